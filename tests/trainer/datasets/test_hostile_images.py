@@ -90,6 +90,43 @@ def test_tags_that_lead_to_themselves_are_not_followed_for_ever() -> None:
         sides_of(tiff((16, 16), [(34665, LONG, 1, place)], tags))
 
 
+def test_nor_again_and_again_where_they_take_no_bytes() -> None:
+    """A hundred looks at 2000 tags of no values, of which each counts all the same."""
+    empty = struct.pack("<HHII", 1000, 7, 0, 0) * 2000
+
+    def leading(place: int) -> bytes:
+        return struct.pack("<H", 2100) + struct.pack("<HHII", 40965, LONG, 1, place) * 100 + empty
+
+    second = 8 + len(leading(0))
+    with pytest.raises(UnreadableError, match="tags that cannot be true"):
+        sides_of(tiff((16, 16), [(34665, LONG, 1, 8)], leading(second) + leading(second)))
+
+
+def test_a_tag_leads_to_one_place_only() -> None:
+    with pytest.raises(UnreadableError, match="tags that cannot be true"):
+        sides_of(tiff((16, 16), [(34665, LONG, 2, 8)], bytes(8)))
+
+
+def test_a_camera_may_say_a_thing_twice() -> None:
+    twice = struct.pack("<H", 2) + struct.pack("<HHII", 1000, 3, 1, 1) * 2 + bytes(6)
+    packed = zlib.compress(bytes(256))
+    tags = [(259, 3, 1, 8), (273, LONG, 1, 8), (278, LONG, 1, 16), (279, LONG, 1, len(packed))]
+
+    image = tiff((16, 16), [*tags, (34665, LONG, 1, 8 + len(packed))], packed + twice)
+
+    assert whole(image).shape == (16, 16, 3)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"II*\0\0\0", b"II+\0\x08\0\0\0" + b"\xff" * 8, b"II+\0\x08\0\0\0\x10" + bytes(7) + b"\xff" * 8],
+    ids=["cut off", "tags beyond all files", "as many tags as no file has"],
+)
+def test_what_is_not_there_is_told_in_a_sentence(data: bytes) -> None:
+    with pytest.raises(UnreadableError):
+        sides_of(data)
+
+
 @pytest.mark.parametrize("big", [False, True])
 def test_a_tiff_with_usual_tags_of_a_camera_is_read(big: bool) -> None:
     file, tags = io.BytesIO(), ImageFileDirectory_v2()
@@ -123,6 +160,21 @@ def test_nor_are_those_that_tell_of_images_behind_the_first() -> None:
     assert whole(file.getvalue()).shape == (30, 40, 3)
 
 
+def test_pixels_may_come_in_any_number_of_pieces() -> None:
+    """Only what stands before them may not."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = bytearray(np.random.default_rng(0).bytes(201 * 200))
+    rows[::201] = bytes(200)  # no filter
+    packed = zlib.compress(bytes(rows), 0)
+    pieces = b"".join(chunk(b"IDAT", packed[at : at + 2]) for at in range(0, len(packed), 2))
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 200, 200, 8, 0, 0, 0, 0))
+
+    assert whole(b"\x89PNG\r\n\x1a\n" + head + pieces + chunk(b"IEND", b"")).shape == (200, 200, 3)
+
+
 @pytest.mark.parametrize(
     "comments",
     [b"\x21\xfe" + (b"\xff" + b"a" * 255) * 60_000 + b"\0", b"\x21\xfe\x01a\0" * 60_000],
@@ -140,8 +192,9 @@ def test_comments_of_a_gif_are_not_read_for_hours(comments: bytes) -> None:
 def test_comments_of_a_ppm_are_not_read_for_hours() -> None:
     """Up to version 13, Pillow copies what follows for each of them."""
     assert whole(b"P2 2 1 255\n0 # black\n255").tolist() == [[[0] * 3, [255] * 3]]
-    with pytest.raises(UnreadableError, match="too many comments"):
-        whole(b"P2 2 1 255\n0 " + b"#\n" * 500_000 + b"255")
+    for head in (b"P1 2 1\n0 ", b"P2 2 1 255\n0 ", b"P3 1 1 255\n0 0 "):
+        with pytest.raises(UnreadableError, match="too many comments"):
+            whole(head + b"#\n" * 500_000 + b"1")
 
 
 def test_a_gap_of_255_very_long_rows_is_not_filled() -> None:
