@@ -227,3 +227,31 @@ def test_no_line_is_heard_once_the_command_is_over(monkeypatch: pytest.MonkeyPat
             thread.join(10)
 
     assert heard == ["in time"]
+
+
+def test_whoever_hears_a_line_is_waited_for_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in the middle of a line may the file that it goes to be closed."""
+    monkeypatch.setattr(threading.Thread, "join", lambda *_: None)  # of who listens, which is in the middle of a line
+
+    def heard_in(seconds: float) -> bool:
+        monkeypatch.setattr(shell, "HEARD_OUT_S", seconds)
+        reading, writing = os.pipe()
+        has_begun, may_end, has_ended = threading.Event(), threading.Event(), threading.Event()
+
+        def hear(_: str) -> None:
+            has_begun.set()
+            may_end.wait(30)
+            has_ended.set()
+
+        with shell._lines_passed_on(os.fdopen(reading), hear):
+            os.write(writing, b"one\n")
+            assert has_begun.wait(30)
+            if seconds > 1:
+                threading.Timer(0.05, may_end.set).start()
+        was_heard = has_ended.is_set()
+        may_end.set()
+        os.close(writing)
+        return was_heard
+
+    assert heard_in(30)
+    assert not heard_in(0.01)
