@@ -1,10 +1,12 @@
 """What torch's compiler keeps lies where no other user of the machine can put anything: it is loaded as code."""
 
+import getpass
 import os
 import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from torch._inductor.runtime import cache_dir_utils
@@ -134,3 +136,27 @@ def test_one_that_torch_has_made_for_a_umask_of_002_stays_in_use_but_closed_to_t
     torchs_own.chmod(0o775)
     compiler.keep_to_oneself({})
     assert stat.S_IMODE(torchs_own.stat().st_mode) == 0o755
+
+
+def test_what_a_link_in_its_place_leads_to_keeps_its_mode(torchs_own: Path) -> None:
+    """Anybody may have left the link, to a folder of this user's that a team shares."""
+    shared = torchs_own.with_name("shared")
+    shared.mkdir()
+    shared.chmod(0o775)
+    torchs_own.symlink_to(shared)
+    with pytest.raises(SettingsError, match="others can write"):
+        compiler.keep_to_oneself({})
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o775
+
+
+@pytest.mark.parametrize("error", [KeyError, OSError])
+def test_torchs_own_folder_is_known_of_a_user_without_a_name(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container: an OSError from Python 3.13 on."""
+
+    def nobody() -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    assert str(compiler.torchs_own_folder()) == cache_dir_utils.default_cache_dir()
