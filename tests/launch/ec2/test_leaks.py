@@ -198,6 +198,14 @@ def test_delete_leaves_what_costs_nothing_where_aws_does_not_say_whether_it_wait
     assert [line for line in terminal.account.left() if "security group" in line] != []
 
 
+def test_and_removes_it_where_aws_will_never_say_so(terminal: Terminal, faults: Faults) -> None:
+    """A refusal does not pass, and a job of a bucket that nobody may read would never be a leak."""
+    waiting_job(terminal)
+    faults.on("GetObject", refused("AccessDenied", 403), nth=None)
+    assert terminal.type("leaks", "--delete", "--yes") == 0
+    assert terminal.account.left() == []
+
+
 def test_and_removes_what_one_that_has_ended_left(terminal: Terminal) -> None:
     waiting_job(terminal, ended=1_000_000_000)
     assert terminal.type("leaks", "--delete", "--yes") == 0
