@@ -312,11 +312,12 @@ def test_wandb_takes_no_settings_that_another_user_left_where_a_training_starts(
     assert re.fullmatch(rf"wandb failed \({name} is another user's, .* start from another folder\); .*", *warnings)
 
 
-@pytest.mark.parametrize("start", ["", "runs/one"])
+@pytest.mark.parametrize(("start", "is_elsewhere"), [("", False), ("", True), ("runs/one", False)])
 @pytest.mark.parametrize("name", [".git", "HEAD"])
 def test_wandb_has_git_wait_for_no_pipe_of_a_repository_that_another_user_made(
-    name: str, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name: str, start: str, is_elsewhere: bool, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """As in a folder above, in which everybody may write: git opens HEAD before it looks whose it is."""
     (tmp_path / "mine/runs/one").mkdir(parents=True)
     made = tmp_path / "mine" / start / ".." / name
@@ -336,7 +337,8 @@ def test_wandb_has_git_wait_for_no_pipe_of_a_repository_that_another_user_made(
     monkeypatch.chdir(tmp_path / "mine")
     warnings: list[str] = []
 
-    Wandb("project", TrainConfig(), Path("runs/one"), warnings.append)
+    run_dir = tmp_path_factory.mktemp("run") if is_elsewhere else Path("runs/one")
+    Wandb("project", TrainConfig(), run_dir, warnings.append)
 
     assert seen == ["true"]
     assert re.fullmatch(rf"\S*/{re.escape(name)} is another user's; wandb keeps no commit of this training.", *warnings)
