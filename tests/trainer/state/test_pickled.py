@@ -124,6 +124,12 @@ def test_no_text_stands_there_so_often_that_an_error_would_fill_the_memory_with_
         check_values({often: 1} if is_key else {"config": {"model": often}}, 1)
 
 
+@pytest.mark.parametrize("value", [frozenset({"a" * 2**16}), bytearray(2**16)], ids=["a set", "bytes"])
+def test_nor_within_a_set_or_as_bytes_that_may_change(value: Any) -> None:
+    with pytest.raises(ValueError, match="too often"):
+        check_values([value] * 2**9, 1)
+
+
 def test_as_much_text_as_the_file_has_is_read() -> None:
     """Such as the paths of a million images beside the weights."""
     text = "a" * 2**20
