@@ -6,6 +6,7 @@ import re
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -197,6 +198,20 @@ def test_what_goes_away_while_a_folder_is_looked_through_is_left_out(tmp_path: P
             shutil.rmtree(tmp_path / "top/b")
             (tmp_path / "top/b").touch()
     assert sorted(found) == ["a", "b", "c", "within"]
+
+
+def test_a_folder_that_may_not_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "open/within").mkdir(parents=True)
+    (tmp_path / "closed/within").mkdir(parents=True)
+    scan = os.scandir
+
+    def refused(folder: str) -> Any:
+        if folder.endswith("closed"):
+            raise PermissionError
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    assert sorted(path.name for path in below(tmp_path)) == ["closed", "open", "within"]
 
 
 def test_a_folder_that_is_not_there_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
