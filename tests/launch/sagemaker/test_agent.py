@@ -321,7 +321,11 @@ def test_no_pipe_that_a_training_leaves_holds_a_rehearsal_up(tmp_path: Path) -> 
     account.put.assert_called_once_with("bucket", "kept/model.pt", b"weights")
 
 
-@pytest.mark.parametrize(("left", "read"), [(None, ""), ("a pipe", ""), (b"no memory \xff", "no memory \ufffd")])
+@pytest.mark.parametrize(
+    ("left", "read"),
+    [(None, ""), ("a pipe", ""), (b"no memory \xff", "no memory \ufffd"), (b"a" * 10**6, "a" * 10**5)],
+    ids=["nothing", "a pipe", "no UTF-8", "a megabyte"],
+)
 def test_what_a_training_says_of_its_failure_is_read_if_it_is_a_file(
     left: str | bytes | None, read: str, tmp_path: Path
 ) -> None:
