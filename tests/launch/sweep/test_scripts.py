@@ -186,6 +186,19 @@ def test_a_scripts_loss_is_watched_only_where_somebody_asks() -> None:
     assert watched.diverged.startswith("it diverged: training loss 3 in step 4 after 0.5")
 
 
+def test_a_run_that_is_resumed_has_its_first_and_its_lowest_loss_behind_it() -> None:
+    """Below its first it learns, however low it once was; and what came before its start still counts."""
+    ended: list[int] = []
+    watched = Watched(2.0, ended.append, [{"loss": 10.0}, {"loss": 1.0}])
+    watched.begin(7)
+
+    watched.look_at({"loss": 9.0})
+    assert ended == []
+    watched.look_at({"loss": 11.0})
+    assert ended == [7]
+    assert "training loss 11 after 1;" in watched.diverged
+
+
 LEARNS = (
     FOREIGN
     + """\
