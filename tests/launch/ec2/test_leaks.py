@@ -212,6 +212,13 @@ def test_and_removes_what_one_that_has_ended_left(terminal: Terminal) -> None:
     assert terminal.account.left() == []
 
 
+def test_nor_is_one_that_is_said_to_be_another_backends(terminal: Terminal) -> None:
+    """And the word ends the command for nobody's other jobs."""
+    waiting_job(terminal, backend="slurm")
+    assert terminal.type("leaks", "--delete", "--yes") == 0
+    assert terminal.account.left() == []
+
+
 @pytest.mark.parametrize("hours", [float("nan"), -5, "10", None, True, 10**400])
 def test_no_job_json_of_a_strangers_makes_a_leak_look_like_waiting(terminal: Terminal, hours: object) -> None:
     waiting_job(terminal, where={"nodes": 0, "max_hours": hours})
