@@ -92,3 +92,14 @@ def test_no_best_is_looked_for_of_a_metric_that_does_not_say_which_way_is_better
     """Two minutes of a report on 300,000 records, if each of 500 names had its values gathered first."""
     assert metrics.direction("temperature") is None
     assert metrics.best([Unread(temperature=1.0)], "temperature") is None
+
+
+@pytest.mark.parametrize(
+    "impossible", [1e16, -1e16, float("nan"), float("inf"), 10**400, True, "1", None], ids=lambda value: str(value)[:9]
+)
+def test_what_nothing_can_count_with_is_left_out_of_each_look(impossible: object) -> None:
+    records = [{"step": 1, "loss": impossible}, {"step": 2, "loss": 2.0}, {"step": impossible, "loss": 3.0}]
+
+    assert metrics.best(records[:2], "loss") == 2.0
+    assert metrics.course(records, "loss", "step") == [(2, 2.0)]
+    assert metrics.place_of({"step": impossible}) is None
