@@ -14,7 +14,7 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from trainer.datasets.scans import scans
+from trainer.datasets.scans import SOI, scans
 from trainer.datasets.tiff import check_tags
 from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import one_line
@@ -115,14 +115,14 @@ class _File(io.BytesIO):
     """
 
     left: float = MOST_READS
+    hidden: tuple[bytes, ...] = ()  # what parts begin with that are not to be understood
 
     def read(self, size: int | None = -1, /) -> bytes:
         self.left -= 1
         if self.left < 0:
             raise UnreadableError("too much before its pixels: save it anew")
         data = super().read(size)
-        has_tags = self.left < math.inf and data.startswith(TAGS_OF_A_JPEG)  # Pillow reads each part on its own
-        return b"none" + data[4:] if has_tags else data
+        return b"none" + data[4:] if data.startswith(self.hidden) else data  # Pillow reads each part on its own
 
 
 def _opened(data: bytes) -> Image.Image:
@@ -133,8 +133,10 @@ def _opened(data: bytes) -> Image.Image:
     if data.startswith((b"P1", b"P2", b"P3")) and data.count(b"#") > MOST_COMMENTS:  # each is a copy of what follows
         raise UnreadableError("a PPM of too many comments: save it anew")
     file = _File(data)
+    if data.startswith(SOI):  # a part of a PNG may begin so, too, and has a checksum
+        file.hidden = TAGS_OF_A_JPEG
     image = Image.open(file, formats=FORMATS)
-    file.left = math.inf
+    file.left, file.hidden = math.inf, ()
     return image
 
 

@@ -160,12 +160,12 @@ def test_nor_are_those_that_tell_of_images_behind_the_first() -> None:
     assert whole(file.getvalue()).shape == (30, 40, 3)
 
 
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
 def test_pixels_may_come_in_any_number_of_pieces() -> None:
     """Only what stands before them may not."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
     rows = bytearray(np.random.default_rng(0).bytes(201 * 200))
     rows[::201] = bytes(200)  # no filter
     packed = zlib.compress(bytes(rows), 0)
@@ -173,6 +173,19 @@ def test_pixels_may_come_in_any_number_of_pieces() -> None:
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", 200, 200, 8, 0, 0, 0, 0))
 
     assert whole(b"\x89PNG\r\n\x1a\n" + head + pieces + chunk(b"IEND", b"")).shape == (200, 200, 3)
+
+
+def test_a_part_of_a_png_may_begin_as_the_tags_of_a_jpeg() -> None:
+    """As some programs write their tags, and a text of that name; each part has a checksum."""
+    file = io.BytesIO()
+    Image.new("RGB", (40, 30)).save(file, "PNG")
+    head, rest = file.getvalue()[:33], file.getvalue()[33:]
+    for kind, content in [
+        (b"eXIf", b"Exif\0\0II*\0\x08\0\0\0\0\0"),
+        (b"tEXt", b"Exif\0a text"),
+        (b"tEXt", b"MPF\0a text"),
+    ]:
+        assert whole(head + chunk(kind, content) + rest).shape == (30, 40, 3)
 
 
 @pytest.mark.parametrize(
