@@ -157,6 +157,7 @@ def leave(code: int) -> NoReturn:
     """Ends this process, at once."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _flush()
+    compiler.remove_new_folders()
     # Not sys.exit: while the interpreter is torn down, torch's threads that still want it abort the process
     # (seen with gloo, a run in fifty), and NCCL may wait for a lost rank for ever.
     os._exit(code)

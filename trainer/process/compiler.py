@@ -27,6 +27,7 @@ from trainer.process.own_folder import make_own, own_folder
 
 NAME = "torch._dynamo"
 CACHE = "TORCHINDUCTOR_CACHE_DIR"  # torch's own name: where it keeps what it has compiled
+_new = list[str]()  # folders that end with this process
 
 
 def leave_out() -> None:
@@ -72,9 +73,16 @@ def look_in_own_folder(env: MutableMapping[str, str]) -> None:
     except SettingsError:
         with suppress(OSError):  # no room
             env[CACHE] = tempfile.mkdtemp(prefix="aws-ddp-toolkit-compiled-")
-            atexit.register(shutil.rmtree, env[CACHE], ignore_errors=True)
+            _new.append(env[CACHE])
+            atexit.register(remove_new_folders)
             return
         raise
+
+
+def remove_new_folders() -> None:
+    """Leaves none behind that look_in_own_folder had to make: also for who ends without what `atexit` has to do."""
+    while _new:
+        shutil.rmtree(_new.pop(), ignore_errors=True)
 
 
 def torchs_own_folder() -> Path:

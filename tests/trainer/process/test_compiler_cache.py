@@ -3,6 +3,8 @@
 import getpass
 import os
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import NoReturn
 import pytest
 from torch._inductor.runtime import cache_dir_utils
 
+from tests.conftest import trainer_env
 from trainer.__main__ import set_library_defaults
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
@@ -79,6 +82,23 @@ def test_whoever_takes_the_folders_name_keeps_nobody_from_what_compiles_nothing(
     assert made.parent == folder.parent
     assert stat.S_IMODE(made.lstat().st_mode) == 0o700
     assert made.resolve() not in (folder, folder.resolve())
+    compiler.remove_new_folders()
+    assert not made.exists()
+
+
+def test_no_folder_stays_where_a_rank_ends(folder: Path) -> None:
+    """Which it does without what `atexit` has to do: each start would have left one more for each rank."""
+    folder.touch()
+    program = (
+        "import os, trainer.__main__ as main\n"
+        "main.compiler.look_in_own_folder(os.environ)\n"
+        "print(os.path.isdir(os.environ['TORCHINDUCTOR_CACHE_DIR']))\n"
+        "main.leave(3)\n"
+    )
+    env = trainer_env({"TMPDIR": str(folder.parent), "TORCHINDUCTOR_CACHE_DIR": ""})
+    ended = subprocess.run([sys.executable, "-P", "-c", program], env=env, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (3, "True\n")
+    assert [*folder.parent.iterdir()] == [folder]
 
 
 def test_where_no_folder_can_be_made_a_sentence_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
