@@ -31,13 +31,15 @@ def find_job(
     if job is None:
         return first
     here = [first, *_searched(places[1:])]
-    # A time limit or a group is not where a job is: any launcher may make one of that name in any region.
+    # A time limit or a group is not where a job is, nor are another's nodes: any launcher may make some of that name in
+    # any region.
     present = _present(here, job)
-    if present and _has_nodes(present, job):
+    if present and _has_nodes(present, job) and _has_nodes(present, job, caller(present[0])):
         return present
     specs = [_spec(place, job, bucket) for place in here]
+    named = [*specs, *_specs_beside(here, job, bucket)]
     # Any launcher may write job.json, also with a region that there is not: the job may be in another all the same.
-    more, failures = look_everywhere([make_aws(region) for region in _other_regions(specs, here)], _looked_into)
+    more, failures = look_everywhere([make_aws(region) for region in _other_regions(named, here)], _looked_into)
     present = _present([*here, *more], job)
     if not present or not _has_nodes(present, job):
         _tell(failures, doubt)
@@ -104,6 +106,12 @@ def _has_nodes(place: Place, job: str, owner: str = "") -> bool:
 def _has_some(place: Place, job: str, owner: str) -> bool:
     own = place[1].of(job)
     return owner in {*(node.owner for node in own.present), *(thing.owner for thing in own.resources)}
+
+
+def _specs_beside(places: Sequence[Place], job: str, bucket: str | None) -> list[Spec]:
+    """job.json in the toolkit's own bucket, where tags name the bucket: those of another's things may name any."""
+    doubtful = [] if bucket else [aws for aws, fleet in places if job in fleet.buckets]
+    return [_spec((aws, Fleet()), job, None) for aws in doubtful]
 
 
 def _spec(place: Place, job: str, bucket: str | None) -> Spec:

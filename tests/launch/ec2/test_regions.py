@@ -13,7 +13,7 @@ import pytest
 from launch.core.aws import Aws
 from launch.core.catalog import load
 from launch.core.errors import AwsError
-from launch.core.names import OWNER_TAG, SCHEDULER_ROLE, TOOLKIT
+from launch.core.names import BUCKET_TAG, OWNER_TAG, SCHEDULER_ROLE, TOOLKIT
 from launch.core.pricelist import look_up
 from launch.core.published import Content
 from launch.ec2 import requests
@@ -38,6 +38,7 @@ from trainer.contract import Exit
 from trainer.errors import SettingsError
 
 EAST, WEST = "us-east-1", "us-west-2"
+MINE = {OWNER_TAG: MOTOS_USER_ID}
 LAUNCH = ("--nodes", "2", "--job-name", NAME, "--dataset", "digits", "--model", "cnn", "--region", f"{EAST},{WEST}")
 
 
@@ -343,6 +344,21 @@ def test_a_strangers_node_in_another_region_hides_nothing_of_the_job(terminal: T
     assert terminal.type("stop", "demo", "--region", EAST) == 0
     assert find(terminal.account.aws(EAST), "demo").is_empty
     assert nodes_in(WEST) == 1
+
+
+@pytest.mark.parametrize("nodes", [0, 1])
+def test_what_a_stranger_has_in_another_of_its_regions_hides_no_job_that_runs(nodes: int, terminal: Terminal) -> None:
+    """A group costs nothing, and its tags may name a bucket where job.json names no other region."""
+    written = {"job": "demo", "regions": [EAST, WEST], "started": 1_790_000_000}
+    for region, count, tagged in ((EAST, nodes, {OWNER_TAG: "AIDAYOU", BUCKET_TAG: "theirs"}), (WEST, 2, MINE)):
+        ids = terminal.start("demo", nodes=count, region=region, write=False)
+        tags = [{"Key": key, "Value": value} for key, value in tagged.items()]
+        aws = terminal.account.aws(region)
+        groups = [group.id for group in find(aws, "demo").kind("security-group")]
+        aws.call("ec2", "CreateTags", {"Resources": [*ids, *groups], "Tags": tags})
+    terminal.account.put_json("jobs/demo/job.json", written, terminal.account.bucket)
+    assert terminal.type("stop", "demo", "--region", EAST) == 0
+    assert (nodes_in(EAST), nodes_in(WEST)) == (nodes, 0)
 
 
 def test_no_job_is_said_to_be_stopped_that_may_run_where_aws_does_not_answer(
