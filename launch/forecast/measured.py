@@ -10,7 +10,7 @@ from launch.core.estimate.calibrate import Measured
 from launch.core.estimate.formulas import Layout
 from launch.core.estimate.tables import data_set
 from launch.core.estimate.training import FOLDER_PX, SYNTHETIC_PX
-from launch.core.runs import Run, number
+from launch.core.run import Run, number
 from trainer.errors import SettingsError
 
 NEEDED = ("step_ms", "images_per_s", "global_batch")

@@ -9,7 +9,7 @@ from launch.core import backend as backends
 from launch.core import catalog, runs
 from launch.core.earlier import COUNTING, took
 from launch.core.estimate.formulas import Layout
-from launch.core.runs import Run, number
+from launch.core.run import Run, number
 from launch.forecast.options import ScriptOptions
 from launch.forecast.samples import Sample, Samples, plain
 from trainer import outcome as outcomes

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.core.runs import Run
+from launch.core.run import Run
 from launch.report.largebatch import Comparison
 from launch.report.points import Point
 from launch.report.series import Series

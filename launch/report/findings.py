@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from launch.core.drawing.charts import TIMES, figure
 from launch.core.metrics import shown
-from launch.core.runs import Run
+from launch.core.run import Run
 from launch.report.baseline import baseline_of, check_used
 from launch.report.cost import Reached, cost, reached
 from launch.report.identity import counted, unit

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from launch.core.runs import Run
+from launch.core.run import Run
 
 # Settings that change neither the result nor the speed; runs that differ in the seed are repetitions.
 APART = frozenset({

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from launch.core.drawing.charts import Measured, exactly
-from launch.core.runs import Run, number, seconds_of
+from launch.core.run import Run, number, seconds_of
 from launch.report.identity import Family, family, key
 from launch.report.repeats import median_of
 

@@ -7,7 +7,7 @@ from io import StringIO
 from typing import Any
 
 from launch.core.drawing.charts import DASH, Measured, figure, signed
-from launch.core.runs import Run
+from launch.core.run import Run
 from launch.core.tables import narrowed
 from launch.core.tables import table as aligned
 from launch.report import own

@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 
 from launch.core import shell
-from launch.core.runs import Run
+from launch.core.run import Run
 from launch.sweep import table
 from launch.sweep.planned import Planned
 from launch.sweep.runner import Context, perform

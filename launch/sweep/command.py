@@ -8,7 +8,7 @@ from shlex import quote
 from launch.core import backend as backends
 from launch.core.clock import Clock
 from launch.core.price import usd
-from launch.core.runs import Run
+from launch.core.run import Run
 from launch.core.terminal import confirm, say
 from launch.sweep import table
 from launch.sweep.beside import sweep_beside

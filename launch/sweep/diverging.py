@@ -9,7 +9,7 @@ from launch.core import shell
 from launch.core.ending import ask_to_end
 from launch.core.interpreter import this_python
 from launch.core.metrics import AXES
-from launch.core.runs import number
+from launch.core.run import number
 from launch.sweep.output import Record
 from launch.sweep.planned import Planned
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from launch.core.runs import LARGEST
+from launch.core.run import LARGEST
 from trainer.contract import METRIC_PREFIX
 from trainer.files import open_to_append
 from trainer.script.metrics import LONGEST

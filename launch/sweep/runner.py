@@ -11,7 +11,7 @@ from launch.core import runs, shell
 from launch.core.clock import Clock
 from launch.core.ending import kill_marked
 from launch.core.interpreter import this_python
-from launch.core.runs import Run, State
+from launch.core.run import Run, State
 from launch.sweep.diverging import Watched, ending
 from launch.sweep.folder import LAUNCHER, LOG, collect_results, job_name, lacks, write_records
 from launch.sweep.output import Output, Record, open_log

@@ -11,7 +11,8 @@ from launch.core import runs
 from launch.core.clock import duration
 from launch.core.errors import Ended
 from launch.core.metrics import in_words, newest
-from launch.core.runs import RUN, Run
+from launch.core.run import Run
+from launch.core.runs import RUN
 from launch.sweep import table
 from launch.sweep.output import Record
 from launch.sweep.planned import SIZES, Planned

@@ -12,7 +12,7 @@ from typing import NoReturn
 import pytest
 
 from launch.core import runs
-from launch.core.runs import Run
+from launch.core.run import Run
 from trainer.errors import SettingsError
 from trainer.outcome import Outcome
 

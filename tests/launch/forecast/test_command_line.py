@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.core.runs import Run, write
+from launch.core.run import Run
+from launch.core.runs import write
 from launch.forecast.__main__ import main
 from launch.forecast.compare import compare
 from launch.forecast.measured import read

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from launch.core.runs import Run, write
+from launch.core.run import Run
+from launch.core.runs import write
 from launch.forecast.__main__ import main
 from launch.forecast.script_show import OPTIONAL
 from tests.launch.sweep.sweeps import sweep

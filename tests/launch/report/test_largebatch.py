@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.core.runs import Run
+from launch.core.run import Run
 from launch.report.largebatch import Comparison, compare
 from launch.report.points import points
 from tests.launch.report.made import run

@@ -15,7 +15,7 @@ from launch.core import runs
 from launch.core.clock import Clock
 from launch.core.errors import Ended
 from launch.core.quotas import Need
-from launch.core.runs import Run
+from launch.core.run import Run
 from launch.sweep import slots as places
 from launch.sweep import table
 from launch.sweep.beside import sweep_beside

@@ -13,7 +13,7 @@ from launch.core import runs
 from launch.core.clock import Clock
 from launch.core.ending import kill_marked
 from launch.core.errors import Ended
-from launch.core.runs import Run, State
+from launch.core.run import Run, State
 from launch.sweep import sequence
 from launch.sweep.folder import job_name
 from launch.sweep.planned import Planned, plan_runs

@@ -14,7 +14,7 @@ from launch.core.backend import Backend
 from launch.core.clock import Clock
 from launch.core.errors import Ended
 from launch.core.interpreter import this_python
-from launch.core.runs import Run
+from launch.core.run import Run
 from launch.core.together import Member, Together
 from launch.sweep.beside import sweep_beside
 from launch.sweep.planned import Planned, plan_runs
