@@ -138,9 +138,16 @@ def trainer_command(folder: Path, *flags: object, ranks: int = 1) -> list[str]:
     return [sys.executable, *launcher, "-m", "trainer", *trainer_words(folder, *flags)]
 
 
+OF_LIBRARIES = ("TORCHINDUCTOR_CACHE_DIR", "WANDB_DISABLE_GIT", "ORT_DISABLE_TELEMETRY", "MLFLOW_DISABLE_TELEMETRY")
+
+
 def trainer_env(more: dict[str, str] | None = None) -> dict[str, str]:
-    """This environment, without ranks that an outer launcher may have left, and with the code on the path."""
+    """This environment, with the code on the path, and without ranks that an outer launcher may have left.
+
+    Nor with what a library, or the trainer for it, has set in this process: torch names its folder as soon as it is
+    asked for it.
+    """
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "SLURM_", "TORCHELASTIC_"))}
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", *OF_LIBRARIES):
         clean.pop(name, None)
     return clean | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | (more or {})
