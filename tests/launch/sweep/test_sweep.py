@@ -23,6 +23,7 @@ from launch.sweep.sequence import Work, earlier, left, why_give_up
 from launch.sweep.spec import parse
 from tests.launch.sweep.sweeps import TINY, ends, rows, start, sweep, written
 from tests.processes import left_of, processes_with
+from trainer.contract import CHECKPOINTS
 from trainer.errors import SettingsError, TrainerError
 
 # A signal meets it at work.
@@ -80,6 +81,7 @@ def test_a_sweep_that_was_killed_or_stopped_goes_on_and_nothing_of_it_is_left_ru
     metrics, log = out / "seed-0" / "metrics.jsonl", out / "seed-0" / "log.txt"
     killed = start(tmp_path, path, "--out", out, TEST_SWEEP=str(tmp_path))
     wait_until(lambda: metrics.exists() and metrics.stat().st_size > 0)
+    wait_until(lambda: any((out / "seed-0" / CHECKPOINTS).glob("*.pt")))  # without which nothing could be resumed
     os.kill(killed.pid, signal.SIGKILL)
     killed.communicate(timeout=60)
     before, orphans = runs.read(out / "seed-0"), set(processes_with(f"TEST_SWEEP={tmp_path}"))
