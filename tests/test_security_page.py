@@ -9,12 +9,18 @@ from tests.conftest import ROOT
 from tests.figures import threats
 from tests.figures.test_how_it_works import words
 
+HEADINGS = ("| claim | limit | shown by |", "| --- | --- | --- |")
+
+
+def protected() -> str:
+    """The chapters of what is protected, before that of what is not."""
+    return (ROOT / "SECURITY.md").read_text().partition("\n## Not protected")[0]
+
 
 def claims() -> list[list[str]]:
-    """The rows of the table: what, from whom, how, shown by, limit."""
-    table = (ROOT / "SECURITY.md").read_text().partition("## Protected")[2].partition("## Not protected")[0]
-    rows = [line for line in table.splitlines() if line.startswith("| ") and not line.startswith(("| what |", "| ---"))]
-    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
+    """The rows of all tables: claim, limit, shown by."""
+    rows = [line for line in protected().splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows if row not in HEADINGS]
 
 
 def unresolved(name: str) -> str:
@@ -30,11 +36,20 @@ def unresolved(name: str) -> str:
 
 @pytest.mark.parametrize("row", claims(), ids=lambda row: row[0][:40])
 def test_every_claim_has_a_test_that_is_there_and_a_limit(row: list[str]) -> None:
-    assert len(row) == 5
-    shown = re.findall(r"`(tests/[^`]+)`", row[3])
+    claim, limit, tests = row
+    assert claim.endswith(".")
+    assert limit
+    shown = re.findall(r"`(tests/[^`]+)`", tests)
     assert shown
     assert [problem for name in shown if (problem := unresolved(name))] == []
-    assert row[4]
+
+
+def test_every_table_is_one_of_claims_and_every_section_says_who_comes_at_it() -> None:
+    for section in re.split(r"^### ", protected(), flags=re.MULTILINE)[1:]:
+        title, _, text = section.partition("\n")
+        assert text.startswith("*From "), title
+        assert text.count("\n".join(HEADINGS)) == 1, title
+    assert len(claims()) > 80
 
 
 def test_a_claim_whose_test_is_gone_is_noticed() -> None:
@@ -44,8 +59,11 @@ def test_a_claim_whose_test_is_gone_is_noticed() -> None:
     assert unresolved("tests/golden") == "tests/golden: no such test"
 
 
-def test_every_claim_is_behind_one_boundary_of_the_figure(tmp_path: Path) -> None:
-    assert sorted(row for zone in threats.ZONES for row in zone.rows) == sorted(row[0] for row in claims())
+def test_every_section_is_behind_its_boundary_in_the_figure(tmp_path: Path) -> None:
+    chapters = [chapter.splitlines() for chapter in re.split(r"^## ", protected(), flags=re.MULTILINE)[1:]]
+    written = {lines[0]: [line[4:] for line in lines if line.startswith("### ")] for lines in chapters}
+
+    assert {zone.name: list(zone.sections) for zone in threats.ZONES} == written
 
     threats.draw(tmp_path / "now.svg")
 
