@@ -82,20 +82,23 @@ def collect_results(job: str, results: Path, folder: Path) -> None:
     """Moves what a launcher fetched of `job` into `results` to the run's folder, earlier starts first.
 
     A job that SageMaker started again is called JOB--2.  What a sweep writes there itself is not taken from results,
-    which every training of the account may write: it would tell how the run ended, and what it cost.
+    which every training of the account may write: it would tell how the run ended, and what it cost.  No launcher
+    leaves a link there: of whoever else may write in `results`, it would have another folder of the user's emptied.
     """
     if not results.is_dir():
         return
-    fetched = [place for place in results.iterdir() if re.fullmatch(rf"{re.escape(job)}(--\d+)?", place.name)]
+    is_fetched = re.compile(rf"{re.escape(job)}(--\d+)?").fullmatch
+    fetched = [place for place in results.iterdir() if is_fetched(place.name) and not place.is_symlink()]
     for place in sorted(fetched, key=lambda one: (len(one.name), one.name)):
         for name in (RUN, LOG, LAUNCHER):
-            _remove(place / name)
+            remove(place / name)
         shutil.copytree(place, folder, symlinks=True, dirs_exist_ok=True, copy_function=shutil.move)
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
+def remove(path: Path) -> None:
+    """Removes a file, a link or a folder, whichever somebody has put there, or nothing."""
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

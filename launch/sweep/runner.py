@@ -13,7 +13,7 @@ from launch.core.ending import kill_marked
 from launch.core.interpreter import this_python
 from launch.core.run import Run, State
 from launch.sweep.diverging import Watched, ending
-from launch.sweep.folder import LAUNCHER, LOG, collect_results, job_name, lacks, write_records
+from launch.sweep.folder import LAUNCHER, LOG, collect_results, job_name, lacks, remove, write_records
 from launch.sweep.output import Output, Record, open_log
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price
@@ -201,7 +201,7 @@ def _launch(run: Planned, context: Context, output: Output, watched: Watched) ->
     folder = context.folder(run)
     (folder / LAUNCHER / OUTCOME).unlink(missing_ok=True)
     if not context.is_attached(run):  # of an earlier start
-        (folder / OUTCOME).unlink(missing_ok=True)
+        remove(folder / OUTCOME)  # which a result may have made a folder
     grace_s = GRACE_S if run.backend.shares_folders else REMOVAL_S
     signals: list[int] = []
     error = ""

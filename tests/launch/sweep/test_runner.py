@@ -133,6 +133,33 @@ def test_no_result_says_for_the_sweep_how_its_run_ended(tmp_path: Path) -> None:
     assert (here / "run.json").read_text() == "ours"
 
 
+def test_no_folder_that_a_strangers_link_leads_to_is_emptied_as_if_it_were_a_result(tmp_path: Path) -> None:
+    """As where a team shares the folder in which sweeps are started: the jobs' names follow from sweep.json there."""
+    home, runs_folder, here = tmp_path / "home", tmp_path / "runs", tmp_path / "here"
+    for folder in (home / "launcher", runs_folder, here):
+        folder.mkdir(parents=True)
+    for name in ("thesis.tex", "log.txt", "launcher/notes"):
+        (home / name).write_text("mine")
+    before = sorted(home.rglob("*"))
+    (runs_folder / "job--2").symlink_to(home)
+
+    collect_results("job", runs_folder, here)
+
+    assert sorted(home.rglob("*")) == before
+    assert list(here.iterdir()) == []
+
+
+def test_a_link_in_a_result_is_removed_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    (mine := tmp_path / "mine").mkdir()
+    (place := tmp_path / "runs" / "job").mkdir(parents=True)
+    (place / "launcher").symlink_to(mine)
+
+    collect_results("job", tmp_path / "runs", tmp_path / "here")
+
+    assert mine.is_dir()
+    assert list((tmp_path / "here").iterdir()) == []
+
+
 def test_records_of_a_log_are_added_to_those_of_earlier_starts(tmp_path: Path) -> None:
     write_records(tmp_path, [{"epoch": 1, "epoch_s": 1.0}, {"epoch": 2, "epoch_s": 1.0}], {"device": "A10G"})
     write_records(tmp_path, [{"epoch": 2, "epoch_s": 7.0}], {"device": "A10G"})

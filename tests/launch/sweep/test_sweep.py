@@ -166,6 +166,14 @@ def test_no_record_of_a_thousand_brackets_ends_the_sweep(played: Sweep, tmp_path
     assert [run.state for run in played(result, "true", backend="sagemaker")][1] == "done"
 
 
+def test_a_run_whose_result_made_its_outcome_a_folder_is_resumed(played: Sweep, tmp_path: Path) -> None:
+    fetched = tmp_path / "runs" / job_name("tiny", "seed-0", "id")
+    first = played(f"mkdir -p {fetched}/outcome.json/x; {ends(75)}", "true", backend="sagemaker")
+
+    assert [run.state for run in first] == ["interrupted", "done"]
+    assert [run.state for run in played("true", "true", backend="sagemaker")] == ["done", "done"]
+
+
 def states(out: Path) -> list[str]:
     return [row["state"] for row in rows(out).values()]
 
