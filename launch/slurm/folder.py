@@ -22,6 +22,7 @@ from launch.slurm.names import ARCHIVE, EDF, LOG, SCRIPT, SPEC, STARTS, STOP, WO
 from trainer import outcome
 from trainer.contract import METRICS, OUTCOME, PACE
 from trainer.files import LARGEST_JSON, read_json, read_regular
+from trainer.process.own_folder import is_anothers
 from trainer.script.pace import Pace
 from trainer.script.pace import parse as parse_pace
 
@@ -101,12 +102,16 @@ def _has_content(path: Path) -> bool:
 
 
 def stranger_of(path: Path) -> str:
-    """The user whose folder it is; empty for one's own, root's, who can do anything, nobody's, and none."""
+    """The user whose folder it is; empty for one's own, root's, who can do anything, nobody's, and none.
+
+    Some file systems give all that their users make to one of them, as a NAS may to its administrator: there what is
+    made beside the folder has the same owner.
+    """
     try:
         owner = path.stat().st_uid
+        if owner in (os.geteuid(), 0, NOBODY) or not is_anothers(path.resolve()):
+            return ""
     except OSError:
-        return ""
-    if owner in (os.geteuid(), 0, NOBODY):
         return ""
     try:
         return pwd.getpwuid(owner).pw_name

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,6 +168,16 @@ def test_ones_own_folders_and_roots_are_nobody_elses(tmp_path: Path) -> None:
 def test_where_the_file_system_knows_no_users_nobodys_folder_is_as_good_as_ones_own(theirs: Path) -> None:
     """As on NFS with all_squash: every file is nobody's, one's own as well."""
     os.chown(theirs, NOBODY, -1)
+
+    assert stranger_of(theirs) == ""
+
+
+def test_where_all_files_are_one_users_a_folder_of_ones_own_is_no_strangers(
+    theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a NAS that maps all users to its administrator: whatever this user makes is another's there."""
+    make = tempfile.mkdtemp
+    monkeypatch.setattr("tempfile.mkdtemp", lambda **named: str(given_to_another(Path(make(**named)))))
 
     assert stranger_of(theirs) == ""
 
