@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from launch.rehearse.aws.refusal import Refusal
 from launch.rehearse.stage.faults import Fault
-from launch.rehearse.stage.progress import newest_epoch
+from launch.rehearse.stage.progress import MetricLog, newest_epoch
 from launch.rehearse.stage.scene import KILLED, Scene
 from trainer.contract import Exit
 
@@ -30,6 +30,7 @@ class Injection:
         self._scene, self._note = scene, note
         self._due, self._calls = list(faults), 0
         self._launcher: int | None = None
+        self._logs = dict[str, MetricLog]()
         self._throttles = any(fault.kind == "throttle" for fault in faults)
         for fault in faults:
             if text := scene.prepare(fault):
@@ -77,7 +78,7 @@ class Injection:
         waiting = [fault for fault in self._due if fault.has_epoch]
         if not waiting:
             return
-        epoch = newest_epoch(self._scene.account)
+        epoch = newest_epoch(self._scene.account, self._logs)
         for fault in [fault for fault in waiting if fault.number <= epoch]:
             if text := self._scene.inject(fault):
                 self._finish(fault, f"{text}, after epoch {epoch}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from itertools import islice
 
 from launch.core.metrics import LARGEST
@@ -23,6 +23,7 @@ class MetricLog:
     def __init__(self) -> None:
         self._seen, self._names_epochs = 0, False
         self._is_first = True
+        self._told, self._newest = 0, 0  # records, and the last epoch that one of them names
 
     def new(self, lines: Sequence[str]) -> list[Mapping[str, float]]:
         """Those of lines that are new since the last call: to look at all each time would take hours of a long one."""
@@ -31,7 +32,16 @@ class MetricLog:
         records: list[Mapping[str, float]] = [values for values in said if values]
         if records and self._is_first:
             self._names_epochs, self._is_first = "epoch" in records[0], False
-        return [values for values in records if "epoch" in values] if self._names_epochs else records
+        if self._names_epochs:
+            records = [values for values in records if "epoch" in values]
+        self._told += len(records)
+        self._newest = max([self._newest, *(int(values["epoch"]) for values in records if "epoch" in values)])
+        return records
+
+    @property
+    def reached(self) -> int:
+        """The number of the last epoch by now, of a script that names none that of its records; 0 before."""
+        return self._newest or self._told
 
 
 def metrics(lines: Sequence[str]) -> list[Mapping[str, float]]:
@@ -50,11 +60,9 @@ def has_begun(account: Account) -> bool:
     return any(not line.startswith("[W") for lines in account.logs().values() for line in lines)
 
 
-def newest_epoch(account: Account) -> int:
-    """The number of the last epoch that was trained, of a script that names none that of its records; 0 before."""
-    return max((_reached(metrics(lines)) for lines in account.logs().values()), default=0)
-
-
-def _reached(records: Sequence[Mapping[str, float]]) -> int:
-    epochs = [values["epoch"] for values in records if "epoch" in values]
-    return int(max(epochs)) if epochs else len(records)
+def newest_epoch(account: Account, logs: MutableMapping[str, MetricLog] | None = None) -> int:
+    """The last epoch that any rank has trained, as MetricLog counts it.  logs: of earlier calls, and of the next."""
+    logs = {} if logs is None else logs
+    for stream, lines in account.logs().items():
+        logs.setdefault(stream, MetricLog()).new(lines)
+    return max((log.reached for log in logs.values()), default=0)

@@ -4,10 +4,14 @@ import time
 from collections import Counter
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
 from launch.rehearse.receipt.page import as_html
+from launch.rehearse.stage.faults import Fault
+from launch.rehearse.stage.injection import Injection
 from launch.rehearse.stage.progress import metrics, newest_epoch
 from launch.rehearse.stage.recording import Recorder
 from tests.launch.rehearse.receipt.receipts import RECEIPT
@@ -117,15 +121,18 @@ def test_no_number_of_a_scripts_ends_a_rehearsal(said: str) -> None:
     assert "nan" not in page.partition('<table id="nodes">')[0]
 
 
+class Told(str):
+    """A line that counts how often somebody has looked at it."""
+
+    looked: ClassVar = Counter[str]()
+
+    def partition(self, separator: str) -> tuple[str, str, str]:
+        self.looked[self] += 1
+        return super().partition(separator)
+
+
 def test_a_line_of_a_log_is_looked_at_once_however_often_one_looks() -> None:
     """Of a script that tells 60,000 steps all would be looked at ten times a second."""
-    looked = Counter[str]()
-
-    class Told(str):
-        def partition(self, separator: str) -> tuple[str, str, str]:
-            looked[self] += 1
-            return super().partition(separator)
-
     said: list[str] = []
     recorder = Recorder(StandIn(said={"job/node-0": said}).as_scene, None)
     for step in range(20):
@@ -133,7 +140,20 @@ def test_a_line_of_a_log_is_looked_at_once_however_often_one_looks() -> None:
         recorder.update()
 
     assert [epoch.number for epoch in recorder.epochs] == [*range(20)]
-    assert set(looked.values()) == {1}
+    assert {Told.looked[line] for line in said} == {1}
+
+
+def test_nor_is_it_looked_at_again_for_a_fault_that_waits_for_an_epoch() -> None:
+    said: list[str] = []
+    account = StandIn(said={"job/node-0": said}).as_scene.account
+    scene: Any = SimpleNamespace(account=account, prepare=lambda fault: None, inject=lambda fault: "the node dies")
+    injection = Injection([Fault("node-dies", 19)], scene, lambda text: None)
+    for step in range(20):
+        said.append(Told(f"{METRIC_PREFIX} step={step} acc=0.5"))
+        injection.look()
+
+    assert max(Told.looked[line] for line in said) == 1
+    assert [text for _, text in injection.happened] == ["node-dies@epoch:19: the node dies, after epoch 19"]
 
 
 def test_where_the_first_record_names_an_epoch_a_later_one_without_is_torn() -> None:
