@@ -144,8 +144,17 @@ def played(tmp_path: Path) -> Iterator[Sweep]:
     signal.signal(signal.SIGINT, before)
 
 
+DEEP = "x/" * 500  # as a name in S3 may have
+
+
 @pytest.mark.parametrize(
-    "result", ["mkdir {0}/metrics.jsonl", "echo 5 >{0}/metrics.jsonl", "mkdir -p {0}--2/x; touch {0}/x {0}--2/x/y"]
+    "result",
+    [
+        "mkdir {0}/metrics.jsonl",
+        "echo 5 >{0}/metrics.jsonl",
+        "mkdir -p {0}--2/x; touch {0}/x {0}--2/x/y",
+        f"mkdir -p {{0}}/{DEEP}",
+    ],
 )
 def test_no_result_that_cannot_be_read_ends_the_sweep(played: Sweep, tmp_path: Path, result: str) -> None:
     """Every training of the account may write the result of a job on SageMaker: the others go on, and are paid for."""
