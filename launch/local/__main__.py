@@ -1,7 +1,6 @@
 # PYTHON_ARGCOMPLETE_OK
 """`python -m launch.local`: the interpreter and environment of this process, handed to what decides."""
 
-import json
 import os
 import shlex
 import sys
@@ -13,7 +12,7 @@ from launch.core import cli
 from launch.core.interpreter import this_python
 from launch.local.backend import BACKEND
 from launch.local.perform import perform
-from launch.local.planner import plan
+from launch.local.planner import LocalPlan, plan
 from trainer.process.parent import TORCHRUN_WITHIN_S, end_with_parent
 
 ABOUT = """\
@@ -33,10 +32,18 @@ def main(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
         about=ABOUT,
         plan=partial(plan, python=this_python(), now=datetime.now(), process=os.getpid()),
         show=lambda local: shlex.join(local.command),
-        show_json=lambda local: json.dumps({"command": local.command, "run_dir": str(local.run_dir)}, indent=2),
+        show_json=_as_json,
         perform=partial(perform, env=os.environ if env is None else env),
     )
     return cli.main(launcher, argv)
+
+
+def _as_json(local: LocalPlan) -> str:
+    """As other backends' plans, and where the command leaves its results."""
+    from launch.core.plan import Plan, as_data, json_text  # --help does not need it
+
+    plan = Plan("training on this machine", local, command=local.command)
+    return json_text({**as_data(plan), "run_dir": str(local.run_dir)})
 
 
 if __name__ == "__main__":

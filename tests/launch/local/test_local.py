@@ -101,7 +101,9 @@ def test_a_dry_run_prints_one_line_for_the_shell_and_starts_nothing(
     assert shlex.split(line) == words
 
     assert main([*flags, "--dry-run=json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"command": words, "run_dir": "runs/x"}
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["command"], plan["run_dir"]) == (words, "runs/x")
+    assert (plan["title"], plan["problems"], plan["quotes"]) == ("training on this machine", [], [])  # as elsewhere
     assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
 
 
