@@ -22,12 +22,14 @@ from trainer import outcome as outcomes
 from trainer.contract import METRICS, OUTCOME, Exit
 from trainer.errors import MachineError, SettingsError, one_line
 from trainer.outcome import Outcome
+from trainer.settings.hidden import without_secrets
 
 # In the environment of a launcher and of all that it starts, so that a sweep can end what one before it, which was
 # killed, had left running.
 MARK = "LAUNCH_SWEEP_RUN"
 # How long a launcher may take to save, or to remove its machines.
 GRACE_S, REMOVAL_S = 60.0, 900.0
+MOST_OF_LINE = 300  # characters of a launcher's last line, which may be a training's
 
 
 def command(run: Planned, context: "Context") -> list[str]:
@@ -130,7 +132,7 @@ class End:
     @property
     def _unexplained(self) -> str:
         left = "" if self.outcome else f" and left no {OUTCOME}"
-        last = f", after {self.last!r}" if self.last else ""
+        last = f", after {one_line(without_secrets(self.last[:10_000]), MOST_OF_LINE)!r}" if self.last else ""
         return f"the launcher ended with exit code {self.code}{left}{last}; see {LOG}"
 
 
@@ -250,7 +252,7 @@ def _results(run: Planned, context: Context, output: Output, end: End) -> tuple[
     except (SettingsError, shutil.Error, RecursionError) as error:  # of a result, not of this disk
         if end.code != Exit.DONE:
             return end, ()
-        reason = f"its results cannot be read: {one_line(error, 300)}"
+        reason = f"its results cannot be read: {one_line(error, MOST_OF_LINE)}"
         outcome = replace(end.outcome or Outcome("failed", 0), state="failed", exit_code=Exit.DATA, reason=reason)
         return replace(end, code=Exit.DATA, outcome=outcome), ()
 

@@ -97,6 +97,14 @@ def test_a_launcher_without_an_outcome_has_failed_and_its_last_line_is_named() -
     )
 
 
+def test_of_that_line_the_beginning_is_named_and_no_token_in_it() -> None:
+    token = "hf_" + "aB3" * 12
+
+    assert token not in End(1, None, 1.0, last=f"logged in with {token}").reason
+    assert "hf_" not in End(1, None, 1.0, last=f"{'x' * 280} {token}").reason  # not its beginning either
+    assert len(End(1, None, 1.0, last="x" * 10**6).reason) < 500
+
+
 def test_jobs_have_names_that_aws_takes_and_no_other_sweep_has() -> None:
     long = "gpus-2-strategy-fsdp-precision-bf16-batch-size-2048"
 
