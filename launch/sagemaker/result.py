@@ -17,6 +17,7 @@ from launch.sagemaker.names import command
 from launch.sagemaker.training_job import TrainingJob
 from trainer.datasets.archive import DAMAGED, Part, tar_of
 from trainer.errors import MachineError, one_line
+from trainer.process.own_folder import is_anothers
 
 MOST_ENTRIES = 100_000
 MOST_PIECES = 100_000  # of files with holes, in all: a tar keeps the place of each
@@ -30,7 +31,9 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
     """
     if training_job.model is None:
         raise AwsError(f"{training_job.name} left no result.")
-    target = folder / training_job.name
+    target, attach = folder / training_job.name, command("attach", training_job.job, training_job.region)
+    if target.is_symlink() and is_anothers(target):  # who knows the job's name, and would choose what is replaced
+        raise MachineError(f"{target} is a link of another user's; remove it and fetch the result again:\n  {attach}")
     try:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as packed, tempfile.TemporaryDirectory(dir=folder) as unpacked:
@@ -50,7 +53,6 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
         elsewhere = f"; the run folder is in {training_job.checkpoints}" if training_job.checkpoints else ""
         raise AwsError(f"{training_job.model} is damaged: {one_line(error, 200)}{elsewhere}.") from error
     except OSError as error:
-        attach = command("attach", training_job.job, training_job.region)
         raise MachineError(
             f"cannot write to {target} ({error.strerror}); free some space and fetch the result again:\n  {attach}"
         ) from error

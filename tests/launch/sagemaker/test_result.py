@@ -17,6 +17,7 @@ from launch.sagemaker.result import fetch_result
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import BUCKET, NAME, training_job, typed
 from tests.launch.sagemaker.world import Stage, tar_gz
+from tests.strangers import given_to_another
 from trainer.datasets.archive import LARGEST_HEADER
 from trainer.errors import MachineError
 
@@ -36,6 +37,23 @@ def test_fetching_twice_leaves_the_newer_one(stage: Stage, tmp_path: Path) -> No
         stage.account.write(KEY, tar_gz({"model.pt": weights}))
         fetch_result(stage.aws, DONE, tmp_path)
     assert (tmp_path / NAME / "model.pt").read_text() == "new"
+
+
+def test_no_result_replaces_what_is_in_the_folder_that_a_strangers_link_leads_to(stage: Stage, tmp_path: Path) -> None:
+    """As where a team shares runs/, in which everybody may read a job's name.  A link of one's own is followed."""
+    (home := tmp_path / "home").mkdir()
+    (home / "model.pt").write_text("mine")
+    (tmp_path / NAME).symlink_to(home)
+    stage.account.write(KEY, tar_gz({"model.pt": "new"}))
+
+    fetch_result(stage.aws, DONE, tmp_path)
+    assert (home / "model.pt").read_text() == "new"
+
+    given_to_another(tmp_path / NAME)
+    (home / "model.pt").write_text("mine")
+    with pytest.raises(MachineError, match=f"is a link of another user's; .*\n  {typed('attach')}$"):
+        fetch_result(stage.aws, DONE, tmp_path)
+    assert (home / "model.pt").read_text() == "mine"
 
 
 def test_a_job_without_a_result_is_told(stage: Stage, tmp_path: Path) -> None:
