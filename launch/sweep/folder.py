@@ -16,7 +16,7 @@ from launch.core.metrics import merged, place_of
 from launch.core.runs import RUN, read_epochs
 from launch.sweep.spec import Spec
 from trainer.contract import METRICS
-from trainer.errors import MachineError, SettingsError
+from trainer.errors import MachineError, SettingsError, one_line
 from trainer.files import open_lock, read_json, write_atomically
 
 SWEEP, LOCK = "sweep.json", ".lock"
@@ -84,6 +84,7 @@ def collect_results(job: str, results: Path, folder: Path) -> None:
     A job that SageMaker started again is called JOB--2.  What a sweep writes there itself is not taken from results,
     which every training of the account may write: it would tell how the run ended, and what it cost.  No launcher
     leaves a link there: of whoever else may write in `results`, it would have another folder of the user's emptied.
+    Raises SettingsError for a result that does not go there.
     """
     if not results.is_dir():
         return
@@ -92,7 +93,11 @@ def collect_results(job: str, results: Path, folder: Path) -> None:
     for place in sorted(fetched, key=lambda one: (len(one.name), one.name)):
         for name in (RUN, LOG, LAUNCHER):
             remove(place / name)
-        shutil.copytree(place, folder, symlinks=True, dirs_exist_ok=True, copy_function=shutil.move)
+        try:
+            shutil.copytree(place, folder, symlinks=True, dirs_exist_ok=True, copy_function=shutil.move)
+        except (shutil.Error, RecursionError) as error:  # a file where a folder is; 500 folders within each other
+            words = f"{place} cannot be moved into {folder} ({one_line(error, 200)}); remove what is odd, or all of it."
+            raise SettingsError(words) from error
         shutil.rmtree(place, ignore_errors=True)
 
 

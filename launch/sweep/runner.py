@@ -1,7 +1,6 @@
 """One run of a sweep: its launcher as a child process, from its start to its results."""
 
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -249,7 +248,7 @@ def _results(run: Planned, context: Context, output: Output, end: End) -> tuple[
     try:
         _collect(run, context, output)
         return end, runs.read_epochs(context.folder(run))
-    except (SettingsError, shutil.Error, RecursionError) as error:  # of a result, not of this disk
+    except (SettingsError, RecursionError) as error:  # the second: of brackets that can just be read, not written
         if end.code != Exit.DONE:
             return end, ()
         reason = f"its results cannot be read: {one_line(error, MOST_OF_LINE)}"

@@ -1,11 +1,13 @@
 """Sweeps that train here: what they leave, how failures look, and that nothing is done twice or lost."""
 
 import fcntl
+import json
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -173,6 +175,36 @@ def test_no_record_of_a_thousand_brackets_ends_the_sweep(played: Sweep, tmp_path
     result = f"mkdir -p {fetched}; cp {deep} {fetched}/metrics.jsonl; echo '[METRIC] epoch=2'"
 
     assert [run.state for run in played(result, "true", backend="sagemaker")][1] == "done"
+
+
+def test_nor_does_one_that_can_just_be_read_and_not_written(
+    played: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 949 brackets, say; how many depends on the Python."""
+    monkeypatch.setattr("json.dumps", _raising(RecursionError("too many brackets"), json.dumps))
+    fetched = tmp_path / "runs" / job_name("tiny", "seed-0", "id")
+    result = f"mkdir -p {fetched}; echo '{{\"deep\": []}}' >{fetched}/metrics.jsonl; echo '[METRIC] epoch=2'"
+
+    assert [run.state for run in played(result, "true", backend="sagemaker")] == ["failed", "done"]
+
+
+def _raising(error: Exception, dumps: Callable[..., str]) -> Callable[..., str]:
+    """As `dumps`, but for a record with brackets."""
+
+    def checked(content: Any, **named: Any) -> str:
+        if "deep" in content:
+            raise error
+        return dumps(content, **named)
+
+    return checked
+
+
+def test_a_result_that_still_goes_nowhere_is_named_when_the_run_is_tried_again(played: Sweep, tmp_path: Path) -> None:
+    fetched = tmp_path / "runs" / job_name("tiny", "seed-0", "id")
+    played(f"mkdir -p {fetched}/x {tmp_path}/seed-0; touch {tmp_path}/seed-0/x {fetched}/x/y", backend="sagemaker")
+
+    with pytest.raises(SettingsError, match=rf"{fetched} cannot be moved .*seed-0/x.*; remove what is odd"):
+        played("true", backend="sagemaker")
 
 
 def test_a_run_whose_result_made_its_outcome_a_folder_is_resumed(played: Sweep, tmp_path: Path) -> None:
