@@ -13,6 +13,7 @@ from launch.core.source.read import read_files
 from launch.core.source.walk import list_files, why_left_out
 from trainer.errors import SettingsError, one_line
 from trainer.files import LARGEST_JSON, read_regular
+from trainer.process.own_folder import is_anothers
 
 REQUIREMENTS = "requirements.txt"
 
@@ -113,9 +114,18 @@ def _repository(folder: Path, home: Path) -> Path | None:
         if top == home or top in home.parents:
             return None
         if git_folder(top) is not None:
-            # root is asked about others' folders in containers that have them mounted.
-            return top if os.getuid() in (0, (top / ".git").lstat().st_uid) else None
+            return top if _is_own(top / ".git") else None
     return None
+
+
+def _is_own(mark: Path) -> bool:
+    """Whether git would take it for this user's, or it is where the file system gives all files to one user.
+
+    There the patterns of its .gitignore would else be forgotten.  root is asked about others' folders in containers
+    that have them mounted.
+    """
+    owner = mark.lstat().st_uid
+    return os.getuid() in (0, owner) or (owner != 0 and not is_anothers(mark))
 
 
 def _folder(path: Path) -> Path:
