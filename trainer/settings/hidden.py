@@ -12,11 +12,14 @@ NAMES = re.compile(
     r"SECRET|PASSW|(^|_)(PASS|PWD|PAT|TOKEN|AUTH|COOKIE|DSN)(_|$)|API_?KEY|ACCESS_?KEY|CREDENTIAL|PRIVATE_?KEY",
     re.IGNORECASE,
 )
-# Of those, what is no secret, as NAME=VALUE: a switch; the number of a token, or how many there are, of which no
-# vocabulary has a million; and where a secret lies.
+# Of those, what is no secret, as NAME=VALUE: a switch, a number of few digits (how many passes there are, or which part
+# of the tokens is dropped), or what a vocabulary calls a token of no word, [MASK] or <pad>; the number of a token, or
+# how many there are, of which no vocabulary has a million; what something is called; and where a secret lies.
 _HARMLESS = re.compile(
-    r"[^=]*=(true|false|yes|no|on|off|[01]|none|null|)|[^=]*TOKEN_(IDS?|INDEX|DIM|LEN|LENGTH|COUNT|LIMIT|SIZE)=-?[0-9]{1,6}"
-    r"|[^=]*(_FILE|_PATH|_DIR|_SOCK|APPLICATION_CREDENTIALS)=/[\w./@-]{0,255}",
+    r"[^=]*=(true|false|yes|no|on|off|none|null|-?[0-9]{1,3}|[0-9]?\.[0-9]{1,6}|<[/|]?[a-z_]{1,20}\|?>|\[[a-z]{1,9}\]|)"
+    r"|[^=]*TOKEN_(IDS?|INDEX|DIM|LEN|LENGTH|COUNT|LIMIT|SIZE)=-?[0-9]{1,6}|[^=]*_(TYPE|MODE|METHOD|NAME)=[a-z_/.-]{1,40}"
+    r"|[^=]*(_FILE|_PATH|_DIR|_SOCK|APPLICATION_CREDENTIALS)=~?/[\w./@-]{0,255}"
+    r"|[^=]*=arn:aws[a-z-]*:(secretsmanager|ssm|kms|iam):[a-z0-9-]{0,30}:[0-9]{12}:[\w:/+=.@-]{1,600}",
     re.IGNORECASE | re.ASCII,
 )
 # Values: a URL with a password, also as a path, which has lost a slash, or with a token for a user; a URL that was
