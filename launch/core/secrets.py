@@ -62,7 +62,7 @@ def read_references(words: Iterable[str]) -> dict[str, str]:
 # Flags of a script's own whose value is a secret, whatever it looks like: --api-key x, db.password=x.  Not --token
 # alone, which language models have many of.
 _NAMED = re.compile(
-    r"(^|[._-])(passw(or)?d|(api|access|secret|account)[_-]?key|(auth|access|hub|bot)[_-]?token|client[_-]?secret)$",
+    r"(^|[._-])(passw(or)?d|passphrase|(api|access|secret|account)[_-]?key|(auth|access|hub|bot)[_-]?token|client[_-]?secret)$",
     re.IGNORECASE,
 )
 # A switch, a variable, where it is, a placeholder.

@@ -9,7 +9,8 @@ HIDDEN = "***"
 
 # Names of variables that hold a secret.
 NAMES = re.compile(
-    r"SECRET|PASSW|(^|_)(PASS|PWD|PAT|TOKEN|AUTH|COOKIE|DSN)(_|$)|API_?KEY|ACCESS_?KEY|CREDENTIAL|PRIVATE_?KEY",
+    r"SECRET|PASSW|PASSPHRASE|(^|_)(PASS|PWD|PAT|TOKEN|AUTH|COOKIE|DSN)(_|$)|(API|ACCESS|ACCOUNT|PRIVATE)_?KEY"
+    r"|AZURE_STORAGE_KEY|CREDENTIAL",
     re.IGNORECASE,
 )
 # Of those, what is no secret, as NAME=VALUE: a switch, a number of few digits (how many passes there are, or which part

@@ -162,7 +162,8 @@ def test_tokens_and_urls_with_passwords_are_known(secret: str) -> None:
     assert PLANTED not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["DB_PASS", "GITHUB_PAT", "WANDB_API_KEY", "PGPASSWORD", "MY_TOKEN", "SMTP_AUTH"])
+@pytest.mark.parametrize("name", ["DB_PASS", "GITHUB_PAT", "WANDB_API_KEY", "PGPASSWORD", "MY_TOKEN", "SMTP_AUTH",
+                                  "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY", "GPG_PASSPHRASE"])  # fmt: skip
 def test_names_of_secrets_are_known(name: str) -> None:
     assert is_secret(name, "x")
     assert is_secret(name, "/base64+of/something=")
@@ -288,7 +289,13 @@ def test_whatever_ends_a_process_is_told_without_it(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize("main", BACKENDS.values(), ids=BACKENDS)
 @pytest.mark.parametrize(
     "words",
-    [("--api-key", "0123abcd"), ("--wandb_api_key=0123abcd",), ("db.password=0123abcd",), ("-p.passwd", "0123abcd")],
+    [
+        ("--api-key", "0123abcd"),
+        ("--passphrase", "0123abcd"),
+        ("--wandb_api_key=0123abcd",),
+        ("db.password=0123abcd",),
+        ("-p.passwd", "0123abcd"),
+    ],
 )
 def test_a_scripts_own_flag_for_a_secret_is_refused_by_its_name(
     main: object, words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
