@@ -112,6 +112,8 @@ RUN --mount=type=bind,from=toolkit,source=/build,target=/build \
     python -m pip install --no-cache-dir --no-index --find-links /build/lab --only-binary :all: --no-deps \
         --require-hashes -r /build/lab.txt \
     && python -m pip install --no-cache-dir --no-index --no-deps --force-reinstall /build/toolkit/*.whl
+# Anew, with JupyterLab.
+RUN --mount=type=bind,from=toolkit,source=/build,target=/build python /build/sbom.py > /opt/ddp/sbom.cdx.json
 COPY --chown=10001:10001 notebooks/single_gpu.ipynb /job/
 ENV HOME=/job PYTHONNOUSERSITE=
 USER 10001:10001

@@ -116,6 +116,16 @@ def test_no_stage_of_an_image_is_told_of_an_index_that_may_have_a_password(targe
             assert all("--no-index" in part for part in command.split("&&")), command
 
 
+@pytest.mark.parametrize("target", get_args(Target))
+def test_the_list_of_software_is_written_after_all_that_is_installed(target: str) -> None:
+    stages, place, said = _stages((ROOT / "Dockerfile").read_text()), target, ""
+    while place in stages:
+        place, lines = stages[place]
+        said = lines + said
+
+    assert -1 < said.rindex("pip install") < said.rindex("sbom.py > /opt/ddp/sbom.cdx.json")
+
+
 def test_the_base_is_the_image_that_launch_sagemaker_takes() -> None:
     options = SageMakerOptions(instance_type="ml.g5.2xlarge")
 
