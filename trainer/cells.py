@@ -11,8 +11,11 @@ _WITHIN = re.compile('[=+@\uff1d\uff0b\uff0d\uff20-](?=["\\s]*[;\t])')
 
 
 def harmless(row: dict[str, object]) -> dict[str, object]:
-    """`row` with a quote before, or in, each text that a spreadsheet would run; numbers are left as they are."""
-    return {cell(name): cell(value) if isinstance(value, str) else value for name, value in row.items()}
+    """`row` with a quote before, or in, each text that a spreadsheet would run; numbers are left as they are.
+
+    A list in a stranger's JSON is a text with a formula in it as well, once it is written.
+    """
+    return {cell(name): value if _is_plain(value) else cell(str(value)) for name, value in row.items()}
 
 
 def cell(text: str) -> str:
@@ -25,6 +28,10 @@ def cell(text: str) -> str:
 def encodable(text: str) -> str:
     """`text` as a file can hold it: names of files, and JSON, may have halves of characters, shown by their number."""
     return text.encode(errors="backslashreplace").decode()
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, (int, float))
 
 
 def _is_number(text: str) -> bool:

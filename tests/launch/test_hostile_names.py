@@ -239,7 +239,10 @@ def is_formula(cell: str) -> bool:
 
 
 def test_no_cell_of_a_table_is_a_formula_and_no_line_is_torn(tmp_path: Path) -> None:
-    runs = [replace(run(f"r{place}"), name=name, reason=name) for place, name in enumerate(HOSTILE)]
+    """Also where a run folder has a list of them, or names by which to find one, in the place of a word."""
+    records = [{**run("a").epochs[0], "device": [name], "strategy": {name: name}} for name in HOSTILE]
+    runs = [replace(run(f"r{place}"), name=name, reason=name, epochs=(record,), point={"model": [name, name]})
+            for place, (name, record) in enumerate(zip(HOSTILE, records, strict=True))]  # fmt: skip
 
     write_csv(runs, tmp_path)
     sweep = cells((tmp_path / CSV).read_text())

@@ -40,13 +40,22 @@ def test_a_spreadsheet_that_separates_cells_otherwise_finds_no_formula(separator
         assert not [cell for cell in cells if cell.startswith(FORMULAS)]
 
 
+@pytest.mark.parametrize("value", [["x;=1+1"], {"x": ["y", "z;@SUM(1)"]}, {"x;=1+1": 2}, ("x;-2+3",)])
+def test_nor_one_in_a_list_of_a_strangers_json(value: object) -> None:
+    text = io.StringIO()
+    csv.writer(text).writerow(harmless({"x": value}).values())
+    (row,) = csv.reader([text.getvalue()], delimiter=";")
+    assert [cell for cell in row if cell.lstrip(' "').startswith(FORMULAS)] == []
+    assert harmless({"x": [1, "a"]}) == {"x": "[1, 'a']"}  # as it was
+
+
 def test_a_stranger_does_not_hold_up_a_table() -> None:
     before = time.process_time()
     harmless({"x": "x" + "\t" * 20_000})
     assert time.process_time() - before < 1  # it took more than three
 
 
-@pytest.mark.parametrize("value", ["a; b=1", "-1.5", "+2", "1e-3", "resnet18", "", -3, 2.5, None, "a=b"])
+@pytest.mark.parametrize("value", ["a; b=1", "-1.5", "+2", "1e-3", "resnet18", "", -3, 2.5, None, True, "a=b"])
 def test_numbers_and_words_are_left_as_they_are(value: object) -> None:
     assert harmless({"x": value}) == {"x": value}
 
