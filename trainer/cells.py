@@ -5,9 +5,10 @@ import re
 # What a spreadsheet takes for a formula, which may call programs:
 # https://owasp.org/www-community/attacks/CSV_Injection, with the wide forms of the same signs
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-# Where one would begin within a text: spreadsheets of other languages separate cells by semicolons, some by tabs.  It
-# is read from the end, as a search from each of a thousand tabs on would go over all of them.
-_WITHIN = re.compile('[=+@\uff1d\uff0b\uff0d\uff20-](?=["\\s]*[;\t])')
+# Where one would begin within a text: spreadsheets of other languages separate cells by semicolons, some by tabs.  To
+# them the quote before a text with a line end begins no cell, and the line ends there.  It is read from the end, as a
+# search from each of a thousand tabs on would go over all of them.
+_WITHIN = re.compile('[=+@\uff1d\uff0b\uff0d\uff20-](?=["\\s]*[;\t\r\n])')
 
 
 def harmless(row: dict[str, object]) -> dict[str, object]:

@@ -25,17 +25,22 @@ from trainer.cells import FORMULAS, harmless
     ],
 )
 def test_what_a_spreadsheet_would_run_is_quoted(text: str) -> None:
-    quoted = "'\t'=1" if text == "\t=1" else f"'{text}"  # which where tabs separate cells is one in the second
+    # What begins with a separator of cells, or of lines, begins the second, too.
+    quoted = f"'{text[0]}'{text[1:]}" if text[0] in "\t\r\n" else f"'{text}"
     assert harmless({text: text}) == {quoted: quoted}
 
 
 @pytest.mark.parametrize("begun", ["=1+1", '"=1+1', " =1+1", "@SUM(1)", "-2+3", "\uff1d1+1"])
-@pytest.mark.parametrize("separator", [";", "\t"])
+@pytest.mark.parametrize("separator", [";", "\t", "\n", "\r", "\r\n", "\n;"])
 def test_a_spreadsheet_that_separates_cells_otherwise_finds_no_formula(separator: str, begun: str) -> None:
-    """OWASP's page, of field separators: where lists are separated by semicolons, a text with one is two cells."""
+    """OWASP's page, of field separators: where lists are separated by semicolons, a text with one is two cells.
+
+    And one with a line end two lines, as the quote before it does not begin a cell.
+    """
     text = io.StringIO()
     csv.writer(text).writerow(harmless({"run": "a", "name": f"x{separator}{begun}"}).values())
-    for read in (csv.reader(io.StringIO(text.getvalue()), delimiter=separator), csv.reader([text.getvalue()])):
+    parts = csv.reader(io.StringIO(text.getvalue(), newline=""), delimiter=separator[-1:].strip("\r\n") or ";")
+    for read in (parts, csv.reader(io.StringIO(text.getvalue(), newline=""))):
         cells = [cell.lstrip(' "') for row in read for cell in row]
         assert not [cell for cell in cells if cell.startswith(FORMULAS)]
 
