@@ -135,8 +135,11 @@ def test_a_longer_file_than_a_launcher_writes_is_damaged(account: Account) -> No
         read_json(account.aws(), account.bucket, "long")
 
 
-@pytest.mark.parametrize("regions", [["us-east-1", "x.example/#"], ["us-east-1"] * 65, ["US-EAST-1"], [""], ["-"]],
-                         ids=["another host", "many", "upper case", "empty", "hyphen"])  # fmt: skip
+@pytest.mark.parametrize(
+    "regions", [["us-east-1", "x.example/#"], ["us-east-1.x.example/#"], ["x.example/#us-east-1"], ["us-east-1\n"],
+                ["us-east-1"] * 65, ["US-EAST-1"], [""], ["-"]],
+    ids=["another host", "its beginning", "its end", "line end", "many", "upper case", "empty", "hyphen"],
+)  # fmt: skip
 def test_a_job_is_looked_for_in_few_places_that_can_be_regions(regions: list[str]) -> None:
     """Each is asked with a dozen signed requests, or fails the whole search; any launcher may name them."""
     assert not SPEC({"regions": regions})
