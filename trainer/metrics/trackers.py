@@ -155,6 +155,9 @@ class Mlflow:
         self._mlflow = mlflow
         if not mlflow.is_tracking_uri_set():
             mlflow.set_tracking_uri(f"sqlite:///{(run_dir / 'mlflow.db').resolve()}")
+        if "@" in urlsplit(str(mlflow.get_tracking_uri())).netloc:
+            # At the end of a run it prints the server's address, with the password, into a log that others read.
+            os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
         mlflow.set_experiment(experiment)
         mlflow.start_run(run_name=run_dir.name)
         mlflow.log_params(config.model_dump(mode="json"))
