@@ -25,8 +25,12 @@ _PATHS = (
 )  # fmt: skip
 # What editors, and people, put behind the name of a file that they keep.
 _COPY = re.compile(r"(~|\.(bak|backup|orig|old|save|copy|sw[op]|tmp|\d+)|-checkpoint)+$")
-# What is there to be copied and filled in, and the public half of a pair of keys.
-_HARMLESS = (".env.example", ".env.sample", ".env.template", ".env.dist", "*.pub")
+# What is there to be copied and filled in, the public half of a pair of keys, and certificates of those who sign
+# others, such as AWS's for RDS, by which programs know a server; a private key in one is found by its text.
+_HARMLESS = (
+    ".env.example", ".env.sample", ".env.template", ".env.dist", "*.pub", "*cacert*.pem", "*ca-cert*.pem",
+    "*rootca*.pem", "*-bundle.pem", "*ca_bundle.pem",
+)  # fmt: skip
 
 # Only text is looked through, and no file that a person would not write.
 _MOST_BYTES = 1_000_000

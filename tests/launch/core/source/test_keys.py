@@ -25,6 +25,7 @@ NO_KEYS = [
     "credentials.py", "aws/config", "service.json", "secrets/readme.md", ".docker/Dockerfile", "vars.tfvars",
     "train.py~", "model-checkpoint", "pip.conf",
     ".azure/gpu-tests.yml", ".kube/deployment.yaml", "kubeconfig_utils.py",
+    "certs/global-bundle.pem", "rds-combined-ca-bundle.pem", "cacert.pem", "AmazonRootCA1.pem",
 ]  # fmt: skip
 
 
@@ -41,6 +42,16 @@ def test_a_file_with_the_name_of_a_key_is_refused(tmp_path: Path, name: str) -> 
 @pytest.mark.parametrize("name", NO_KEYS)
 def test_ordinary_names_are_sent(name: str) -> None:
     assert check_name(name) is None
+
+
+def test_a_bundle_of_certificates_is_sent_but_not_with_a_private_key(tmp_path: Path) -> None:
+    lines = "MIIEBjCCAu6gAwIBAgIJAMc0ZzaSUK51MA0G\n"
+    write(tmp_path, {"train.py": "", "global-bundle.pem": f"-----BEGIN CERTIFICATE-----\n{lines}"})
+    assert source(tmp_path).files == ("global-bundle.pem", "train.py")
+
+    write(tmp_path, {"global-bundle.pem": f"-----BEGIN RSA PRIVATE KEY-----\n{lines}"})
+    with pytest.raises(SettingsError, match=r"global-bundle\.pem, line 1, holds what looks like a secret"):
+        source(tmp_path)
 
 
 @pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
