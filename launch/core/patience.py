@@ -4,14 +4,19 @@ from collections.abc import Callable
 
 from launch.core.clock import Clock
 from launch.core.errors import AwsError, NoAnswer
+from launch.core.refusals import BUSY
 from trainer.errors import TrainerError
 
 PATIENCE_S = 600.0
 
 
 def may_pass(error: TrainerError) -> bool:
-    """Whether AWS did not refuse, but could not be reached or failed on its side."""
-    return isinstance(error, NoAnswer) or (isinstance(error, AwsError) and not error.aws_code)
+    """Whether AWS did not refuse, but could not be reached, failed on its side, or has too many requests.
+
+    The limit of requests is one for all of an account's users and tools in a region.
+    https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html
+    """
+    return isinstance(error, NoAnswer) or (isinstance(error, AwsError) and error.aws_code in {"", *BUSY})
 
 
 class Patience:

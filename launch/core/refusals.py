@@ -16,7 +16,8 @@ _INVALID_KEYS = {"AuthFailure", "InvalidClientTokenId", "UnrecognizedClientExcep
 # The request may have taken effect.  Answers to HEAD have no code but the status.
 UNCLEAR = {"InternalError", "InternalServerError", "InternalFailure", "ServiceUnavailable", "Unavailable",
             "500", "503"}  # fmt: skip
-_BUSY = {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException", "SlowDown"} | UNCLEAR
+# Throttled; botocore has repeated the request ATTEMPTS times by then.
+BUSY = {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException", "SlowDown"} | UNCLEAR
 
 # AWS's code -> what it means and what to do.  {message} is AWS's own; {region} ours.
 _REMEDIES = {
@@ -69,7 +70,7 @@ def sentence(code: str, message: str, action: str, region: str, policy: str = "l
             f"AWS does not accept these credentials in {region}; check `aws sts get-caller-identity`, this machine's "
             "clock, and whether the region is enabled for the account."
         )
-    if code in _BUSY:
+    if code in BUSY:
         return f"AWS is busy: {action} was refused {ATTEMPTS} times ({code}); try again in a minute."
     if code in _REMEDIES:
         return _REMEDIES[code].format(message=message, region=region)

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,18 @@ from tests.launch.ec2.account import SPOT_INTERRUPTION, Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.ec2.world import Stage, idle
-from tests.launch.faults import Died, Fault, Faults, died_after, died_before, injected, lost, refused, unreachable
+from tests.launch.faults import (
+    Died,
+    Fault,
+    Faults,
+    died_after,
+    died_before,
+    injected,
+    lost,
+    refused,
+    throttled,
+    unreachable,
+)
 from trainer.errors import SettingsError
 
 NO_MACHINE = "Server.InsufficientInstanceCapacity: There was insufficient capacity available"
@@ -410,12 +421,18 @@ def test_volumes_that_cannot_be_filled_at_a_rate_are_made_without(stage: Stage, 
     assert len(stage.account.nodes) == 2
 
 
-def test_a_launcher_that_cannot_reach_aws_leaves_a_healthy_job_running(stage: Stage) -> None:
-    """A11: AWS was back within two minutes of the ten, and the training was ended."""
+@pytest.mark.parametrize("trouble", [unreachable, throttled])
+def test_a_launcher_that_cannot_reach_aws_leaves_a_healthy_job_running(
+    stage: Stage, trouble: Callable[[], Fault]
+) -> None:
+    """A11: AWS was back within two minutes of the ten, and the training was ended.
+
+    Or it answers nobody in the account, as somebody asks too much; the nodes ask nothing.
+    """
     faults = Faults()
 
     def lose_the_network() -> None:
-        faults.on("ListObjectsV2", unreachable(), nth=None)
+        faults.on("ListObjectsV2", trouble(), nth=None)
 
     stage.events = iter([*idle(3), lose_the_network])
     with injected(faults), pytest.raises(Ended, match="lost sight of the job") as ended:

@@ -19,7 +19,7 @@ from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.ec2.world import Stage
-from tests.launch.faults import Faults, lost, refused, refused_after, unreachable
+from tests.launch.faults import Faults, lost, refused, refused_after, throttled, unreachable
 from trainer.outcome import Outcome, parse
 
 
@@ -200,6 +200,18 @@ def test_a_stop_bears_two_minutes_without_aws_and_no_more(terminal: Terminal, aw
     faults.on("DescribeInstances", unreachable(), nth=None)
     with pytest.raises(AwsError, match="AWS cannot be reached"):
         stop(aws, "other", terminal.clock, terminal.said.append)
+
+
+@pytest.mark.parametrize("operation", ["DescribeInstances", "TerminateInstances", "DeleteSecurityGroup"])
+def test_a_stop_bears_an_account_that_asks_too_much_for_a_while(
+    operation: str, terminal: Terminal, aws: Aws, faults: Faults
+) -> None:
+    """The account's other users and tools share its limit of requests; nothing was ended when one of ours met it."""
+    terminal.start("demo")
+    faults.on(operation, throttled())
+    assert stop(aws, "demo", terminal.clock, terminal.said.append) > 0
+    assert terminal.account.left() == []
+    assert any("AWS is busy" in line for line in terminal.said)
 
 
 # ---- python -m launch.ec2 stop
