@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
 from launch.core.refusals import ATTEMPTS, UNCLEAR, is_forbidden, sentence
+from launch.core.session import OneSession
 from trainer.errors import TrainerError
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Aws:
                 with _reading:
                     self._session = boto3.Session(botocore_session=core, region_name=self._region)
                     models.search_paths[:] = dict.fromkeys(models.search_paths)  # each session adds boto3's own
+                core.register_component("credential_provider", OneSession(core))
             except botocore.exceptions.BotoCoreError as error:
                 raise _not_set_up(error) from error
         return self._session

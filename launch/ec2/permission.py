@@ -6,6 +6,7 @@ from typing import Any
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.refusals import DENIED
+from launch.core.session import hint
 from launch.ec2.fleet import Fleet
 from launch.ec2.stop import deletion
 from trainer.errors import one_line
@@ -19,7 +20,7 @@ def check_may_remove(aws: Aws, job: str, own: Fleet) -> None:
     """
     owners = sorted({*(node.owner for node in own.living), *(thing.owner for thing in own.resources)} - {""})
     request = _first_request(own)
-    if not owners or request is None or caller(aws) in ("", *owners):
+    if not owners or request is None or (me := caller(aws)) in ("", *owners):
         return
     operation, params = request
     try:
@@ -27,7 +28,8 @@ def check_may_remove(aws: Aws, job: str, own: Fleet) -> None:
     except AwsError as error:  # DryRunOperation, where it would be allowed; whatever else there is shows in a moment
         if error.aws_code in DENIED:
             raise AwsError(
-                f"{job} belongs to {one_line(', '.join(owners), 200)}, and AWS lets you remove nothing of it: {error}",
+                f"{job} belongs to {one_line(', '.join(owners), 200)}, and AWS lets you remove nothing of it: {error}"
+                f"{hint(me, owners)}",
                 error.aws_code,
             ) from error
 

@@ -1,5 +1,6 @@
 """launch.core.aws: what AWS and the way to it can do to a user, in one sentence each, through botocore's own errors."""
 
+import itertools
 import json
 import socket
 import ssl
@@ -9,16 +10,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import boto3
 import pytest
 from botocore.exceptions import BotoCoreError, IncompleteReadError, ResponseStreamingError
+from moto import mock_aws
 
 from launch.core.aws import PAUSES_S, Aws
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
 from launch.core.refusals import granted_by, sentence
+from launch.core.session import unnamed
 from launch.rehearse.aws.iam.callers import Caller
 from tests.conftest import ROOT
 from tests.launch.ec2.account import Account
@@ -159,6 +163,34 @@ def test_a_damaged_configuration_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
         f"the AWS configuration does not work: Unable to parse config file: {file}; "
         "check ~/.aws/config and the AWS_ variables."
     )
+
+
+ROLE = "[default]\nrole_arn = arn:aws:iam::123456789012:role/dev\nsource_profile = base\n[profile base]\n"
+KEYS = "aws_access_key_id = AKIAIOSFODNN7EXAMPLE\naws_secret_access_key = x\n"
+
+
+def me(region: str) -> str:
+    return str(Aws(region).call(*WHO_AM_I)["UserId"])
+
+
+@mock_aws(config={"core": {"mock_credentials": False}})
+def test_a_role_whose_session_has_no_name_is_one_person_for_all_connections(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """botocore made one up for each from the time, and a launcher then took the nodes of its own job for another's."""
+    config = tmp_path / "config"
+    config.write_text(ROLE + KEYS)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    seconds = itertools.count(1_790_000_000)
+    monkeypatch.setattr("botocore.credentials.time", SimpleNamespace(time=lambda: next(seconds)))
+    first, second = me("us-east-1"), me("eu-west-1")
+    assert first.partition(":")[2] == second.partition(":")[2]  # before it moto has another id each time
+    assert "role_session_name = NAME" in unnamed(first)[0]
+
+    config.write_text(ROLE.replace("[profile base]", "role_session_name = ann\n[profile base]") + KEYS)
+    assert me("us-east-1").endswith(":ann")
+    assert not unnamed(me("us-east-1"))
 
 
 def test_a_program_for_credentials_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

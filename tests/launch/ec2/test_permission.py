@@ -5,12 +5,17 @@ https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.ht
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from launch.core.errors import AwsError
+from launch.ec2.fleet import Fleet
+from launch.ec2.permission import check_may_remove
 from tests.launch.ec2.account import Account
-from tests.launch.ec2.known import NAME
+from tests.launch.ec2.known import NAME, node
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.ec2.world import Stage
 from tests.launch.faults import Faults, injected, refused
@@ -56,3 +61,13 @@ def test_a_refused_stop_does_not_end_the_job_of_another(
 def test_who_may_remove_it_removes_it(anothers: Account) -> None:
     assert Terminal(anothers).type("stop", NAME, "--region", "us-east-1") == 0
     assert "ended" in spec(anothers)
+
+
+@pytest.mark.parametrize(("me", "is_told"), [("AROA1:new", True), ("AROA2:new", False), ("AIDAME", False)])
+def test_who_is_refused_in_another_session_of_his_role_learns_how_to_take_the_old_one(me: str, is_told: bool) -> None:
+    aws = Mock()
+    aws.call.side_effect = [{"UserId": me}, AwsError("no.", "UnauthorizedOperation")]
+    own = Fleet((replace(node(0), owner="AROA1:old"),))
+    with pytest.raises(AwsError, match="belongs to AROA1:old") as error:
+        check_may_remove(aws, NAME, own)
+    assert ("role_session_name = NAME" in str(error.value)) == is_told

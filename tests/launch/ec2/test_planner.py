@@ -300,6 +300,13 @@ def test_a_price_with_the_data_volume_over_the_limit_is_a_problem() -> None:
     assert "more than --max-usd 35" in str(problem)
 
 
+def test_a_session_whose_name_changes_with_each_command_is_a_warning() -> None:
+    """Who has started the job could not stop it from another terminal: to IAM he is somebody else there."""
+    (warning,) = plan(replace(FACTS, owner="AROA1:botocore-session-1790000000")).warnings
+    assert "role_session_name = NAME" in warning
+    assert not plan(replace(FACTS, owner="AROA1:ann")).warnings
+
+
 def test_what_the_nodes_policy_does_not_cover_is_warned_of() -> None:
     assert plan().warnings == ()
     (warning,) = plan(data_s3="s3://my-imagenet/train").warnings

@@ -324,6 +324,11 @@ def test_what_of_a_script_is_lost_without_checkpoints_is_a_warning() -> None:
     assert any("nothing that the script writes to $DDP_RUN_DIR is kept but metrics.jsonl" in one for one in warnings)
 
 
+def test_a_session_whose_name_changes_with_each_command_is_a_warning() -> None:
+    (warning,) = plan(replace(FACTS, owner="AROA1:botocore-session-1790000000")).warnings
+    assert "role_session_name = NAME" in warning
+
+
 def test_a_plain_job_has_no_warnings() -> None:
     assert plan().warnings == ()
 
