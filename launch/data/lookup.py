@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from launch.core.aws import Aws
+from launch.core.errors import AwsError
 from launch.core.lookup import Lookups, check_bucket, read_json, region_or_some
 from launch.core.names import BUCKET_NAME, BUCKET_TAG, DATA_TAG, JOB_NAME, JOB_TAG, Folder, bucket_of, tag_values
 from launch.core.published import RECORD, prefix_of
@@ -88,9 +89,21 @@ def _on_ec2(aws: Aws, place: Place, snapshots: set[str]) -> Iterator[str]:
     tags = [tag_values(node) for row in rows for node in row["Instances"]]
     jobs = {(one[JOB_TAG], one.get(BUCKET_TAG, place.bucket)) for one in tags}
     for job, bucket in sorted(filter(_can_be_a_job, jobs)):
-        spec = read_json(aws, bucket, Folder(bucket, job).spec) or {}
+        spec = _spec(aws, Folder(bucket, job))
         if str(spec.get("snapshot")) in snapshots or any(_is_inside(one, place) for one in _sources(spec)):
             yield job
+
+
+def _spec(aws: Aws, folder: Folder) -> dict[str, Any]:
+    """Its job.json, empty if there is none.  Raises AwsError, with what ends the wait, where it cannot be read."""
+    try:
+        return read_json(aws, folder.bucket, folder.spec) or {}
+    except AwsError as error:
+        raise AwsError(
+            f"what job {folder.job}, which runs on EC2, reads is not known: {error}  Try again once it has ended; its "
+            f"owner or an administrator ends it with python -m launch.ec2 stop {folder.job} --region {aws.region}",
+            error.aws_code,
+        ) from error
 
 
 def _can_be_a_job(name_and_bucket: tuple[str, str]) -> bool:

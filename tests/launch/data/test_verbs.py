@@ -192,6 +192,20 @@ def test_jobs_that_read_it_from_s3_are_seen(how: str, published: Desk, capsys: p
     assert f"{NAME} is in use by one (EC2)" in capsys.readouterr().err
 
 
+def test_a_running_job_whose_settings_cannot_be_read_keeps_the_data_and_is_named_with_what_ends_it(
+    published: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Any launcher may have written them, and who deletes the data may not be who can put them right."""
+    reads_it(published)
+    published.account.put_json("jobs/one/job.json", ["no object"])
+
+    assert published.type("delete", NAME, "--yes") == 4
+    assert published.s3()
+    said = capsys.readouterr().err
+    assert "what job one, which runs on EC2, reads is not known" in said
+    assert "ends it with python -m launch.ec2 stop one --region us-east-1" in said
+
+
 @pytest.mark.parametrize(("job", "bucket"), [("one", "no bucket!"), ("one", ""), ("../one", "a-bucket"), ("", "")])
 def test_a_tag_that_no_job_has_keeps_nobody_from_deleting(job: str, bucket: str, published: Desk) -> None:
     """Whoever may start a machine may give it any tag; botocore takes no request for such a bucket."""
