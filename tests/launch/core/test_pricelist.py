@@ -126,6 +126,24 @@ def test_nor_does_a_place_that_a_profile_names(profile: str, tmp_path: Path, mon
         assert cache.exists() is is_kept
 
 
+@pytest.mark.parametrize(
+    ("host", "is_kept"),
+    [
+        ("api.pricing.us-east-1.amazonaws.com", True),
+        ("vpce-1.api.pricing.us-east-1.vpce.amazonaws.com", True),
+        ("pricing.us-east-1.api.aws", True),
+        ("notamazonaws.com", False),
+        ("my-amazonaws.com", False),
+        ("notapi.aws", False),
+        ("api.pricing.us-east-1.amazonaws.com.example.org", False),
+    ],
+)
+def test_only_hosts_of_awss_own_domains_leave_prices(host: str, is_kept: bool, tmp_path: Path) -> None:
+    """A name that only ends like theirs is another's, who may have registered it."""
+    look_up(a_list(url=f"https://{host}"), ["p5en.48xlarge"], NOW, tmp_path / "prices.json")
+    assert (tmp_path / "prices.json").exists() is is_kept
+
+
 def test_prices_are_kept_for_a_week_and_asked_for_again_after_it(tmp_path: Path) -> None:
     cache = cache_of({"HOME": str(tmp_path)}, "us-west-1")
     first, second, third = a_list(), a_list(), a_list()
