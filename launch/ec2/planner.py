@@ -62,13 +62,14 @@ INTERNAL_ERRORS = 3
 class Launch:
     """What performing a plan needs beyond its requests.
 
-    missing: number of nodes to start; generation: of those nodes.
+    missing: number of nodes to start; generation: of those nodes; is_noted: whether job.json says all of it already.
     """
 
     job: Job[Ec2Options]
     cluster: Cluster
     missing: int
     generation: int
+    is_noted: bool = False
 
 
 def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> Plan[Launch]:
@@ -90,7 +91,7 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
         steps.append(machines.shared_volume(cluster, _zone(facts), newest))
     return Plan(
         title=f"{cluster.nodes} x {' or '.join(resolved.options.instance_type)} on EC2, job {name}",
-        payload=Launch(job, cluster, missing, generation),
+        payload=Launch(job, cluster, missing, generation, requests.is_noted(cluster, facts.spec)),
         facts=explain.plan_facts(cluster, facts),
         steps=tuple(steps),
         quotes=explain.quotes(job.train, cluster, facts),
@@ -210,7 +211,9 @@ def _before(cluster: Cluster, facts: Facts) -> list[Step]:
     if cluster.train.source is not None and not facts.is_sent:
         # First: where somebody else's file has its place the job has not begun, and its name is free.
         steps.append(sent.send(cluster.folder.bucket, cluster.source_key, cluster.train.source))
-    steps += [requests.put_spec(cluster), *requests.log_group(retention=not facts.has_log_group)]
+    if not requests.is_noted(cluster, facts.spec):
+        steps.append(requests.put_spec(cluster))
+    steps += requests.log_group(retention=not facts.has_log_group)
     steps += requests.time_limit(cluster, exists=bool(fleet.kind("schedule")))
     if resolved.options.security_group is None:
         if isinstance(cluster.security_group, FromAnswer):

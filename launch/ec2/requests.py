@@ -86,6 +86,14 @@ def spec(cluster: Cluster) -> dict[str, Any]:
     }
 
 
+def is_noted(cluster: Cluster, known: Mapping[str, Any] | None) -> bool:
+    """Whether `known`, which was read as job.json, says all of it.
+
+    It is not written again then: a stop may have noted the end there since, which would be lost.
+    """
+    return known is not None and known == json.loads(json.dumps(spec(cluster), default=str))
+
+
 def put_spec(cluster: Cluster) -> Request:
     return _put(cluster.folder, cluster.folder.spec, spec(cluster), "save the settings")
 

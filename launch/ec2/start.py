@@ -1,6 +1,7 @@
 """Performs a plan: starts the nodes, follows the job, removes everything.  Read _Life.live() first."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,13 +18,14 @@ from launch.ec2 import stop
 from launch.ec2.costs import cost_so_far
 from launch.ec2.ends import find_ends
 from launch.ec2.finding import find
-from launch.ec2.names import command
+from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.outcome import completed, stopped
 from launch.ec2.planner import Launch
 from launch.ec2.requests import Cluster
 from launch.ec2.runtime import Runtime
 from launch.ec2.starter import Starter
 from launch.ec2.watch import Follower, read_roster
+from launch.ec2.written import spec_of
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome, state_of
@@ -87,6 +89,7 @@ class _Life:
                 start()
                 self.is_ours = True
                 if self.cluster.resolved.detaches:
+                    self._check_wanted()
                     self._detach()
                     return None
                 runtime = self.runtime
@@ -138,6 +141,14 @@ class _Life:
             raise Ended(str(error), outcome.exit_code, outcome) from error
 
     # ---- leaving
+
+    def _check_wanted(self) -> None:
+        """Raises AwsError if somebody has stopped the job while its nodes started, which nobody else would see."""
+        spec: Mapping[str, Any] = {}
+        with suppress(TrainerError):
+            spec = spec_of(self.aws, self.cluster.folder, BACKEND_NAME) or {}
+        if "ended" in spec:
+            raise AwsError(f"job {self.cluster.job} was stopped by another command.", "Stopped")
 
     def _show_commands(self, heading: str, *verbs: str) -> None:
         self.say(heading)

@@ -65,7 +65,7 @@ class Starter:
             if error.aws_code != "InvalidGroup.Duplicate" or not may_retry:
                 raise
             # botocore repeated a request whose answer was lost: the group exists, and a new plan will find it.
-            return self._start(self._plan_again(), may_retry=False)
+            return self._start(self._same_start_again(plan), may_retry=False)
         try:
             fleet = self._wait_for_nodes(plan.payload)
         except AwsError as error:
@@ -74,7 +74,7 @@ class Starter:
             # EC2 took the request and then had no machines: as if it had said so at once.
             self.say(f"{error}  Trying elsewhere.")
             self._end_generation(plan.payload.generation)
-            return self._start(self._plan_again(), may_retry=may_retry)
+            return self._start(self._same_start_again(plan), may_retry=may_retry)
         previous = members_of(self.aws, cluster.folder)
         members = roster(cluster, fleet, previous)
         if members != previous:
@@ -99,7 +99,8 @@ class Starter:
         while True:
             try:
                 if plan.problem is not None:
-                    if hours:  # the job has begun, and a stop from elsewhere ends the waiting
+                    # The job has begun, and a stop from elsewhere ends the waiting.
+                    if hours and not plan.payload.is_noted:
                         self._do(requests.put_spec(plan.payload.cluster))
                     raise plan.problem
                 perform(plan.steps, self.aws.call, self.runtime.say, clock.sleep)

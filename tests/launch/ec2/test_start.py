@@ -3,18 +3,24 @@
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from launch.core.errors import AwsError, Ended
+from launch.core.names import Folder
+from launch.core.plan import Plan
 from launch.core.signals import Hangup
 from launch.ec2.finding import find
+from launch.ec2.planner import Launch
 from launch.ec2.spec import job_named
 from launch.ec2.start import launch
+from launch.ec2.starter import Starter
+from launch.ec2.stop import mark_ended, stop
 from tests.launch.ec2.account import SPOT_INTERRUPTION, Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.terminal import Terminal
@@ -443,6 +449,48 @@ def test_a_launcher_that_cannot_reach_aws_leaves_a_healthy_job_running(
     stage.events = iter([*idle(2), stage.end_nodes()])
     assert stage.attach() == 0
     assert stage.account.left() == []
+
+
+@contextmanager
+def stopped_while_it_plans(account: Account, stage: Stage) -> Iterator[None]:
+    """Another command notes the end in job.json between a launcher's look at it and what the launcher does next."""
+    plan_again = Starter._same_start_again
+
+    def planned(starter: Starter, plan: Plan[Launch]) -> Plan[Launch]:
+        again = plan_again(starter, plan)
+        mark_ended(account.aws(), Folder(account.bucket, NAME), stage.clock(), stage.said.append, is_asked=True)
+        return again
+
+    with mock.patch.object(Starter, "_same_start_again", planned):
+        yield
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_stop_is_not_lost_that_comes_while_a_waiting_launcher_plans(stage: Stage, *, detach: bool) -> None:
+    """The launcher wrote job.json anew, without the end: who had stopped the job was told so, and it started later."""
+    account = stage.account
+
+    def the_rest_of_the_stop() -> None:
+        stop(account.aws(), NAME, stage.clock(), stage.said.append)
+        account.capacity.clear()
+
+    account.capacity.update(dict.fromkeys(account.subnets, 0))
+    stage.where = {"wait_for_capacity": 1, "detach": detach}
+    stage.events = iter([*idle(1), the_rest_of_the_stop])
+    with stopped_while_it_plans(account, stage), pytest.raises(Ended, match="stopped or restarted by another command"):
+        stage.launch_anyhow()
+    assert account.left() == []
+
+
+def test_what_starts_while_it_is_stopped_is_not_left_to_itself(stage: Stage) -> None:
+    """Capacity came with the stop, which saw none of the nodes; a detached job has nobody who would see its end."""
+    account = stage.account
+    account.capacity.update(dict.fromkeys(account.subnets, 0))
+    stage.where = {"wait_for_capacity": 1, "detach": True}
+    stage.events = iter([account.capacity.clear])
+    with stopped_while_it_plans(account, stage), pytest.raises(Ended, match="was stopped by another command"):
+        stage.launch_anyhow()
+    assert account.left() == []
 
 
 # ---- outcome.json
