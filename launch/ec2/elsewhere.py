@@ -3,8 +3,12 @@
 One region is tried at a time: what a launch made there is removed, and that is verified, before the next one begins.
 """
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 from launch.core.clock import duration
 from launch.core.errors import AwsError, Ended, Forbidden
@@ -17,6 +21,7 @@ from launch.ec2.start import launch
 from launch.ec2.waiting import ASK_EVERY_S, Tried, tried_in
 from launch.ec2.written import spec_of
 from trainer.contract import Exit
+from trainer.errors import TrainerError
 from trainer.outcome import Outcome
 
 
@@ -75,12 +80,17 @@ class _Search:
         is_first = place.region not in self.begun
         self.begun[place.region] = place.plan.payload.cluster
         self.runtime.say(place.plan.brief if is_first else f"trying {place.region}")
-        return launch(place.plan, self.runtime, waits=False)
+        return launch(place.plan, self.runtime, waits=False, check=partial(self._check_wanted, has_started=True))
 
-    def _check_wanted(self) -> None:
-        """Raises AwsError if somebody has stopped the job; between two tries it has nothing else that could tell."""
+    def _check_wanted(self, *, has_started: bool = False) -> None:
+        """Raises AwsError if somebody has stopped the job; between two tries it has nothing else that could tell.
+
+        has_started: in one of the regions, while a stop may have seen nothing of it yet, and noted the end in another.
+        """
         for region, cluster in self.begun.items():
-            spec = spec_of(self.runtime.make_aws(region), cluster.folder, BACKEND_NAME) or {}
+            spec: Mapping[str, Any] = {}
+            with suppress(*[TrainerError] if has_started else []):  # no reason to end what runs
+                spec = spec_of(self.runtime.make_aws(region), cluster.folder, BACKEND_NAME) or {}
             if spec.get("stop_asked", 0) >= int(self.began):
                 raise AwsError(f"job {cluster.job} was stopped by another command.", "Stopped")
 

@@ -44,14 +44,17 @@ def is_out_of_reach(error: TrainerError) -> bool:
 Change = Callable[[], Mapping[str, Any]]
 
 
-def launch(plan: Plan[Launch], runtime: Runtime, *, waits: bool = True) -> Outcome | None:
+def launch(
+    plan: Plan[Launch], runtime: Runtime, *, waits: bool = True, check: Callable[[], None] = lambda: None
+) -> Outcome | None:
     """Starts what is missing, follows the job and removes it.  Returns how it ended; None if the user detached.
 
     Nothing is left, whatever happens, unless the user detaches.  Raises Ended for a job that was not done and
     for a launch that failed, both after everything is removed.
     waits: as long as the user says until its nodes have capacity; those that replace lost ones always are waited for.
+    check: called once they have started; raises AwsError if the job is not wanted any more.
     """
-    life = _Life(plan, runtime, waits)
+    life = _Life(plan, runtime, waits, check)
     return life.live(life.starter.start, life.starter.replace_lost)
 
 
@@ -70,6 +73,7 @@ class _Life:
     plan: Plan[Launch]
     runtime: Runtime
     waits: bool = True
+    check: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.aws: Aws = self.runtime.make_aws(self.cluster.region)
@@ -88,6 +92,7 @@ class _Life:
             try:
                 start()
                 self.is_ours = True
+                self.check()
                 if self.cluster.resolved.detaches:
                     self._check_wanted()
                     self._detach()

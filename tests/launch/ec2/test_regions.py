@@ -13,7 +13,8 @@ import pytest
 from launch.core.aws import Aws
 from launch.core.catalog import load
 from launch.core.errors import AwsError
-from launch.core.names import BUCKET_TAG, OWNER_TAG, SCHEDULER_ROLE, TOOLKIT
+from launch.core.names import BUCKET_TAG, OWNER_TAG, SCHEDULER_ROLE, TOOLKIT, Folder
+from launch.core.plan import Plan
 from launch.core.pricelist import look_up
 from launch.core.published import Content
 from launch.ec2 import requests
@@ -22,7 +23,11 @@ from launch.ec2.facts import Facts, Snapshot
 from launch.ec2.finding import find
 from launch.ec2.fleet import Fleet
 from launch.ec2.names import group_name
+from launch.ec2.planner import Launch
 from launch.ec2.regions import Place, Plans, data, missing, overview
+from launch.ec2.runtime import Runtime
+from launch.ec2.start import launch
+from launch.ec2.stop import mark_ended
 from launch.ec2.whereabouts import find_job
 from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.seed import zones
@@ -36,6 +41,7 @@ from tests.launch.ec2.test_crash_sweep import Watched, reads
 from tests.launch.faults import Died, Faults, Request, died_after, injected
 from trainer.contract import Exit
 from trainer.errors import SettingsError
+from trainer.outcome import Outcome
 
 EAST, WEST = "us-east-1", "us-west-2"
 MINE = {OWNER_TAG: MOTOS_USER_ID}
@@ -229,6 +235,22 @@ def test_a_stop_ends_the_waiting_between_two_tries(terminal: Terminal, capsys: p
     terminal.events = iter([stop])
     assert terminal.type(*LAUNCH, "--wait-for-capacity", "1") == 4
     assert "was stopped by another command" in capsys.readouterr().err
+    assert (nodes_in(EAST), nodes_in(WEST)) == (0, 0)
+
+
+@pytest.mark.parametrize("detach", [(), ("--detach",)])
+def test_a_stop_is_not_lost_that_comes_as_another_region_is_tried(detach: tuple[str, ...], terminal: Terminal) -> None:
+    """Of a try that has just begun it sees nothing, and notes the end where the last one was."""
+
+    def launched(plan: Plan[Launch], runtime: Runtime, **more: Any) -> Outcome | None:
+        if plan.payload.cluster.region == WEST:
+            folder = Folder(terminal.account.bucket, NAME)
+            mark_ended(terminal.account.aws(EAST), folder, terminal.clock, terminal.said.append, is_asked=True)
+        return launch(plan, runtime, **more)
+
+    no_capacity(terminal, EAST)
+    with mock.patch("launch.ec2.elsewhere.launch", launched):
+        assert terminal.type(*LAUNCH, *detach) == Exit.AWS
     assert (nodes_in(EAST), nodes_in(WEST)) == (0, 0)
 
 
