@@ -155,10 +155,18 @@ class Remover:
             self.clock.sleep(LOOK_S)
 
     def _end(self, ids: list[str]) -> set[str]:
-        if ids:
-            self.say(f"terminate {', '.join(ids)}")
-            self._call("ec2", "TerminateInstances", {"InstanceIds": ids})
-        return set(ids)
+        """Returns those that EC2 ends: what it lists, and does not know by its id yet, is to be asked for again."""
+        return {one for one in ids if self._ends(one)}
+
+    def _ends(self, name: str) -> bool:
+        self.say(f"terminate {name}")
+        try:
+            self.aws.call("ec2", "TerminateInstances", {"InstanceIds": [name]})
+        except AwsError as error:
+            if error.aws_code not in GONE:
+                raise
+            return False
+        return True
 
     def _delete_groups(self, is_meant: Meant) -> None:
         """Deletes them until none is listed: EC2 may not know a new one by its id yet, nor let go of one in use."""

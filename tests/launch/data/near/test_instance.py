@@ -138,6 +138,17 @@ def test_other_settings_wait_for_the_instance_that_runs(desk: NearDesk, capsys: 
     assert f"python -m launch.data stop {NAME}" in words
 
 
+def test_stop_ends_an_instance_too_that_ec2_lists_and_does_not_know_yet(desk: NearDesk) -> None:
+    """It was never asked for again: stop gave up after ten minutes, and the instance was billed on."""
+    desk.node = lambda desk, instance: None
+    with injected(Faults().on("RunInstances", died_after())), pytest.raises(Died):
+        desk.near()
+    assert len(desk.instances) == 1
+    with injected(Faults().on("TerminateInstances", refused("InvalidInstanceID.NotFound", 400))):
+        assert desk.type("stop", NAME) == 0, desk.text
+    assert (desk.instances, desk.billed()) == ([], [])
+
+
 def test_stop_ends_it_and_leaves_only_the_snapshot_to_go_on_with(desk: NearDesk) -> None:
     with injected(Faults()) as faults:
         faults.on("PutSnapshotBlock", died_after(), nth=2)
