@@ -1,6 +1,7 @@
 """How long to keep trying while AWS fails or cannot be reached."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from launch.core.clock import Clock
 from launch.core.errors import AwsError, NoAnswer
@@ -8,6 +9,10 @@ from launch.core.refusals import BUSY
 from trainer.errors import TrainerError
 
 PATIENCE_S = 600.0
+# How long a command bears it that ends what costs money, and how long it waits before it asks again.
+ENDING_S, AGAIN_S = 120.0, 3.0
+
+Given = TypeVar("Given")
 
 
 def may_pass(error: TrainerError) -> bool:
@@ -38,3 +43,15 @@ class Patience:
             self._trouble_since = now
         if not self._may_pass(error) or now - self._trouble_since > self._limit_s:
             raise error
+
+
+def patiently(act: Callable[[], Given], clock: Clock, say: Callable[[str], None]) -> Given:
+    """What `act` gives, which is called again where AWS was busy or out of reach.  Raises what does not pass."""
+    patience = Patience(clock, ENDING_S, may_pass)
+    while True:
+        try:
+            return act()
+        except TrainerError as error:
+            patience.failure(error)
+            say(f"warning: {error}\n  retrying")
+        clock.sleep(AGAIN_S)

@@ -9,7 +9,7 @@ from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.instance.limits import SCHEDULE_GROUP
 from launch.core.names import Folder
-from launch.core.patience import Patience, may_pass
+from launch.core.patience import ENDING_S, Patience, may_pass
 from launch.core.perform import Say
 from launch.ec2.finding import find, nodes_of
 from launch.ec2.fleet import Fleet, Node, Resource
@@ -30,8 +30,6 @@ LIMIT_S, LOOK_EVERY_S = 1800.0, 3.0
 BLOCKED_S = 60.0
 # EC2 may list new nodes this much later.
 SETTLE_S = 20.0
-# How long AWS may be unreachable while nodes are terminated.
-PATIENCE_S = 120.0
 
 
 def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) -> int:
@@ -41,7 +39,7 @@ def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) ->
     """
     removed, terminated = set[str](), set[str]()
     until, sure_at = clock.now() + LIMIT_S, clock.now() + (SETTLE_S if unsure else 0.0)
-    patience = Patience(clock, PATIENCE_S, may_pass)
+    patience = Patience(clock, ENDING_S, may_pass)
     while True:
         try:
             is_sure = clock.now() >= sure_at

@@ -1,10 +1,12 @@
 """Ends training jobs, releases their instances, and waits until that is done.  Idempotent."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
+from launch.core.patience import patiently
 from launch.core.perform import Say
 from launch.sagemaker.names import command
 from launch.sagemaker.outcome import outcome_of, record
@@ -44,10 +46,10 @@ class Stopping:
         self._say(f"stopping {training_job.name}")
         aws = self._aws_of(training_job)
         try:
-            aws.call("sagemaker", "StopTrainingJob", {"TrainingJobName": training_job.name})
+            self._call(aws, "StopTrainingJob", {"TrainingJobName": training_job.name})
         except AwsError as error:
             # It may have ended since it was looked up.
-            if error.aws_code != "ValidationException" or refreshed(aws, training_job).status == RUNNING:
+            if error.aws_code != "ValidationException" or self._refreshed(training_job).status == RUNNING:
                 raise
         return training_job
 
@@ -61,7 +63,7 @@ class Stopping:
                     f"{training_job.console}"
                 )
             self._clock.sleep(LOOK_EVERY_S)
-            training_job = refreshed(aws, training_job)
+            training_job = self._refreshed(training_job)
         record(aws, training_job, outcome_of(training_job, self._clock.utc()), self._say)
         return training_job
 
@@ -70,7 +72,7 @@ class Stopping:
         until = self._clock.now() + POOL_S
         while training_job.pool in (None, "InUse") and self._clock.now() < until:
             self._clock.sleep(LOOK_EVERY_S)
-            training_job = refreshed(self._aws_of(training_job), training_job)
+            training_job = self._refreshed(training_job)
         return training_job
 
     def kept(self, training_jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
@@ -84,11 +86,18 @@ class Stopping:
         aws = self._aws_of(training_job)
         params = {"TrainingJobName": training_job.name, "ResourceConfig": {"KeepAlivePeriodInSeconds": 0}}
         try:
-            aws.call("sagemaker", "UpdateTrainingJob", params)
+            self._call(aws, "UpdateTrainingJob", params)
         except AwsError as error:
-            if error.aws_code != "ValidationException" or refreshed(aws, training_job).pool == "Available":
+            if error.aws_code != "ValidationException" or self._refreshed(training_job).pool == "Available":
                 raise
         return training_job
+
+    def _call(self, aws: Aws, operation: str, params: Mapping[str, Any]) -> None:
+        """All users and tools of an account share a limit of calls, and what is not ended for that goes on costing."""
+        patiently(lambda: aws.call("sagemaker", operation, params), self._clock, self._say)
+
+    def _refreshed(self, training_job: TrainingJob) -> TrainingJob:
+        return patiently(lambda: refreshed(self._aws_of(training_job), training_job), self._clock, self._say)
 
     def error(self, training_jobs: Sequence[TrainingJob]) -> AwsError:
         """The error that names what failed, and the commands to try again."""

@@ -10,8 +10,10 @@ from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.names import TIME, TOOLKIT, bucket_of
+from launch.core.patience import patiently
 from launch.core.perform import Say
 from launch.core.refusals import DENIED
+from launch.core.steps import Request
 from launch.data.near import requests
 from launch.data.near.facts import Group, Machine, Parts
 from launch.data.near.lookup import find_parts, known_run
@@ -90,10 +92,11 @@ class Remover:
         return owner == self._me
 
     def _known(self) -> tuple[Run | None, str, str]:
-        return known_run(self.aws, bucket_of(str(self._caller["Account"]), self.aws.region), self.name)
+        bucket = bucket_of(str(self._caller["Account"]), self.aws.region)
+        return patiently(lambda: known_run(self.aws, bucket, self.name), self.clock, self.say)
 
     def _find(self, is_meant: Meant) -> Parts:
-        return find_parts(self.aws, self.name).only(is_meant)
+        return patiently(lambda: find_parts(self.aws, self.name), self.clock, self.say).only(is_meant)
 
     def _remove(self, is_meant: Meant) -> int:
         known, _, ended = self._known()
@@ -104,11 +107,17 @@ class Remover:
         runs = {*parts.runs, *([run.id] if run else [])}
         # Last of what could be billed: should this fail half-way, the time limit still ends the instance.
         for one in sorted(filter(self._has_limit, runs)):
-            request = requests.delete_limit(f"{TOOLKIT}-{one}")
-            self._call(request.service, request.operation, request.params)
+            self._delete_limit(one)
         if run is not None:
             self._note_end(run)
         return ends + len(parts.groups)
+
+    def _delete_limit(self, run: str) -> None:
+        try:
+            self._call(requests.delete_limit(f"{TOOLKIT}-{run}"))
+        except AwsError as error:
+            if error.aws_code not in GONE:
+                raise
 
     def _has_limit(self, run: str) -> bool:
         """Whether it is a publication's name: by a tag with a job's, its time limit would go."""
@@ -128,13 +137,9 @@ class Remover:
                 if not left or error.aws_code not in CHANGED:
                     raise
 
-    def _call(self, service: str, operation: str, params: Mapping[str, Any]) -> None:
-        """Makes the call; what is not there any more is no failure."""
-        try:
-            self.aws.call(service, operation, params)
-        except AwsError as error:
-            if error.aws_code not in GONE:
-                raise
+    def _call(self, request: Request) -> None:
+        """All users and tools of an account share a limit of calls, and what is not ended for that goes on costing."""
+        patiently(lambda: self.aws.call(request.service, request.operation, request.params), self.clock, self.say)
 
     def _end_all(self, is_meant: Meant, run: Run | None) -> int:
         """Returns how many instances were ended, once all are terminated.
@@ -161,7 +166,7 @@ class Remover:
     def _ends(self, name: str) -> bool:
         self.say(f"terminate {name}")
         try:
-            self.aws.call("ec2", "TerminateInstances", {"InstanceIds": [name]})
+            self._call(requests.terminate(name))
         except AwsError as error:
             if error.aws_code not in GONE:
                 raise
@@ -187,7 +192,7 @@ class Remover:
         """Deletes it, if EC2 does so already; whether it is another's, whom AWS lets keep it: it costs nothing."""
         request = requests.delete_group(group.id)
         try:
-            self.aws.call(request.service, request.operation, request.params)
+            self._call(request)
         except AwsError as error:
             if error.aws_code in DENIED and group.owner != self._me:
                 self.say(f"{group.id}, which costs nothing, stays until its owner ({group.owner}) removes it")

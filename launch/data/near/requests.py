@@ -56,6 +56,10 @@ def leftovers(near: Near) -> list[Request]:
     return made
 
 
+def terminate(instance: str) -> Request:
+    return Request("ec2", "TerminateInstances", {"InstanceIds": [instance]}, f"terminate {instance}")
+
+
 def delete_group(group: str) -> Request:
     return Request("ec2", "DeleteSecurityGroup", {"GroupId": group}, f"delete {group}, which is left", GONE)
 

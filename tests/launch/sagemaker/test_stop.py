@@ -6,7 +6,7 @@ from launch.core.errors import AwsError
 from launch.rehearse.aws.sagemaker.changes import complete
 from launch.sagemaker.stop import POOL_S, end
 from launch.sagemaker.training_jobs import describe
-from tests.launch.faults import Faults, injected, lost, refused
+from tests.launch.faults import Faults, injected, lost, refused, throttled
 from tests.launch.sagemaker.known import NAME, typed
 from tests.launch.sagemaker.world import Stage, idle
 
@@ -233,6 +233,18 @@ def test_a_lost_answer_needs_at_most_a_second_stop(stage: Stage, attempts: int |
         faults.on("StopTrainingJob", lost(attempts))
         assert stage.type("stop", NAME) in (0, 4)
     assert stage.type("stop", NAME) == 0
+    assert stage.account.left() == []
+
+
+@pytest.mark.parametrize("operation", ["StopTrainingJob", "DescribeTrainingJob", "UpdateTrainingJob"])
+def test_a_stop_bears_an_account_that_asks_too_much_for_a_while(operation: str, stage: Stage) -> None:
+    """The account's other users and tools share its limit of requests; nothing was ended when one of ours met it."""
+    stage.started("other")
+    complete(stage.started(warm_pool_s=600))
+    due = [describe(stage.aws, NAME), describe(stage.aws, "other")]
+    with injected(Faults()) as faults:
+        faults.on(operation, throttled())
+        assert end(lambda _: stage.aws, due, stage.clock(), stage.said.append) == 2
     assert stage.account.left() == []
 
 

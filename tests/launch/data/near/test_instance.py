@@ -12,7 +12,7 @@ from launch.core.names import foreign_tag
 from launch.ec2 import leaks
 from launch.ec2.fleet import Fleet
 from tests.launch.data.near.desk import NAME, SHUT_DOWN, NearDesk, opened, tags_of
-from tests.launch.faults import Died, Faults, died_after, injected, lost, refused
+from tests.launch.faults import Died, Faults, died_after, injected, lost, refused, throttled
 
 
 @pytest.fixture
@@ -145,6 +145,17 @@ def test_stop_ends_an_instance_too_that_ec2_lists_and_does_not_know_yet(desk: Ne
         desk.near()
     assert len(desk.instances) == 1
     with injected(Faults().on("TerminateInstances", refused("InvalidInstanceID.NotFound", 400))):
+        assert desk.type("stop", NAME) == 0, desk.text
+    assert (desk.instances, desk.billed()) == ([], [])
+
+
+@pytest.mark.parametrize("operation", ["TerminateInstances", "DescribeInstances", "DeleteSecurityGroup", "GetObject"])
+def test_a_stop_bears_an_account_that_asks_too_much_for_a_while(operation: str, desk: NearDesk) -> None:
+    """The account's other users and tools share its limit of requests; nothing was ended when one of ours met it."""
+    desk.node = lambda desk, instance: None
+    with injected(Faults().on("RunInstances", died_after())), pytest.raises(Died):
+        desk.near()
+    with injected(Faults().on(operation, throttled())):
         assert desk.type("stop", NAME) == 0, desk.text
     assert (desk.instances, desk.billed()) == ([], [])
 
