@@ -4,6 +4,7 @@ Torch is imported in that process only.
 """
 
 import multiprocessing
+import os
 import resource
 import signal
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config import TrainConfig
+from trainer.distributed import loopback
 from trainer.errors import DataError, MachineError, SettingsError, TrainerError, TrainingError
 from trainer.tune.choose import Trial
 
@@ -88,19 +90,28 @@ def measure(config: TrainConfig, seconds: float) -> Answer:
     from trainer.__main__ import set_library_defaults
 
     set_library_defaults(config)
+    for name, value in loopback.environment().items():
+        os.environ.setdefault(name, value)
     from trainer.distributed.ranks import Ranks
-    from trainer.distributed.session import Session
-    from trainer.metrics.counters import peak_memory_mib
-    from trainer.metrics.gpu_use import GpuUse
+    from trainer.distributed.session import session
     from trainer.process.machine import pick_device, set_up
-    from trainer.training import assemble
+    from trainer.strategies import DISTRIBUTED
 
     ranks = Ranks()
     device = pick_device(config.device, ranks)
     set_up(config, device, ranks)
     if device.type == "cpu":
         _limit_memory()
-    training = assemble(config, Session(ranks, device, config.timeout_s))
+    with session(ranks, device, config.timeout_s, connect=config.strategy in DISTRIBUTED) as alone:
+        return _measured(config, seconds, alone)
+
+
+def _measured(config: TrainConfig, seconds: float, session: Any) -> Answer:
+    from trainer.metrics.counters import peak_memory_mib
+    from trainer.metrics.gpu_use import GpuUse
+    from trainer.training import assemble
+
+    device, training = session.device, assemble(config, session)
     if training.data.train.size < config.batch_size:
         raise SettingsError(
             f"the training set has {training.data.train.size} images, fewer than a batch of {config.batch_size}; give "

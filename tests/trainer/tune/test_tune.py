@@ -188,6 +188,13 @@ def test_a_trial_trains_and_measures(tmp_path: Path) -> None:
     assert trial.memory_mib > 50
 
 
+@pytest.mark.slow("tune trains with the strategy of the training")
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_trial_has_the_strategy_of_the_training(strategy: str) -> None:
+    """On one device: both want a process group, without which torch ended the trial with a traceback."""
+    assert (run_trial(DIGITS.model_copy(update={"strategy": strategy}), 0.1).images_per_s or 0) > 0
+
+
 def has_a_process(config: TrainConfig, seconds: float) -> dict[str, Any]:
     process = multiprocessing.get_context("fork").Process(target=os.getpid)
     process.start()
