@@ -12,6 +12,9 @@ def set_defaults(env: MutableMapping[str, str]) -> None:
         # that, and through any link there.
         for name in ("TORCH_FR_DUMP_ON_TIMEOUT", "TORCH_NCCL_DUMP_ON_TIMEOUT"):
             env.setdefault(name, "0")
+    if "QUACK_CACHE_DIR" not in env:
+        # Beside CUTLASS's DSL torch 2.15 loads kernels of its own as code from /tmp/USER, whoever has made that.
+        env.setdefault("QUACK_CACHE_ENABLED", "0")
     # Where a rank is lost, its name says more than pages about sockets.
     env.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if "OMP_WAIT_POLICY" not in env:

@@ -20,3 +20,14 @@ def test_what_the_user_has_set_stays() -> None:
     env = dict(chosen)
     set_defaults(env)
     assert chosen.items() <= env.items()
+
+
+def test_torch_loads_no_kernels_from_a_folder_that_others_may_have_made() -> None:
+    """Its copy of QuACK keeps them in /tmp/USER, and runs what another user has put there first."""
+    env = dict[str, str]()
+    set_defaults(env)
+    assert env["QUACK_CACHE_ENABLED"] == "0"
+
+    named = {"QUACK_CACHE_DIR": "/scratch/mine"}
+    set_defaults(named)
+    assert "QUACK_CACHE_ENABLED" not in named
