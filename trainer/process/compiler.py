@@ -23,10 +23,11 @@ from types import ModuleType
 from typing import Any
 
 from trainer.errors import SettingsError
-from trainer.process.own_folder import make_own, own_folder
+from trainer.process.own_folder import make_own, own_folder, temporary_folder
 
 NAME = "torch._dynamo"
 CACHE = "TORCHINDUCTOR_CACHE_DIR"  # torch's own name: where it keeps what it has compiled
+_IN_NO_NAME = r'[\\/:*?"<>|]'
 _new = list[str]()  # folders that end with this process
 
 
@@ -86,12 +87,15 @@ def remove_new_folders() -> None:
 
 
 def torchs_own_folder() -> Path:
-    """Where torch keeps what it compiles, unless it is told otherwise, by torch's own rule (2.6 to 2.15)."""
+    """Where torch keeps what it compiles, unless it is told otherwise, by torch's own rule (2.6 to 2.15).
+
+    Raises SettingsError where there is no folder for temporary files.
+    """
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # of a user without a name; a KeyError before Python 3.13
         user = f"uid_{os.getuid()}"
-    return Path(tempfile.gettempdir(), "torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user))
+    return temporary_folder("set TMPDIR to a folder of your own") / f"torchinductor_{re.sub(_IN_NO_NAME, '_', user)}"
 
 
 def _keep_group_out(folder: Path) -> None:

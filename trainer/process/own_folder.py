@@ -14,9 +14,17 @@ def own_folder(name: str, *, danger: str, remedy: str) -> Path:
 
     danger: what others could do with it.  Raises SettingsError if others can write in it, or it cannot be made.
     """
-    folder = Path(tempfile.gettempdir(), f"aws-ddp-toolkit-{name}-{os.getuid()}")
+    folder = temporary_folder(remedy) / f"aws-ddp-toolkit-{name}-{os.getuid()}"
     make_own(folder, danger=danger, remedy=remedy)
     return folder
+
+
+def temporary_folder(remedy: str) -> Path:
+    """Where temporary files are.  Raises SettingsError where none can be written."""
+    try:
+        return Path(tempfile.gettempdir())
+    except OSError as error:
+        raise SettingsError(f"there is no folder in which temporary files can be written; {remedy}.") from error
 
 
 def make_own(folder: Path, *, danger: str, remedy: str) -> None:

@@ -108,6 +108,17 @@ def test_where_no_folder_can_be_made_a_sentence_says_so(folder: Path, monkeypatc
         compiler.look_in_own_folder({})
 
 
+@pytest.mark.parametrize("ask", [compiler.look_in_own_folder, compiler.keep_to_oneself])
+def test_where_no_temporary_file_can_be_written_a_sentence_says_so(
+    ask: Callable[[dict[str, str]], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that is read-only: FSDP, exports and --compile ended with a traceback."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "none")])
+    with pytest.raises(SettingsError, match=r"no folder in which temporary files can be written; set TMPDIR to a"):
+        ask({})
+
+
 @pytest.mark.parametrize("plant", [open_to_all, link, Path.touch])
 def test_what_somebody_else_may_have_put_there_is_refused(plant: Callable[[Path], None], folder: Path) -> None:
     plant(folder)
