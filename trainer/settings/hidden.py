@@ -13,14 +13,15 @@ NAMES = re.compile(
     r"|AZURE_STORAGE_KEY|CREDENTIAL",
     re.IGNORECASE,
 )
-# Of those, what is no secret, as NAME=VALUE: a switch, a number of few digits (how many passes there are, or which part
-# of the tokens is dropped), or what a vocabulary calls a token of no word, [MASK] or <pad>; the number of a token, or
-# how many there are, of which no vocabulary has a million; what something is called; and where a secret lies.
+# Of those, what is no secret, as NAME=VALUE: a switch, or a number of few digits (how many passes there are, or which
+# part of the tokens is dropped); the number of a token, or how many there are, of which no vocabulary has a million;
+# what something is called; where a secret lies; and a word of a vocabulary, as <s>, <|endoftext|> and [PAD].
 _HARMLESS = re.compile(
-    r"[^=]*=(true|false|yes|no|on|off|none|null|-?[0-9]{1,3}|[0-9]?\.[0-9]{1,6}|<[/|]?[a-z_]{1,20}\|?>|\[[a-z]{1,9}\]|)"
+    r"[^=]*=(true|false|yes|no|on|off|none|null|-?[0-9]{1,3}|[0-9]?\.[0-9]{1,6}|)"
     r"|[^=]*TOKEN_(IDS?|INDEX|DIM|LEN|LENGTH|COUNT|LIMIT|SIZE)=-?[0-9]{1,6}|[^=]*_(TYPE|MODE|METHOD|NAME)=[a-z_/.-]{1,40}"
     r"|[^=]*(_FILE|_PATH|_DIR|_SOCK|APPLICATION_CREDENTIALS)=~?/[\w./@-]{0,255}"
-    r"|[^=]*=arn:aws[a-z-]*:(secretsmanager|ssm|kms|iam):[a-z0-9-]{0,30}:[0-9]{12}:[\w:/+=.@-]{1,600}",
+    r"|[^=]*=arn:aws[a-z-]*:(secretsmanager|ssm|kms|iam):[a-z0-9-]{0,30}:[0-9]{12}:[\w:/+=.@-]{1,600}"
+    r"|([^=]*_)?(BOS|EOS|PAD|UNK|SEP|CLS|MASK)_TOKEN=(</?[a-z]{1,9}>|<\|[a-z_]{1,32}\|>|\[[a-z]{1,9}\])",
     re.IGNORECASE | re.ASCII,
 )
 # Values: a URL with a password, also as a path, which has lost a slash, or with a token for a user; a URL that was
