@@ -30,6 +30,7 @@ TOO_LARGE = f"more than {LARGEST_PIXELS:,} pixels: shrink it"
 LARGEST_BYTES = 2**30  # of a file
 MOST_READS = 50_000  # until an image is open: its head takes a hundred or so
 MOST_COMMENTS = 1000  # of a PPM in plain text
+PNG, PROFILE, MOST_PROFILES = b"\x89PNG", b"iCCP", 100  # of a PNG, which has one
 # What parts of a JPEG begin with that hold tags as a TIFF's: Pillow would look there for dots per inch, and for images
 # behind the first.
 TAGS_OF_A_JPEG = (b"Exif\0", b"MPF\0")
@@ -132,6 +133,8 @@ def _opened(data: bytes) -> Image.Image:
     check_tags(data)
     if data.startswith((b"P1", b"P2", b"P3")) and data.count(b"#") > MOST_COMMENTS:  # each is a copy of what follows
         raise UnreadableError("a PPM of too many comments: save it anew")
+    if data.startswith(PNG) and data.count(PROFILE) > MOST_PROFILES:  # a kB of each may unpack to a megabyte
+        raise UnreadableError("a PNG of too many colour profiles: save it anew")
     file = _File(data)
     if data.startswith(SOI):  # a part of a PNG may begin so, too, and has a checksum
         file.hidden = TAGS_OF_A_JPEG

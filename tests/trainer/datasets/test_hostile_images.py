@@ -137,6 +137,29 @@ def test_a_tiff_with_usual_tags_of_a_camera_is_read(big: bool) -> None:
     assert whole(file.getvalue()).shape == (30, 40, 3)
 
 
+def png(chunks: bytes) -> bytes:
+    """A PNG with `chunks` behind its header."""
+    file = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(file, "PNG")
+    data = file.getvalue()
+    return data[:33] + chunks + data[33:]
+
+
+def profile(content: bytes) -> bytes:
+    part = b"iCCP" + b"x\0\0" + zlib.compress(content)
+    return struct.pack(">I", len(part) - 4) + part + struct.pack(">I", zlib.crc32(part))
+
+
+def test_a_png_with_a_colour_profile_is_read() -> None:
+    assert whole(png(profile(bytes(1000)))).shape == (4, 4, 3)
+
+
+def test_colour_profiles_of_which_a_kilobyte_unpacks_to_a_megabyte_are_not_unpacked_by_the_thousand() -> None:
+    """Pillow 12 took a minute for a file of 12 MB."""
+    with pytest.raises(UnreadableError, match="too many colour profiles"):
+        sides_of(png(profile(bytes(1000)) * 101))
+
+
 def test_the_tags_of_a_jpeg_are_not_looked_at() -> None:
     """Pillow has them at hand for the dots per inch, and up to version 12 copied each of their values, too."""
     exif = Image.Exif()
