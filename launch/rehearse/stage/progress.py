@@ -35,7 +35,7 @@ class MetricLog:
         if self._names_epochs:
             records = [values for values in records if "epoch" in values]
         self._told += len(records)
-        self._newest = max([self._newest, *(int(values["epoch"]) for values in records if "epoch" in values)])
+        self._newest = max(self._newest, _newest_in(records))
         return records
 
     @property
@@ -47,6 +47,10 @@ class MetricLog:
 def metrics(lines: Sequence[str]) -> list[Mapping[str, float]]:
     """All records in the lines of a log."""
     return MetricLog().new(lines)
+
+
+def _newest_in(records: Sequence[Mapping[str, float]]) -> int:
+    return max((int(values["epoch"]) for values in records if "epoch" in values), default=0)
 
 
 def _values(line: str) -> dict[str, float]:
