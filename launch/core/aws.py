@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
 from launch.core.refusals import ATTEMPTS, UNCLEAR, is_forbidden, sentence
-from launch.core.session import OneSession
+from launch.core.session import OneSession, forget_failed
 from trainer.errors import TrainerError
 
 if TYPE_CHECKING:
@@ -171,11 +171,13 @@ class Aws:
             words = f"{service}:{operation} was not answered by AWS but by something in between, such as a proxy or "
             raise NoAnswer(f"{words}a login page; check the network.", "", operation) from error
         except ClientError as error:
+            forget_failed()
             code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
             refused = NoAnswer if self._unclear else Forbidden if is_forbidden(code, message) else AwsError
             words = sentence(code, message, f"{service}:{operation}", self.region, self._policy)
             raise refused(words, code, operation, str(error.response.get("Reason", ""))) from error
         except BotoCoreError as error:
+            forget_failed()
             raise _failed(error, service, operation, self._unclear) from error
 
     def client(self, service: str) -> Any:

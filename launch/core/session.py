@@ -10,7 +10,6 @@ import json
 import os
 import re
 from collections.abc import Collection
-from threading import Lock
 from typing import Any
 
 # botocore's names of the ways that assume a role.
@@ -19,7 +18,6 @@ ASSUMED = {"assume-role", "assume-role-with-web-identity"}
 HOW_TO_NAME = "role_session_name = NAME in the profile in ~/.aws/config (or AWS_ROLE_SESSION_NAME, for a web identity)"
 
 _known: dict[str, Any] = {}  # credentials, by all that decides which role is assumed, and by whom
-_loading = Lock()
 
 
 class OneSession:
@@ -35,11 +33,17 @@ class OneSession:
         key = json.dumps(
             [self._session.get_config_variable("profile"), settings, self._session.full_config], default=str
         )
-        with _loading:
-            found = _known.get(key) or self._resolver.load_credentials()
-            if getattr(found, "method", "") in ASSUMED:
-                _known[key] = found
-        return found
+        # Not one connection after the other: a look into all regions has one for each, and a program that a profile
+        # names for its credentials may take seconds.  To assume a role is left to who asks the credentials for keys.
+        found = _known.get(key) or self._resolver.load_credentials()
+        return _known.setdefault(key, found) if getattr(found, "method", "") in ASSUMED else found
+
+
+def forget_failed() -> None:
+    """Forgets those that have given no keys: they go on asking in the region that was the first, or is misspelt."""
+    for key, found in list(_known.items()):
+        if getattr(found, "_frozen_credentials", found) is None:
+            _known.pop(key, None)
 
 
 def unnamed(owner: str) -> list[str]:

@@ -6,8 +6,10 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,14 +17,15 @@ from typing import Any
 from unittest import mock
 
 import boto3
+import botocore.session
 import pytest
-from botocore.exceptions import BotoCoreError, IncompleteReadError, ResponseStreamingError
+from botocore.exceptions import BotoCoreError, EndpointConnectionError, IncompleteReadError, ResponseStreamingError
 from moto import mock_aws
 
 from launch.core.aws import PAUSES_S, Aws
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
 from launch.core.refusals import granted_by, sentence
-from launch.core.session import unnamed
+from launch.core.session import OneSession, unnamed
 from launch.rehearse.aws.iam.callers import Caller
 from tests.conftest import ROOT
 from tests.launch.ec2.account import Account
@@ -191,6 +194,44 @@ def test_a_role_whose_session_has_no_name_is_one_person_for_all_connections(
     config.write_text(ROLE.replace("[profile base]", "role_session_name = ann\n[profile base]") + KEYS)
     assert me("us-east-1").endswith(":ann")
     assert not unnamed(me("us-east-1"))
+
+
+@mock_aws(config={"core": {"mock_credentials": False}})
+def test_a_role_that_could_not_be_assumed_in_one_region_is_in_the_next(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A misspelt region would else be asked for the rest of a notebook's life, whatever region is given then."""
+    config = tmp_path / "config"
+    config.write_text(ROLE + KEYS)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    convert = botocore.client.BaseClient._convert_to_request_dict
+
+    def converted(self: Any, *args: Any, **more: Any) -> Any:
+        if self.meta.region_name == "us-est-1":
+            raise EndpointConnectionError(endpoint_url=self.meta.endpoint_url)
+        return convert(self, *args, **more)
+
+    monkeypatch.setattr("botocore.client.BaseClient._convert_to_request_dict", converted)
+    assert "sts.us-est-1" in str(error_of(Aws("us-est-1").call, *WHO_AM_I))
+    assert me("us-east-1")
+
+
+def test_a_program_that_gives_credentials_keeps_no_other_connection_waiting() -> None:
+    """A look into all regions took a second for each of them, where the program of a profile takes one."""
+    both = threading.Barrier(2, timeout=10)
+
+    class Program:
+        def load_credentials(self) -> int:
+            return 1 + both.wait()  # for the other connection, which must have begun
+
+    def load(_: int) -> int:
+        session = botocore.session.Session()
+        session.register_component("credential_provider", Program())
+        return int(OneSession(session).load_credentials())
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(load, range(2))) == [1, 2]
 
 
 def test_a_program_for_credentials_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
