@@ -24,6 +24,11 @@ def may_pass(error: TrainerError) -> bool:
     return isinstance(error, NoAnswer) or (isinstance(error, AwsError) and error.aws_code in {"", *BUSY})
 
 
+def is_busy(error: TrainerError) -> bool:
+    """Whether AWS has too many requests or failed on its side; not where a wrong region may be why nobody answers."""
+    return isinstance(error, AwsError) and error.aws_code in BUSY
+
+
 class Patience:
     """Counts the seconds since the last success.  may_pass: whether an error may go away by itself."""
 
@@ -45,7 +50,12 @@ class Patience:
             raise error
 
 
-def patiently(act: Callable[[], Given], clock: Clock, say: Callable[[str], None]) -> Given:
+def patiently(
+    act: Callable[[], Given],
+    clock: Clock,
+    say: Callable[[str], None],
+    may_pass: Callable[[TrainerError], bool] = may_pass,
+) -> Given:
     """What `act` gives, which is called again where AWS was busy or out of reach.  Raises what does not pass."""
     patience = Patience(clock, ENDING_S, may_pass)
     while True:

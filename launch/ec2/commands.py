@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.logs import LogTail, follow
 from launch.core.names import Folder
+from launch.core.patience import is_busy, patiently
 from launch.core.regions import look_around
 from launch.ec2 import leaks as leak
 from launch.ec2 import status as state
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
         SshOptions,
         StopOptions,
     )
+
+Given = TypeVar("Given")
 
 PLUGIN = "https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-install-plugin.html"
 
@@ -110,9 +114,9 @@ class Commands:
 
     def stop(self, options: StopOptions) -> int:
         if options.all:
-            return max(self._stop_all(options, aws, find(aws)) for aws in self._places(options))
+            return max(self._stop_all(options, aws, self._bearing(partial(find, aws))) for aws in self._places(options))
         doubts = list[str]()
-        aws, fleet = self._find(options, options.bucket, doubts)
+        aws, fleet = self._bearing(lambda: self._find(options, options.bucket, doubts))
         job = needed(options.job, "stop", fleet)
         remove(Target(aws, job, fleet, options.bucket), self.runtime.clock, self.runtime.say)
         if warning := _misspelt(aws, fleet, job, options.bucket):
@@ -120,6 +124,10 @@ class Commands:
         if doubts:
             raise AwsError(f"{job} may still run where its job.json says that it may: {'  '.join(doubts)}")
         return Exit.DONE
+
+    def _bearing(self, look: Callable[[], Given]) -> Given:
+        """All users and tools of an account share a limit of calls: what is not found for that goes on costing."""
+        return patiently(look, self.runtime.clock, self.runtime.say, is_busy)
 
     def _stop_all(self, options: StopOptions, aws: Aws, fleet: Fleet) -> int:
         if options.job is not None:

@@ -11,6 +11,7 @@ from launch.core import progress
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.logs import LogTail, follow
+from launch.core.patience import is_busy, patiently
 from launch.core.regions import look_around
 from launch.sagemaker import leaks as leaks_of
 from launch.sagemaker import status as status_of
@@ -69,8 +70,12 @@ class Commands:
         runtime = self.runtime_of(options.region)
         if options.all:
             return self._stop_all(options, runtime)
-        job = training_jobs.newest(runtime.aws, options.job, "stop", runtime.clock.utc()).job
-        starts = training_jobs.of_job(runtime.aws, job, runtime.clock.utc())
+
+        def look() -> tuple[str, Sequence[TrainingJob]]:
+            found = training_jobs.newest(runtime.aws, options.job, "stop", runtime.clock.utc()).job
+            return found, training_jobs.of_job(runtime.aws, found, runtime.clock.utc())
+
+        job, starts = patiently(look, runtime.clock, runtime.say, is_busy)
         ended = end(lambda _: runtime.aws, starts, runtime.clock, runtime.say)
         runtime.say(f"{job} is stopped and costs nothing" if ended else f"{job} was not running")
         return Exit.DONE
@@ -78,7 +83,11 @@ class Commands:
     def _stop_all(self, options: StopOptions, runtime: Runtime) -> int:
         if options.job is not None:
             raise SettingsError(f"use either --all or {options.job}, not both.")
-        costing = [one for one in training_jobs.costing(runtime.aws, runtime.clock.utc()) if one.is_ours]
+
+        def look() -> list[TrainingJob]:
+            return [one for one in training_jobs.costing(runtime.aws, runtime.clock.utc()) if one.is_ours]
+
+        costing = patiently(look, runtime.clock, runtime.say, is_busy)
         if not costing:
             runtime.say(f"no job is running in {runtime.aws.region}")
             return Exit.DONE

@@ -10,7 +10,7 @@ from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.names import TIME, TOOLKIT, bucket_of
-from launch.core.patience import patiently
+from launch.core.patience import is_busy, patiently
 from launch.core.perform import Say
 from launch.core.refusals import DENIED
 from launch.core.steps import Request
@@ -82,7 +82,7 @@ class Remover:
 
     @cached_property
     def _caller(self) -> Mapping[str, Any]:
-        return self.aws.call("sts", "GetCallerIdentity")
+        return patiently(lambda: self.aws.call("sts", "GetCallerIdentity"), self.clock, self.say, is_busy)
 
     @property
     def _me(self) -> str:
@@ -131,7 +131,7 @@ class Remover:
                 return
             note = put_run(run, etag, self.clock.utc().strftime(TIME))
             try:
-                self.aws.call(note.service, note.operation, note.params)
+                self._call(note)
                 return
             except AwsError as error:
                 if not left or error.aws_code not in CHANGED:

@@ -217,6 +217,23 @@ def test_a_stop_bears_an_account_that_asks_too_much_for_a_while(
 # ---- python -m launch.ec2 stop
 
 
+@pytest.mark.parametrize("words", [("demo",), ("--all", "--yes")])
+def test_a_stop_looks_again_where_an_account_asks_too_much(
+    words: tuple[str, ...], terminal: Terminal, faults: Faults
+) -> None:
+    """The first look for the job's machines met the limit of requests, and the command ended before it ended one."""
+    terminal.start("demo")
+    faults.on("DescribeInstances", throttled()).on("ListSchedules", throttled())
+    assert terminal.type("stop", *words) == 0
+    assert terminal.account.left() == []
+
+
+def test_a_stop_in_a_region_that_there_is_not_says_so_at_once(terminal: Terminal, faults: Faults) -> None:
+    faults.on("DescribeInstances", unreachable(), nth=None)
+    assert terminal.type("stop", "demo") == 4
+    assert terminal.later_s == 0
+
+
 def test_stop_says_what_it_removed_that_nothing_is_left_and_what_it_cost(terminal: Terminal) -> None:
     (node,) = terminal.start("demo", hours_left=20)
     # Of a g5.2xlarge for 1.212 USD and 150 GiB of gp3 for 12 USD a month; a slow test has ten seconds.

@@ -248,6 +248,18 @@ def test_a_stop_bears_an_account_that_asks_too_much_for_a_while(operation: str, 
     assert stage.account.left() == []
 
 
+@pytest.mark.parametrize("operation", ["ListTrainingJobs", "DescribeTrainingJob", "ListTags"])
+@pytest.mark.parametrize("words", [(NAME,), ("--all", "--yes")])
+def test_a_stop_looks_again_where_an_account_asks_too_much(
+    words: tuple[str, ...], operation: str, stage: Stage
+) -> None:
+    """The first look for the job met the limit of requests, and the command ended before it stopped anything."""
+    stage.started()
+    with injected(Faults().on(operation, throttled())):
+        assert stage.type("stop", *words) == 0
+    assert stage.account.left() == []
+
+
 def test_a_pool_that_cannot_be_given_back_is_told(stage: Stage) -> None:
     complete(stage.started(warm_pool_s=600))
     with injected(Faults()) as faults:

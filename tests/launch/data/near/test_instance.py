@@ -149,7 +149,10 @@ def test_stop_ends_an_instance_too_that_ec2_lists_and_does_not_know_yet(desk: Ne
     assert (desk.instances, desk.billed()) == ([], [])
 
 
-@pytest.mark.parametrize("operation", ["TerminateInstances", "DescribeInstances", "DeleteSecurityGroup", "GetObject"])
+@pytest.mark.parametrize(
+    "operation",
+    ["TerminateInstances", "DescribeInstances", "DeleteSecurityGroup", "GetObject", "PutObject", "GetCallerIdentity"],
+)
 def test_a_stop_bears_an_account_that_asks_too_much_for_a_while(operation: str, desk: NearDesk) -> None:
     """The account's other users and tools share its limit of requests; nothing was ended when one of ours met it."""
     desk.node = lambda desk, instance: None
