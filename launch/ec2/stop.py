@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Sequence
+from functools import partial
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.instance.limits import SCHEDULE_GROUP
 from launch.core.names import Folder
-from launch.core.patience import ENDING_S, Patience, may_pass
+from launch.core.patience import ENDING_S, Patience, is_busy, may_pass, patiently
 from launch.core.perform import Say
 from launch.ec2.finding import find, nodes_of
 from launch.ec2.fleet import Fleet, Node, Resource
@@ -163,16 +164,21 @@ def mark_ended(aws: Aws, folder: Folder, clock: Clock, say: Say, *, is_asked: bo
     is_asked: by the user, which ends a launcher that waits between two tries in several regions, too.
     """
     try:
-        spec = spec_of(aws, folder, BACKEND_NAME)
-        if spec is None:
-            return False
-        now = int(clock.now())
-        may_wait = is_asked and len(spec.get("regions", ())) > 1
-        if "ended" not in spec or may_wait:
-            more = {"stop_asked": now} if may_wait else {}
-            body = json.dumps({"ended": now, **spec, **more}, indent=1)
-            params = {"Bucket": folder.bucket, "Key": folder.spec, "Body": body, "ContentType": "application/json"}
-            aws.call("s3", "PutObject", params)
+        # A launcher that waits for capacity learns of it from there alone, and would start nodes later.
+        return patiently(partial(_mark, aws, folder, int(clock.now()), is_asked=is_asked), clock, say, is_busy)
     except (AwsError, SettingsError) as error:
         say(f"warning: job.json still says that the job is running: {error}")
+    return True
+
+
+def _mark(aws: Aws, folder: Folder, now: int, *, is_asked: bool) -> bool:
+    spec = spec_of(aws, folder, BACKEND_NAME)
+    if spec is None:
+        return False
+    may_wait = is_asked and len(spec.get("regions", ())) > 1
+    if "ended" not in spec or may_wait:
+        more = {"stop_asked": now} if may_wait else {}
+        body = json.dumps({"ended": now, **spec, **more}, indent=1)
+        params = {"Bucket": folder.bucket, "Key": folder.spec, "Body": body, "ContentType": "application/json"}
+        aws.call("s3", "PutObject", params)
     return True

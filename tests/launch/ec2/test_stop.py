@@ -228,6 +228,17 @@ def test_a_stop_looks_again_where_an_account_asks_too_much(
     assert terminal.account.left() == []
 
 
+@pytest.mark.parametrize("operation", ["GetObject", "PutObject"])
+def test_a_stop_is_noted_though_the_bucket_is_asked_too_much(
+    operation: str, account: Account, terminal: Terminal, faults: Faults
+) -> None:
+    """A launcher that waits for capacity learns of the stop from job.json alone, and started nodes hours later."""
+    account.put_json("jobs/demo/job.json", {"job": "demo", "deadline": 1})
+    faults.on(operation, throttled())
+    assert mark_ended(account.aws(), Folder(account.bucket, "demo"), terminal.clock, terminal.said.append)
+    assert account.s3("jobs/demo/job.json")["ended"] > 0
+
+
 def test_a_stop_in_a_region_that_there_is_not_says_so_at_once(terminal: Terminal, faults: Faults) -> None:
     faults.on("DescribeInstances", unreachable(), nth=None)
     assert terminal.type("stop", "demo") == 4
