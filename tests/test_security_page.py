@@ -29,7 +29,7 @@ def unresolved(name: str) -> str:
     path = ROOT / place
     files = [path] if path.is_file() else sorted(path.rglob("test_*.py"))
     text = "".join(file.read_text() for file in files)
-    if not re.search(rf"^ *def {test or 'test_'}", text, re.MULTILINE):
+    if not re.search(rf"^ *def {test}\(" if test else "^ *def test_", text, re.MULTILINE):
         return f"{name}: no such test"
     return ""
 
@@ -56,6 +56,7 @@ def test_a_claim_whose_test_is_gone_is_noticed() -> None:
     assert (
         unresolved("tests/test_security_page.py::test_gone") == "tests/test_security_page.py::test_gone: no such test"
     )
+    assert unresolved("tests/test_security_page.py::test_a_claim_whose_test") != ""  # that is another's beginning
     assert unresolved("tests/golden") == "tests/golden: no such test"
 
 
