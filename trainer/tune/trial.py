@@ -103,7 +103,11 @@ def measure(config: TrainConfig, seconds: float) -> Answer:
     if device.type == "cpu":
         _limit_memory()
     with session(ranks, device, config.timeout_s, connect=config.strategy in DISTRIBUTED) as alone:
-        return _measured(config, seconds, alone)
+        try:
+            return _measured(config, seconds, alone)
+        except TrainerError as error:
+            error.is_mine_to_report = False  # the process that started this one says it, once
+            raise
 
 
 def _measured(config: TrainConfig, seconds: float, session: Any) -> Answer:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from trainer.config import TrainConfig
 from trainer.contract import Exit
-from trainer.errors import DataError, MachineError
+from trainer.errors import DataError, MachineError, SettingsError
 from trainer.tune.__main__ import main
 from trainer.tune.choose import Trial, best, next_batch_size, worker_counts
 from trainer.tune.trial import run_trial
@@ -193,6 +193,14 @@ def test_a_trial_trains_and_measures(tmp_path: Path) -> None:
 def test_a_trial_has_the_strategy_of_the_training(strategy: str) -> None:
     """On one device: both want a process group, without which torch ended the trial with a traceback."""
     assert (run_trial(DIGITS.model_copy(update={"strategy": strategy}), 0.1).images_per_s or 0) > 0
+
+
+@pytest.mark.slow("tune trains with the strategy of the training")
+def test_what_a_trial_is_refused_for_is_said_by_who_started_it_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    """The session of a strategy that has one reports what ends it, and the command said the same again."""
+    with pytest.raises(SettingsError, match="fewer than a batch of 100000"):
+        run_trial(DIGITS.model_copy(update={"strategy": "ddp", "batch_size": 100_000}), 0.1)
+    assert "error:" not in capfd.readouterr().err
 
 
 def has_a_process(config: TrainConfig, seconds: float) -> dict[str, Any]:
