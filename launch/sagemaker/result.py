@@ -17,7 +17,7 @@ from launch.sagemaker.names import command
 from launch.sagemaker.training_job import TrainingJob
 from trainer.datasets.archive import DAMAGED, Part, tar_of
 from trainer.errors import MachineError, one_line
-from trainer.process.own_folder import is_anothers
+from trainer.process.own_folder import anothers_link, is_anothers
 
 MOST_ENTRIES = 100_000
 MOST_PIECES = 100_000  # of files with holes, in all: a tar keeps the place of each
@@ -33,7 +33,7 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
         raise AwsError(f"{training_job.name} left no result.")
     target, attach = folder / training_job.name, command("attach", training_job.job, training_job.region)
     if target.is_symlink() and is_anothers(target):  # who knows the job's name, and would choose what is replaced
-        raise MachineError(f"{target} is a link of another user's; remove it and fetch the result again:\n  {attach}")
+        raise _is_a_strangers(target, attach)
     try:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as packed, tempfile.TemporaryDirectory(dir=folder) as unpacked:
@@ -42,6 +42,8 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
             with tar_of(Part(gzip.GzipFile(fileobj=packed))) as tar:
                 room = _Room(shutil.disk_usage(folder).free)
                 tar.extractall(unpacked, filter=room.take)  # nosec B202  # which is stricter than "data"
+            if link := anothers_link(Path(unpacked), target):
+                raise _is_a_strangers(link, attach)
             # symlinks: were there any, what they lead to would be moved here, whatever it is.
             shutil.copytree(unpacked, target, symlinks=True, dirs_exist_ok=True, copy_function=shutil.move)
     except _TooManyFiles as error:
@@ -57,6 +59,10 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
             f"cannot write to {target} ({error.strerror}); free some space and fetch the result again:\n  {attach}"
         ) from error
     return target
+
+
+def _is_a_strangers(link: Path, attach: str) -> MachineError:
+    return MachineError(f"{link} is a link of another user's; remove it and fetch the result again:\n  {attach}")
 
 
 class _TooManyFiles(Exception):

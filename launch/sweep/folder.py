@@ -18,6 +18,7 @@ from launch.sweep.spec import Spec
 from trainer.contract import METRICS
 from trainer.errors import MachineError, SettingsError, one_line
 from trainer.files import open_lock, read_json, write_atomically
+from trainer.process.own_folder import anothers_link
 
 SWEEP, LOCK = "sweep.json", ".lock"
 LOG = "log.txt"
@@ -93,6 +94,8 @@ def collect_results(job: str, results: Path, folder: Path) -> None:
     for place in sorted(fetched, key=lambda one: (len(one.name), one.name)):
         for name in (RUN, LOG, LAUNCHER):
             remove(place / name)
+        if link := anothers_link(place, folder):
+            raise SettingsError(f"{link} is a link of another user's, through which nothing is moved; remove it.")
         try:
             shutil.copytree(place, folder, symlinks=True, dirs_exist_ok=True, copy_function=shutil.move)
         except (shutil.Error, RecursionError) as error:  # a file where a folder is; 500 folders within each other

@@ -69,6 +69,19 @@ def _anothers_repository(start: Path) -> str:
     return ""
 
 
+def anothers_link(tree: Path, target: Path) -> Path | None:
+    """A link of another user's where something in `tree` would go, were it moved into `target`.
+
+    What goes through one to a folder, or in place of one, lands in that folder.
+    """
+    for top, folders, files in os.walk(tree):
+        here = target / Path(top).relative_to(tree)
+        for place in (here, *(here / name for name in (*folders, *files))):
+            if place.is_symlink() and is_anothers(place):
+                return place
+    return None
+
+
 def is_anothers(folder: Path) -> bool:
     """Whether another user made `folder`, or the link of that name; not root, who can do anything.
 

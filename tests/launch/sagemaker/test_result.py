@@ -56,6 +56,22 @@ def test_no_result_replaces_what_is_in_the_folder_that_a_strangers_link_leads_to
     assert (home / "model.pt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["ssh", "ssh/authorized_keys"])
+def test_nor_does_one_go_where_a_link_in_the_folder_of_a_stranger_leads_to(
+    name: str, stage: Stage, tmp_path: Path
+) -> None:
+    """He makes the folder before the result is fetched; a file in place of a link to a folder would land in that."""
+    (home := tmp_path / "home").mkdir()
+    (link := tmp_path / NAME / name).parent.mkdir(parents=True)
+    link.symlink_to(home)
+    stage.account.write(KEY, tar_gz({"ssh/authorized_keys": "theirs"}))
+    given_to_another(link)
+
+    with pytest.raises(MachineError, match=f"{name} is a link of another user's; .*\n  {typed('attach')}$"):
+        fetch_result(stage.aws, DONE, tmp_path)
+    assert list(home.iterdir()) == []
+
+
 def test_a_job_without_a_result_is_told(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(AwsError, match=rf"{NAME} left no result\."):
         fetch_result(stage.aws, training_job(status="Failed", model=None), tmp_path)

@@ -20,7 +20,8 @@ from launch.sweep.runner import End, end_left_over
 from launch.sweep.spec import Spec
 from tests.patience import ended_after
 from tests.processes import begun_with, left_of
-from trainer.errors import MachineError
+from tests.strangers import given_to_another
+from trainer.errors import MachineError, SettingsError
 from trainer.outcome import Outcome
 from trainer.script.metrics import LONGEST
 
@@ -124,6 +125,21 @@ def test_results_that_a_launcher_fetched_come_into_the_runs_folder(tmp_path: Pat
 
     assert (tmp_path / "here" / "metrics.jsonl").read_text() == "new"
     assert [place.name for place in (tmp_path / "runs").iterdir()] == ["job-3"]
+
+
+@pytest.mark.parametrize("name", ["ssh", "ssh/authorized_keys"])
+def test_no_result_is_moved_through_a_link_that_a_stranger_left_in_the_runs_folder(name: str, tmp_path: Path) -> None:
+    fetched, home, here = tmp_path / "runs" / "job", tmp_path / "home", tmp_path / "here"
+    for folder in (fetched / "ssh", home, here):
+        folder.mkdir(parents=True)
+    (fetched / "ssh/authorized_keys").write_text("theirs")
+    (link := here / name).parent.mkdir(exist_ok=True)
+    link.symlink_to(home)
+    given_to_another(link)
+
+    with pytest.raises(SettingsError, match="is a link of another user's, through which nothing is moved"):
+        collect_results("job", tmp_path / "runs", here)
+    assert list(home.iterdir()) == []
 
 
 def test_no_result_says_for_the_sweep_how_its_run_ended(tmp_path: Path) -> None:
