@@ -21,7 +21,7 @@ _HARMLESS = re.compile(
     r"|[^=]*TOKEN_(IDS?|INDEX|DIM|LEN|LENGTH|COUNT|LIMIT|SIZE)=-?[0-9]{1,6}|[^=]*_(TYPE|MODE|METHOD|NAME)=[a-z_/.-]{1,40}"
     r"|[^=]*(_FILE|_PATH|_DIR|_SOCK|APPLICATION_CREDENTIALS)=~?/[\w./@-]{0,255}"
     r"|[^=]*=arn:aws[a-z-]*:(secretsmanager|ssm|kms|iam):[a-z0-9-]{0,30}:[0-9]{12}:[\w:/+=.@-]{1,600}"
-    r"|([^=]*_)?(BOS|EOS|PAD|UNK|SEP|CLS|MASK)_TOKEN=(</?[a-z]{1,9}>|<\|[a-z_]{1,32}\|>|\[[a-z]{1,9}\])",
+    r"|([^=]*_)?TOKENS?=(</?[a-z_]{1,32}[0-9]{0,3}>|<\|[a-z_]{1,32}[0-9]{0,3}\|>|\[[a-z]{1,9}\])",
     re.IGNORECASE | re.ASCII,
 )
 # Values: a URL with a password, also as a path, which has lost a slash, or with a token for a user; a URL that was

@@ -178,6 +178,7 @@ def test_names_of_secrets_are_known(name: str) -> None:
      "PAD_TOKEN=[PAD]", "EOS_TOKEN=</s>", "EOS_TOKEN=<|endoftext|>", "BACKWARD_PASS_PER_STEP=2", "TOKEN_DROP=0.1",
      "TOKEN_DROP=.15", "PASS_THROUGH=128", "TOKEN_TYPE=word", "AUTH_METHOD=iam", "SECRET_NAME=ddp-toolkit/wandb",
      "HF_TOKEN_PATH=~/.cache/huggingface/token", "API_KEY_FILE=~/keys/x", "BOS_TOKEN=<s>", "MY_PAD_TOKEN=[PAD]",
+     "PAD_TOKEN=<extra_id_0>", "EOT_TOKEN=<|eot_id|>", "IMAGE_TOKEN=<image>", "TOKEN=<|reserved_special_token_0|>",
      "DB_SECRET_ARN=arn:aws:secretsmanager:us-east-1:123456789012:secret:ddp-toolkit/db-a1B2c3",
      "TOKEN_PARAMETER=arn:aws-cn:ssm:cn-north-1:123456789012:parameter/ddp-toolkit/token"],
 )  # fmt: skip
@@ -192,8 +193,8 @@ def test_a_number_a_switch_a_word_or_a_place_is_no_secret(variable: str) -> None
      f"TOKEN_PATH=/{SECRETS['GitHub']}", f"TOKEN_FILE=/a\n{PLANTED}", "SECRET_ID=123456", "TOKEN_ID=\u0661",
      "TOKEN_FILE=/x=y", "DB_CREDENTIALS=/x", "DB_PASS=1234", "MY_TOKEN=[0123abcd]", "MY_TOKEN=<0123abcd>",
      "TOKEN_TYPE=0123abcd", "TOKEN_PATH=~0123abcd", "SECRET=arn:aws:secretsmanager:0123abcd", "MY_TOKEN=0.1234567",
-     "API_KEY_FILE=~ann/x", "API_KEY=~/x", "MY_TOKEN=<s>", "EOS_TOKEN=abc", "EOS_TOKEN=<0123abcd>",
-     "DEPOSED_EOS_TOKEN=<s>x", "HTTPS_TOKEN=[PAD]",
+     "API_KEY_FILE=~ann/x", "API_KEY=~/x", "API_KEY=<s>", "EOS_TOKEN=abc", "EOS_TOKEN=<0123abcd>",
+     "DEPOSED_EOS_TOKEN=<s>x", "HTTPS_PASSWORD=[PAD]", "PAD_TOKEN=<abc12345>",
      f"DB_SECRET_ARN=arn:aws:ssm:us-east-1:123456789012:{SECRETS['GitHub']}"],
 )  # fmt: skip
 def test_what_may_be_one_under_such_a_name_is_refused(variable: str) -> None:

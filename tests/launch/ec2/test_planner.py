@@ -167,7 +167,8 @@ def test_nodes_cannot_outlive_their_purpose() -> None:
     assert launch["InstanceInitiatedShutdownBehavior"] == "terminate"
     assert [disk["Ebs"]["DeleteOnTermination"] for disk in launch["BlockDeviceMappings"]] == [True, True]
     assert [disk["Ebs"]["Encrypted"] for disk in launch["BlockDeviceMappings"]] == [True, True]
-    assert launch["MetadataOptions"]["HttpTokens"] == "required"
+    options = launch["MetadataOptions"]
+    assert (options["HttpTokens"], options["HttpPutResponseHopLimit"]) == ("required", 1)
     assert "KeyName" not in launch
 
 

@@ -65,6 +65,7 @@ def test_the_role_is_handed_to_instances_only() -> None:
         ("ebs", "StartSnapshot", {"VolumeSize": 1}),
         ("ssm", "GetParameter", {"Name": "/ddp-toolkit/wandb"}),
         ("sts", "AssumeRole", {}),
+        ("ssm", "UpdateInstanceInformation", {"InstanceId": "i-1"}),  # how Session Manager's agent begins
     ],
 )
 def test_what_is_no_data_set_stays_out_of_the_instances_reach(
