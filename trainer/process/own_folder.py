@@ -6,7 +6,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, one_line
 
 
 def own_folder(name: str, *, danger: str, remedy: str) -> Path:
@@ -80,6 +80,16 @@ def anothers_link(tree: Path, target: Path) -> Path | None:
             if place.is_symlink() and is_anothers(place):
                 return place
     return None
+
+
+def refuse_anothers_link(folder: Path, remedy: str) -> None:
+    """Raises SettingsError for a link of another user's in place of a folder that is named by us and not by the user.
+
+    What lies where it leads would be replaced or removed with this user's rights, such as another training of his.
+    """
+    if folder.is_symlink() and is_anothers(folder):
+        place = one_line(folder, 300)
+        raise SettingsError(f"{place} is a link that another user made, to wherever he likes; {remedy}.")
 
 
 def is_anothers(folder: Path) -> bool:

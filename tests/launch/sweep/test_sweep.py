@@ -25,6 +25,7 @@ from launch.sweep.sequence import Work, earlier, left, why_give_up
 from launch.sweep.spec import parse
 from tests.launch.sweep.sweeps import TINY, ends, rows, start, sweep, written
 from tests.processes import left_of, processes_with
+from tests.strangers import given_to_another
 from trainer.contract import CHECKPOINTS
 from trainer.errors import SettingsError, TrainerError
 
@@ -324,6 +325,19 @@ def test_a_time_limit_may_change_and_so_may_what_kept_a_run_from_its_first_epoch
     assert list(earlier([run], tmp_path, retry_failed=True)) == ["gpus-1"]
     with pytest.raises(SettingsError, match="other settings"):
         earlier([run], tmp_path, retry_failed=False)
+
+
+def test_no_run_is_written_through_a_link_that_another_user_left_in_its_place(tmp_path: Path) -> None:
+    (run,) = plan_runs(parse({"name": "tiny", "fixed": TINY, "grid": {"gpus": [1]}}, ""), {}, ())
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / run.name
+    link.symlink_to(tmp_path / "elsewhere")
+    assert earlier([run], tmp_path, retry_failed=False) == {}  # one's own
+    given_to_another(link)
+    with pytest.raises(SettingsError, match="link that another user made"):
+        earlier([run], tmp_path, retry_failed=False)
+    runs.write(Run(run.name, link, run.settings, backend="local", options=run.shown_options, state="done"))
+    assert list(earlier([run], tmp_path, retry_failed=False)) == [run.name]  # into which nothing is written any more
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
