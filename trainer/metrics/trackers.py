@@ -3,9 +3,12 @@
 One that fails is dropped with a warning, since no training should end for it.
 """
 
+import logging
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -31,7 +34,7 @@ def open_trackers(config: TrainConfig, run_dir: Path, warn: Callable[[str], None
     wanted: list[tuple[str, bool, Callable[[], Sink]]] = [
         ("tensorboard", config.tensorboard, lambda: TensorBoard(run_dir)),
         ("wandb", bool(config.wandb), lambda: Wandb(config.wandb or "", config, run_dir, warn)),
-        ("mlflow", bool(config.mlflow), lambda: Mlflow(config.mlflow or "", config, run_dir)),
+        ("mlflow", bool(config.mlflow), lambda: Mlflow(config.mlflow or "", config, run_dir, warn)),
     ]
     return [Dispensable(package, make, warn) for package, is_wanted, make in wanted if is_wanted]
 
@@ -147,7 +150,8 @@ def _netrc_knows(url: str) -> bool:
 class Mlflow:
     """An MLflow run: on the tracking server that MLflow is set up for, else in a file in the run folder."""
 
-    def __init__(self, experiment: str, config: TrainConfig, run_dir: Path) -> None:
+    def __init__(self, experiment: str, config: TrainConfig, run_dir: Path, warn: Callable[[str], None]) -> None:
+        _leave_out_strangers_repository_of_mlflow(warn)
         # Else it tells its makers of each run, whatever server the run itself goes to.
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         import mlflow
@@ -168,6 +172,17 @@ class Mlflow:
 
     def close(self) -> None:
         self._mlflow.end_run()
+
+
+def _leave_out_strangers_repository_of_mlflow(warn: Callable[[str], None]) -> None:
+    """Keeps GitPython from MLflow where it would read another user's repository above this program, or wait for a pipe.
+
+    MLflow does without where GitPython is not there; it has no setting for that.
+    """
+    if sys.argv[0] and (name := anothers_repository(Path(sys.argv[0]).absolute().parent)):
+        warn(f"{one_line(name, 300)} is another user's; MLflow keeps no commit of this training.")
+        logging.getLogger("mlflow.utils.git_utils").setLevel(logging.ERROR)  # it warns of a package that is missing
+        sys.modules["git"] = ModuleType("git")
 
 
 def is_number(value: Any) -> bool:

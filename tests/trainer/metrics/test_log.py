@@ -352,6 +352,28 @@ def test_wandb_keeps_the_commit_where_git_finds_ones_own_repository_first(tmp_pa
     assert anothers_repository(tmp_path / "mine", tmp_path / "run") == str(tmp_path / ".git")
 
 
+@pytest.mark.parametrize("is_anothers", [False, True])
+def test_mlflow_waits_for_no_pipe_of_a_repository_that_another_user_made(
+    is_anothers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GitPython looks from the program's own folder upwards, and opens what it finds; not even SIGTERM ends that."""
+    (tmp_path / ".git").mkdir()
+    if is_anothers:
+        given_to_another(tmp_path / ".git")
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "toolkit/trainer/__main__.py")])
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    monkeypatch.setattr(logging.getLogger("mlflow.utils.git_utils"), "setLevel", lambda level: None)
+    monkeypatch.setitem(sys.modules, "mlflow", Mock())
+    monkeypatch.setitem(sys.modules, "git", SimpleNamespace(Repo="GitPython's"))
+    warnings: list[str] = []
+
+    open_journal(TrainConfig(mlflow="experiment"), tmp_path / "run", 0, warnings.append).close()
+
+    assert hasattr(sys.modules["git"], "Repo") == (not is_anothers)
+    mark = re.escape(str(tmp_path / ".git"))
+    assert [bool(re.match(rf"{mark} is another user's; MLflow", words)) for words in warnings] == [True] * is_anothers
+
+
 @pytest.mark.parametrize("kind", ["file", "pipe"])
 def test_no_picture_obeys_settings_that_another_user_left(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
