@@ -3,7 +3,6 @@
 One region is tried at a time: what a launch made there is removed, and that is verified, before the next one begins.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,6 +12,7 @@ from typing import Any
 from launch.core.clock import duration
 from launch.core.errors import AwsError, Ended, Forbidden
 from launch.ec2.names import BACKEND_NAME
+from launch.ec2.noted import STOPPED, check_wanted, notes
 from launch.ec2.planning import plan_everywhere
 from launch.ec2.regions import Place, Plans, overview
 from launch.ec2.requests import Cluster
@@ -42,12 +42,13 @@ def _may_be_had_elsewhere(error: Ended) -> bool:
 
 @dataclass
 class _Search:
-    """began: seconds since the epoch; begun: the clusters of the regions tried so far."""
+    """began: seconds since the epoch; begun: the clusters of the regions tried so far; stops: noted there before."""
 
     plans: Plans
     runtime: Runtime
     tried: Tried = field(default_factory=Tried)
     begun: dict[str, Cluster] = field(default_factory=dict)
+    stops: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.began = self.runtime.clock.now()
@@ -77,8 +78,11 @@ class _Search:
                 raise self.plans.problem
 
     def _launch(self, place: Place) -> Outcome | None:
-        is_first = place.region not in self.begun
-        self.begun[place.region] = place.plan.payload.cluster
+        is_first, cluster = place.region not in self.begun, place.plan.payload.cluster
+        if is_first:
+            with suppress(AwsError):  # the launch asks for the same, and fails as it does for any other call
+                self.stops[place.region] = notes(self.runtime.make_aws(place.region), cluster.folder)
+        self.begun[place.region] = cluster
         self.runtime.say(place.plan.brief if is_first else f"trying {place.region}")
         return launch(place.plan, self.runtime, waits=False, check=partial(self._check_wanted, has_started=True))
 
@@ -88,11 +92,13 @@ class _Search:
         has_started: in one of the regions, while a stop may have seen nothing of it yet, and noted the end in another.
         """
         for region, cluster in self.begun.items():
-            spec: Mapping[str, Any] = {}
+            aws, spec = self.runtime.make_aws(region), dict[str, Any]()
+            if region in self.stops:
+                check_wanted(aws, cluster.folder, self.stops[region], has_started=has_started)
             with suppress(*[TrainerError] if has_started else []):  # no reason to end what runs
-                spec = spec_of(self.runtime.make_aws(region), cluster.folder, BACKEND_NAME) or {}
+                spec = spec_of(aws, cluster.folder, BACKEND_NAME) or {}
             if spec.get("stop_asked", 0) >= int(self.began):
-                raise AwsError(f"job {cluster.job} was stopped by another command.", "Stopped")
+                raise AwsError(f"job {cluster.job} was stopped by another command.", STOPPED)
 
     def _note(self, place: Place, error: Ended) -> None:
         cause = error.__cause__

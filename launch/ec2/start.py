@@ -19,6 +19,7 @@ from launch.ec2.costs import cost_so_far
 from launch.ec2.ends import find_ends
 from launch.ec2.finding import find
 from launch.ec2.names import BACKEND_NAME, command
+from launch.ec2.noted import STOPPED, is_stopped
 from launch.ec2.outcome import completed, stopped
 from launch.ec2.planner import Launch
 from launch.ec2.requests import Cluster
@@ -127,6 +128,8 @@ class _Life:
         try:
             return follower.follow()
         except TrainerError as error:
+            if is_stopped(error):
+                return stopped("the job was stopped by another command")
             if not is_out_of_reach(error):
                 raise
             self.say(f"{error}\nThe job is left as it is.")
@@ -153,7 +156,7 @@ class _Life:
         with suppress(TrainerError):
             spec = spec_of(self.aws, self.cluster.folder, BACKEND_NAME) or {}
         if "ended" in spec:
-            raise AwsError(f"job {self.cluster.job} was stopped by another command.", "Stopped")
+            raise AwsError(f"job {self.cluster.job} was stopped by another command.", STOPPED)
 
     def _show_commands(self, heading: str, *verbs: str) -> None:
         self.say(heading)

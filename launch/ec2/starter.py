@@ -1,7 +1,7 @@
 """Starts the nodes of a job, and replaces lost ones: the plan's requests, again wherever there is no capacity."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from launch.core.steps import Request
 from launch.ec2 import machines, requests
 from launch.ec2.finding import nodes_and_volumes, nodes_of
 from launch.ec2.fleet import NO_START, TAKEN_BACK, Fleet, Resource
+from launch.ec2.noted import STOPPED, check_wanted, notes
 from launch.ec2.planner import Launch
 from launch.ec2.planning import plan_job
 from launch.ec2.requests import Cluster
@@ -38,7 +39,7 @@ class Starter:
     """Starts the nodes of `plan`.
 
     say: must not fail, even if the terminal is gone; runtime.say may.  waits: as long as the user says until the first
-    nodes have capacity; nodes that replace lost ones are always waited for.
+    nodes have capacity; nodes that replace lost ones are always waited for.  stops: noted before this start.
     """
 
     plan: Plan[Launch]
@@ -46,9 +47,11 @@ class Starter:
     aws: Aws
     say: Say
     waits: bool
+    stops: frozenset[str] = field(default=frozenset(), init=False)
 
     def start(self) -> Mapping[str, Any]:
         """Makes the requests of the plan and writes cluster.json, which it returns.  Converges if repeated."""
+        self.stops = notes(self.aws, self.plan.payload.cluster.folder)
         members = self._start(self.plan, may_retry=True)
         self.waits = True
         return members
@@ -82,6 +85,7 @@ class Starter:
             self._begin_limit(cluster, int(members["deadline"]))
         places = ", ".join(sorted({f"{node.type} in {node.zone}" for node in fleet.living}))
         self.runtime.say(f"{cluster.nodes} nodes started ({places}); they take a few minutes to boot")
+        check_wanted(self.aws, cluster.folder, self.stops, has_started=True)  # the stop saw none of these nodes
         return members
 
     def _begin_limit(self, cluster: Cluster, deadline: int) -> None:
@@ -120,7 +124,8 @@ class Starter:
         """A new plan for what is missing.  Raises AwsError if somebody stopped the job meanwhile."""
         again = self._plan_again()
         if again.payload.cluster.started != plan.payload.cluster.started:
-            raise AwsError(f"job {again.payload.cluster.job} was stopped or restarted by another command.", "Stopped")
+            raise AwsError(f"job {again.payload.cluster.job} was stopped or restarted by another command.", STOPPED)
+        check_wanted(self.aws, again.payload.cluster.folder, self.stops)
         return again
 
     def _plan_again(self) -> Plan[Launch]:

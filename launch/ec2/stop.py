@@ -15,6 +15,7 @@ from launch.core.perform import Say
 from launch.ec2.finding import find, nodes_of
 from launch.ec2.fleet import Fleet, Node, Resource
 from launch.ec2.names import BACKEND_NAME, command
+from launch.ec2.noted import note
 from launch.ec2.written import spec_of
 from trainer.errors import SettingsError
 
@@ -165,9 +166,12 @@ def mark_ended(aws: Aws, folder: Folder, clock: Clock, say: Say, *, is_asked: bo
     """
     try:
         # A launcher that waits for capacity learns of it from there alone, and would start nodes later.
-        return patiently(partial(_mark, aws, folder, int(clock.now()), is_asked=is_asked), clock, say, is_busy)
+        if not patiently(partial(_mark, aws, folder, int(clock.now()), is_asked=is_asked), clock, say, is_busy):
+            return False
     except (AwsError, SettingsError) as error:
         say(f"warning: job.json still says that the job is running: {error}")
+    if is_asked:
+        _note(aws, folder, clock, say)
     return True
 
 
@@ -182,3 +186,12 @@ def _mark(aws: Aws, folder: Folder, now: int, *, is_asked: bool) -> bool:
         params = {"Bucket": folder.bucket, "Key": folder.spec, "Body": body, "ContentType": "application/json"}
         aws.call("s3", "PutObject", params)
     return True
+
+
+def _note(aws: Aws, folder: Folder, clock: Clock, say: Say) -> None:
+    """Notes the stop where no other launcher can undo it, as job.json is every launcher's."""
+    try:
+        patiently(partial(note, aws, folder), clock, say, is_busy)
+    except AwsError as error:
+        if error.aws_code != "NoSuchBucket":
+            say(f"warning: a launcher of the job that still runs may not see the stop: {error}")

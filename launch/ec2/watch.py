@@ -16,6 +16,7 @@ from launch.ec2.finding import nodes_of
 from launch.ec2.judge import NeverReported, Replace, Situation, Verdict, judge, leftover_nodes
 from launch.ec2.logs import streams_of
 from launch.ec2.names import BACKEND_NAME, command
+from launch.ec2.noted import is_stopped
 from launch.ec2.outcome import Record
 from launch.ec2.requests import Cluster
 from launch.ec2.vouched import is_changed
@@ -50,7 +51,7 @@ class Follower:
         tail = LogTail(self.aws, streams_of(self.cluster.job), several=several, since=self.cluster.started)
         display, patience = (
             LogDisplay(tail, self.clock, self.say),
-            Patience(self.clock, may_pass=lambda error: not is_changed(error)),
+            Patience(self.clock, may_pass=lambda error: not (is_changed(error) or is_stopped(error))),
         )
         members, written_at = read_roster(self.aws, self.cluster.folder), self.clock.now()
         booting = Booting(self.aws, self.cluster.folder, self.clock, self.say)

@@ -254,6 +254,23 @@ def test_a_stop_is_not_lost_that_comes_as_another_region_is_tried(detach: tuple[
     assert (nodes_in(EAST), nodes_in(WEST)) == (0, 0)
 
 
+def test_nor_if_another_launcher_takes_back_what_it_wrote_into_job_json(terminal: Terminal) -> None:
+    """Launchers share the bucket; see test_noted.py."""
+
+    def launched(plan: Plan[Launch], runtime: Runtime, **more: Any) -> Outcome | None:
+        if plan.payload.cluster.region == WEST:
+            folder, aws = Folder(terminal.account.bucket, NAME), terminal.account.aws(EAST)
+            before = terminal.account.s3(folder.spec)
+            mark_ended(aws, folder, terminal.clock, terminal.said.append, is_asked=True)
+            terminal.account.put_json(folder.spec, before)
+        return launch(plan, runtime, **more)
+
+    no_capacity(terminal, EAST)
+    with mock.patch("launch.ec2.elsewhere.launch", launched):
+        assert terminal.type(*LAUNCH) == Exit.AWS
+    assert (nodes_in(EAST), nodes_in(WEST)) == (0, 0)
+
+
 def test_a_launch_that_died_is_gone_on_with_in_its_region(terminal: Terminal) -> None:
     """Its nodes are not listed yet, and the first region has capacity again."""
     no_capacity(terminal, EAST)

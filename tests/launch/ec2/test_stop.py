@@ -306,7 +306,7 @@ def test_the_outcome_of_a_job_is_saved_once(terminal: Terminal) -> None:
 
 def test_an_outcome_that_cannot_be_saved_is_a_warning(terminal: Terminal, faults: Faults) -> None:
     terminal.start("demo")
-    faults.on("PutObject", refused("AccessDenied", 403), nth=2)
+    faults.on("PutObject", refused("AccessDenied", 403), nth=3)
     assert terminal.type("stop", "demo") == 0
     assert terminal.said[-1].startswith("warning: ")
     assert "outcome.json was not written" in terminal.said[-1]
