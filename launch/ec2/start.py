@@ -128,7 +128,7 @@ class _Life:
         try:
             return follower.follow()
         except TrainerError as error:
-            if is_stopped(error):
+            if is_stopped(error) and not self._is_started_again():
                 return stopped("the job was stopped by another command")
             if not is_out_of_reach(error):
                 raise
@@ -140,6 +140,8 @@ class _Life:
         """Removes the job after `error`.  Raises Ended, with the outcome, unless the error is a bug."""
         is_hangup = isinstance(error, (Hangup, BrokenPipeError))
         outcome = stopped(f"stopped: the terminal was closed ({error})") if is_hangup else _outcome_of(error)
+        if isinstance(error, TrainerError) and is_stopped(error):
+            self.is_ours = self.is_ours and not self._is_started_again()
         if self.is_ours:
             is_sure = isinstance(error, AwsError) and not isinstance(error, NoAnswer)
             outcome = self._take_down(outcome, unsure=not is_sure, cause=error)
@@ -147,6 +149,13 @@ class _Life:
             raise Ended(outcome.reason, outcome.exit_code, outcome) from error
         if self.is_ours and isinstance(error, TrainerError):
             raise Ended(str(error), outcome.exit_code, outcome) from error
+
+    def _is_started_again(self) -> bool:
+        """Whether what the job has now is a later start's: the stop has removed this launcher's."""
+        with suppress(TrainerError):
+            latest = find(self.aws, self.cluster.job).started.get(self.cluster.job)
+            return latest is not None and latest > self.cluster.started
+        return False
 
     # ---- leaving
 

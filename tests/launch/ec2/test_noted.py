@@ -135,3 +135,25 @@ def test_nobody_with_a_policy_of_ours_takes_a_note_back(name: str, stage: Stage,
         assert not allows([policy(name)], Need(action, there, context))
     once = Need("s3:PutObject", there, {**context, "s3:if-none-match": "*"})
     assert allows([policy(name)], once) == (name == "launcher")
+
+
+# ---- and a later start
+
+
+def test_a_launcher_that_waits_leaves_alone_what_was_started_after_a_stop(stage: Stage) -> None:
+    """It learns of both only minutes later, and took the new nodes of its own user for leftovers of its start."""
+    account = stage.account
+    account.capacity.update(dict.fromkeys(account.subnets, 0))
+    stage.where = {"wait_for_capacity": 1}
+
+    def stop_and_start() -> None:
+        stage.stop()
+        account.capacity.clear()
+        second = Stage(account, slept_s=stage.slept_s, where={"detach": True})
+        assert second.launch() == 0
+
+    stage.events = iter([*idle(1), stop_and_start])
+    with pytest.raises(AwsError, match="stopped or restarted by another command"):
+        stage.launch_anyhow()
+    assert len(account.nodes) == 2
+    assert "ended" not in (account.s3(SPEC) or {"ended": 0})
