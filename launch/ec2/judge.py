@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from launch.ec2.fleet import LIVE, Fleet, Node
@@ -168,11 +169,16 @@ def _never_started(node: Node) -> bool:
     return not node.lives and node.reason.startswith("Client.") and not node.reason.startswith(ENDED_ON_PURPOSE)
 
 
-def leftover_nodes(situation: Situation, young_s: float) -> list[Node]:
-    """Living nodes that are not in cluster.json and older than `young_s` seconds, or have left a record so long ago."""
+def leftover_nodes(situation: Situation, young_s: float, started: datetime | None = None) -> list[Node]:
+    """Living nodes that are not in cluster.json and older than `young_s` seconds, or have left a record so long ago.
+
+    Not those of a later start of the job than the one that `started` then: a follower may not know of it yet.
+    """
     current = {row["instance"] for row in situation.members["nodes"]}
     found = []
     for node in situation.fleet.living:
+        if started is not None and node.started is not None and node.started > started:
+            continue
         since = node.launched_at.timestamp()
         if node.id in current:
             since = situation.exits.get(node.id, {}).get("at", situation.now)

@@ -89,7 +89,7 @@ class Follower:
             may_lag=self.clock.now() - written_at < APPEAR_S,
         )
         display.show()
-        if unneeded := [node.id for node in leftover_nodes(situation, APPEAR_S)]:
+        if unneeded := [node.id for node in leftover_nodes(situation, APPEAR_S, self.cluster.started)]:
             self.say(f"terminating {', '.join(unneeded)}: not part of this start of the job")
             self.aws.call("ec2", "TerminateInstances", {"InstanceIds": unneeded})
         return judge(situation, self.cluster.resolved.options.max_restarts)

@@ -157,3 +157,22 @@ def test_a_launcher_that_waits_leaves_alone_what_was_started_after_a_stop(stage:
         stage.launch_anyhow()
     assert len(account.nodes) == 2
     assert "ended" not in (account.s3(SPEC) or {"ended": 0})
+
+
+def test_a_launcher_that_followed_on_a_laptop_that_slept_leaves_it_alone_too(stage: Stage) -> None:
+    """It saw nodes that were not in its cluster.json, and ended them before it looked further."""
+    account = stage.account
+
+    def stop_start_and_sleep() -> None:
+        stage.stop()
+        stage.slept_s += 60
+        second = Stage(account, slept_s=stage.slept_s, where={"detach": True})
+        assert second.launch() == 0
+        account.rules.now = stage.clock().now
+        stage.slept_s += 900
+
+    stage.events = iter([*idle(4), stage.report(), stop_start_and_sleep])
+    with pytest.raises(AwsError, match="stopped"):
+        stage.launch()
+    assert len(account.nodes) == 2
+    assert "ended" not in (account.s3(SPEC) or {"ended": 0})
