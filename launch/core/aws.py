@@ -15,7 +15,7 @@ from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
-from launch.core.refusals import ATTEMPTS, UNCLEAR, is_forbidden, sentence
+from launch.core.refusals import ATTEMPTS, NO_CAPACITY, is_forbidden, may_have_taken_effect, sentence
 from launch.core.session import OneSession, forget_failed
 from trainer.errors import TrainerError
 
@@ -37,10 +37,6 @@ MOST_BYTES = 64 * 2**20
 SMALL_BYTES = 2**20
 # Of the objects in a job's folder, or the folders of jobs, which others may add to: for pages().
 MOST_LISTED = 20_000
-
-# No capacity: a retry in the same zone is useless, another zone may have some.
-_NO_CAPACITY = {"InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
-            "InsufficientVolumeCapacity", "UnfulfillableCapacity", "InsufficientCapacity"}  # fmt: skip
 
 # Services that answer for all regions, in one of them.
 _HOMES = {"pricing": "us-east-1"}
@@ -204,9 +200,11 @@ class Aws:
 
     def _note_attempt(self, exception: Exception | None, parsed_response: Answer | None, **_: Any) -> None:
         """Notes whether any attempt may have taken effect, even if the last one never left this machine."""
-        code = (parsed_response or {}).get("Error", {}).get("Code")
-        self._note_time((parsed_response or {}).get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", ""))
-        self._unclear |= code in UNCLEAR or (exception is not None and not _never_sent(exception))
+        answer = parsed_response or {}
+        code, about = str(answer.get("Error", {}).get("Code", "")), answer.get("ResponseMetadata", {})
+        self._note_time(about.get("HTTPHeaders", {}).get("date", ""))
+        self._unclear |= may_have_taken_effect(code, about.get("HTTPStatusCode", 0))
+        self._unclear |= exception is not None and not _never_sent(exception)
 
     def _note_time(self, date: str) -> None:
         """date: the header of an answer, also of one that refuses a request because of this machine's clock."""
@@ -227,7 +225,7 @@ def _models(path: str | None) -> Any:
 
 def _is_no_capacity(response: tuple[Any, Answer] | None, **_: Any) -> bool | None:
     """False where a retry is useless; botocore would otherwise retry every 5xx for half a minute."""
-    return False if response and response[1].get("Error", {}).get("Code") in _NO_CAPACITY else None
+    return False if response and response[1].get("Error", {}).get("Code") in NO_CAPACITY else None
 
 
 def _whole(stream: Any, size: int) -> bytes:

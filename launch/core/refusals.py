@@ -13,11 +13,26 @@ DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "Una
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _INVALID_KEYS = {"AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch",
                  "InvalidAccessKeyId", "InvalidSignatureException", "RequestTimeTooSkewed"}  # fmt: skip
-# The request may have taken effect.  Answers to HEAD have no code but the status.
-UNCLEAR = {"InternalError", "InternalServerError", "InternalFailure", "ServiceUnavailable", "Unavailable",
-            "500", "503"}  # fmt: skip
-# Throttled; botocore has repeated the request ATTEMPTS times by then.
-BUSY = {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException", "SlowDown"} | UNCLEAR
+# The request may have taken effect: AWS failed.  Answers to HEAD, and those of what stands before a service, have no
+# code but the status.  Which other codes say so tells the status: see may_have_taken_effect().
+UNCLEAR = {"InternalError", "InternalErrorException", "InternalFailure", "InternalServerError",
+           "InternalServerException", "ServiceUnavailable", "ServiceUnavailableException", "Unavailable",
+           "500", "502", "503", "504"}  # fmt: skip
+# Not done, as there were too many requests: botocore knows them by these names, too.
+THROTTLED = {"RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
+             "RequestThrottledException", "TooManyRequestsException", "BandwidthLimitExceeded", "SlowDown",
+             "429"}  # fmt: skip
+BUSY = THROTTLED | UNCLEAR  # botocore has repeated the request ATTEMPTS times by then
+# No capacity: a retry in the same zone is useless, another zone may have some.  EC2 says so with the status 500.
+NO_CAPACITY = {"InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
+               "InsufficientVolumeCapacity", "UnfulfillableCapacity", "InsufficientCapacity"}  # fmt: skip
+
+
+def may_have_taken_effect(code: str, status: int) -> bool:
+    """Whether AWS failed, and did not refuse.  Services have codes of their own for that, and 500 or more in common."""
+    is_refusal = status < 500 or code in {*THROTTLED, *NO_CAPACITY, "NotImplemented"} or code.startswith("Insufficient")
+    return code in UNCLEAR or not is_refusal
+
 
 # AWS's code -> what it means and what to do.  {message} is AWS's own; {region} ours.
 _REMEDIES = {

@@ -24,7 +24,8 @@ from moto import mock_aws
 
 from launch.core.aws import PAUSES_S, Aws
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
-from launch.core.refusals import granted_by, sentence
+from launch.core.patience import may_pass
+from launch.core.refusals import BUSY, granted_by, may_have_taken_effect, sentence
 from launch.core.session import OneSession, unnamed
 from launch.rehearse.aws.iam.callers import Caller
 from tests.conftest import ROOT
@@ -503,6 +504,47 @@ def test_an_aws_that_stumbles_may_have_done_it_before(aws: Aws, faults: Faults) 
 
     assert (type(error), error.code, error.aws_code) == (NoAnswer, 4, "InternalError")
     assert str(error) == "AWS is busy: ec2:CreateVolume was refused 6 times (InternalError); try again in a minute."
+
+
+@pytest.mark.parametrize(("code", "status"), [("InternalServerException", 500), ("SomeFault", 500), ("502", 502),
+                                              ("504", 504), ("ServiceUnavailableException", 503)])  # fmt: skip
+def test_an_aws_that_fails_by_whatever_name_is_no_refusal(aws: Aws, faults: Faults, code: str, status: int) -> None:
+    """Each service has a code of its own for that; a stop that met EventBridge's ended with no node ended."""
+    faults.on("ListSchedules", refused(code, status))
+    error = error_of(aws.call, "scheduler", "ListSchedules")
+
+    assert isinstance(error, NoAnswer)
+    assert (error.aws_code, may_pass(error)) == (code, True)
+
+
+@pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "InsufficientSomethingElse", "NotImplemented"])
+def test_what_aws_cannot_do_is_a_refusal_also_with_the_status_of_a_failure(aws: Aws, faults: Faults, code: str) -> None:
+    faults.on("CreateVolume", refused(code, 500))
+    error = error_of(aws.call, "ec2", "CreateVolume", {"AvailabilityZone": "us-east-1a", "Size": 1})
+
+    assert isinstance(error, AwsError)
+    assert not isinstance(error, NoAnswer)
+    assert (error.aws_code, may_pass(error)) == (code, False)
+
+
+def _failures(service: str) -> Iterator[tuple[str, int]]:
+    """The codes, and the statuses, of a service's own failures and of its limits of requests, by AWS's model of it."""
+    model = botocore.session.get_session().get_service_model(service)
+    operations = [model.operation_model(name) for name in model.operation_names]
+    for shape in [shape for operation in operations for shape in operation.error_shapes]:
+        about = shape.metadata.get("error", {})
+        code, status = about.get("code") or shape.name, about.get("httpStatusCode", 0)
+        is_limit = status == 429 and code != "ConcurrentResourcesLimitExceeded"  # of stacks that are being made
+        if shape.metadata.get("fault") or status >= 500 or is_limit or "Throttl" in code:
+            yield code, status
+
+
+@pytest.mark.parametrize("service", ["scheduler", "sagemaker", "logs", "s3", "ssm", "ebs", "pricing", "ecr", "budgets",
+                                     "codebuild", "cloudformation", "iam", "sts", "ec2", "service-quotas"])  # fmt: skip
+def test_every_way_in_which_aws_says_that_it_is_busy_passes(service: str) -> None:
+    """What does not pass ends a stop before a machine is ended, and a launcher takes its job down for it."""
+    for code, status in _failures(service):
+        assert code in BUSY or may_have_taken_effect(code, status), (service, code)
 
 
 def test_a_lack_of_machines_is_not_asked_for_again(account: Account, aws: Aws, faults: Faults) -> None:
