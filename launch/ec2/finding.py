@@ -30,8 +30,11 @@ from launch.ec2.names import GENERATION_TAG, ONCE_TAG, SPEC_TAG, group_name
 MOST_LIMITS = 1000
 
 
-def find(aws: Aws, job: str | None = None) -> Fleet:
-    """The resources of `job`, or of all jobs.  The number of requests does not grow with the nodes, except by pages."""
+def find(aws: Aws, job: str | None = None, *, limits: bool = True) -> Fleet:
+    """The resources of `job`, or of all jobs.  The number of requests does not grow with the nodes, except by pages.
+
+    limits: also the time limits, which another service than EC2 has.
+    """
     filters = _tagged(job)
     found = {
         ("node", "InstanceId"): _instances(aws, job),
@@ -49,7 +52,7 @@ def find(aws: Aws, job: str | None = None) -> Fleet:
     resources += _interfaces(interfaces, terminated)
     resources += [_resource("security-group", "GroupId", group) for group in groups]
     resources += _placement_groups(placements)
-    resources += _schedules(aws, job)
+    resources += _schedules(aws, job) if limits else []
     tags = [tag_values(described) for described in [*instances, *volumes, *interfaces, *groups, *placements]]
     return Fleet(
         _in_order(instances),

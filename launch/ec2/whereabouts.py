@@ -1,9 +1,11 @@
 """In which of several regions a job is.  Reads only."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from launch.core.aws import Aws
+from launch.core.errors import AwsError
 from launch.core.regions import look_everywhere
 from launch.ec2.finding import find
 from launch.ec2.fleet import Fleet
@@ -27,10 +29,10 @@ def find_job(
     bucket is that of several regions where its job.json says that it was started.
     doubt: called with a sentence for each region of job.json that could not be asked, if no other has its nodes.
     """
-    first = places[0], find(places[0])
+    first = places[0], _fleet(places[0], job)
     if job is None:
         return first
-    here = [first, *_searched(places[1:])]
+    here = [first, *_searched(places[1:], job)]
     # A time limit or a group is not where a job is, nor are another's nodes: any launcher may make some of that name in
     # any region.
     present = _present(here, job)
@@ -39,7 +41,8 @@ def find_job(
     specs = [_spec(place, job, bucket) for place in here]
     named = [*specs, *_specs_beside(here, job, bucket)]
     # Any launcher may write job.json, also with a region that there is not: the job may be in another all the same.
-    more, failures = look_everywhere([make_aws(region) for region in _other_regions(named, here)], _looked_into)
+    others = [make_aws(region) for region in _other_regions(named, here)]
+    more, failures = look_everywhere(others, partial(_looked_into, job=job))
     present = _present([*here, *more], job)
     if not present or not _has_nodes(present, job):
         _tell(failures, doubt)
@@ -58,12 +61,28 @@ def _last(here: Sequence[Place], more: Sequence[Place], specs: Sequence[Spec], j
     return _newest([*here, *more], [*specs, *(_spec(place, job, bucket) for place in more)])
 
 
-def _searched(places: Sequence[Aws]) -> list[Place]:
-    return [place for aws in places for place in _looked_into(aws)]
+def _searched(places: Sequence[Aws], job: str) -> list[Place]:
+    return [place for aws in places for place in _looked_into(aws, job)]
 
 
-def _looked_into(aws: Aws) -> list[Place]:
-    return [(aws, find(aws))]
+def _looked_into(aws: Aws, job: str) -> list[Place]:
+    return [(aws, _fleet(aws, job))]
+
+
+def _fleet(aws: Aws, job: str | None) -> Fleet:
+    """The resources of all jobs; without the time limits where EventBridge does not list them, if the job has nodes.
+
+    They cost money, and EC2 alone can end them.
+    """
+    try:
+        return find(aws)
+    except AwsError as error:
+        if error.operation != "ListSchedules" or job is None:
+            raise
+        fleet = find(aws, limits=False)
+        if not fleet.of(job).living:
+            raise
+        return fleet
 
 
 def _other_regions(specs: Sequence[Spec], here: Sequence[Place]) -> list[str]:

@@ -12,6 +12,7 @@ from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.names import Folder
+from launch.ec2.finding import nodes_of
 from launch.ec2.fleet import Fleet, Resource
 from launch.ec2.remove import is_young
 from launch.ec2.stop import SETTLE_S, mark_ended, stop
@@ -19,7 +20,7 @@ from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.ec2.world import Stage
-from tests.launch.faults import Faults, lost, refused, refused_after, throttled, unreachable
+from tests.launch.faults import Fault, Faults, lost, refused, refused_after, throttled, unreachable
 from trainer.outcome import Outcome, parse
 
 
@@ -212,6 +213,26 @@ def test_a_stop_bears_an_account_that_asks_too_much_for_a_while(
     assert stop(aws, "demo", terminal.clock, terminal.said.append) > 0
     assert terminal.account.left() == []
     assert any("AWS is busy" in line for line in terminal.said)
+
+
+@pytest.mark.parametrize("fault", [refused("InternalServerException", 500), refused("AccessDenied", 403)])
+def test_no_trouble_with_the_time_limit_keeps_nodes_from_being_ended(
+    fault: Fault, terminal: Terminal, aws: Aws, faults: Faults
+) -> None:
+    """EC2 alone can end what costs money; EventBridge, whose outages take hours, has the time limit."""
+    terminal.start("demo", nodes=2)
+    faults.on("ListSchedules", fault, nth=None)
+    with pytest.raises(AwsError, match="scheduler:ListSchedules"):
+        stop(aws, "demo", terminal.clock, terminal.said.append)
+    assert nodes_of(aws, "demo").living == ()
+
+    terminal.start("other")
+    assert terminal.type("stop", "other") == 4
+    assert nodes_of(aws, "other").living == ()
+
+    faults.clear()
+    assert (terminal.type("stop", "demo"), terminal.type("stop", "other")) == (0, 0)
+    assert terminal.account.left() == []
 
 
 # ---- python -m launch.ec2 stop
