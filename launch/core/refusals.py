@@ -11,8 +11,8 @@ ATTEMPTS = 6  # for a request that AWS throttles or fails
 
 DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnauthorizedException", "403"}
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
-_INVALID_KEYS = {"AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch",
-                 "InvalidAccessKeyId", "InvalidSignatureException", "RequestTimeTooSkewed"}  # fmt: skip
+INVALID_KEYS = {"AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch",
+                "InvalidAccessKeyId", "InvalidSignatureException", "RequestTimeTooSkewed"}  # fmt: skip
 # The request may have taken effect: AWS failed.  Answers to HEAD, and those of what stands before a service, have no
 # code but the status.  Which other codes say so tells the status: see may_have_taken_effect().
 UNCLEAR = {"InternalError", "InternalErrorException", "InternalFailure", "InternalServerError",
@@ -80,7 +80,7 @@ def sentence(code: str, message: str, action: str, region: str, policy: str = "l
         )
     if code in EXPIRED:
         return "the AWS credentials have expired; get new ones (aws sso login), and start the same command again."
-    if code in _INVALID_KEYS:
+    if code in INVALID_KEYS:
         return (
             f"AWS does not accept these credentials in {region}; check `aws sts get-caller-identity`, this machine's "
             "clock, and whether the region is enabled for the account."

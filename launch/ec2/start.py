@@ -12,7 +12,7 @@ from launch.core.patience import may_pass
 from launch.core.perform import Say
 from launch.core.plan import Plan
 from launch.core.price import usd
-from launch.core.refusals import EXPIRED
+from launch.core.refusals import DENIED, EXPIRED, INVALID_KEYS
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.ec2 import stop
 from launch.ec2.costs import cost_so_far
@@ -31,15 +31,25 @@ from trainer.contract import Exit
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome, state_of
 
+LOOKS = ("Describe", "Get", "List")  # how AWS's names of operations begin that change nothing
+
 
 class LeftRunning(Ended):
     """This launcher ended while the job keeps running."""
 
 
 def is_out_of_reach(error: TrainerError) -> bool:
-    """Whether the error says nothing about the job: AWS did not answer, or the credentials have expired."""
-    is_expired = isinstance(error, AwsError) and error.aws_code in EXPIRED
-    return may_pass(error) or is_expired or isinstance(error, NotSetUp)
+    """Whether the error says nothing about the job: AWS did not answer, or this launcher may not look any more.
+
+    Its credentials have expired or been replaced, its clock is wrong, or it has left the network from which a bucket
+    may be read: https://docs.aws.amazon.com/AmazonS3/latest/userguide/example-bucket-policies.html
+    """
+    return may_pass(error) or isinstance(error, NotSetUp) or (isinstance(error, AwsError) and _may_not_look(error))
+
+
+def _may_not_look(error: AwsError) -> bool:
+    is_refused = error.aws_code in {*DENIED, *INVALID_KEYS} and error.operation.startswith(LOOKS)
+    return is_refused or error.aws_code in EXPIRED
 
 
 Change = Callable[[], Mapping[str, Any]]

@@ -600,6 +600,32 @@ def test_the_commands_that_a_launch_prints_can_be_pasted(stage: Stage) -> None:
 # ---- what must not bring a job back, and what must not end it
 
 
+@pytest.mark.parametrize(
+    ("operation", "code", "status"),
+    [
+        ("ListObjectsV2", "AccessDenied", 403),  # a bucket that may be read from the company's network only
+        ("DescribeInstances", "AuthFailure", 401),  # a clock that is wrong by ten minutes, which S3 bears
+        ("DescribeInstances", "UnauthorizedOperation", 403),
+    ],
+)
+def test_a_launcher_that_may_not_look_any_more_leaves_a_healthy_job_running(
+    stage: Stage, operation: str, code: str, status: int
+) -> None:
+    """It says nothing about the nodes, which train on with their own role; what is left could still be ended."""
+    faults = Faults()
+
+    def leave_the_network() -> None:
+        faults.on(operation, refused(code, status), nth=None)
+
+    stage.events = iter([*idle(3), leave_the_network])
+    with injected(faults), pytest.raises(Ended, match="lost sight of the job") as ended:
+        stage.launch()
+    assert ended.value.code == 4
+    assert len(stage.account.nodes) == 2
+    assert "TerminateInstances" not in stage.account.operations
+    assert "ended" not in stage.account.s3(f"jobs/{NAME}/job.json")
+
+
 def test_nodes_that_end_at_the_time_limit_are_not_replaced(stage: Stage) -> None:
     def limit() -> None:
         stage.slept_s = 1801.0
