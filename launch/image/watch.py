@@ -3,13 +3,14 @@
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock, duration
 from launch.core.errors import AwsError, Ended, NoAnswer
 from launch.core.logs import LogDisplay, LogTail, Streams
-from launch.core.patience import Patience
+from launch.core.patience import Patience, patiently
 from launch.core.perform import Say, perform
 from launch.core.refusals import DENIED
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
@@ -120,7 +121,8 @@ class Watch:
         try:
             with hangups_ignored():
                 self._id = self._id or self._request()  # interrupted before the answer
-                self._aws.call("codebuild", "StopBuild", {"id": self._id})
+                stop = partial(self._aws.call, "codebuild", "StopBuild", {"id": self._id})
+                patiently(stop, self._clock, unless_gone(self._say))
         except (KeyboardInterrupt, TrainerError) as error:
             raise self._left_running(error) from error
         return Ended(f"stopped {self._id}", STOPPED)

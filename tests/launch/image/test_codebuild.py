@@ -22,7 +22,7 @@ from launch.image.facts import Facts
 from launch.image.options import PushOptions
 from launch.image.source import read_source
 from tests.conftest import ROOT
-from tests.launch.faults import Faults, injected, lost, refused
+from tests.launch.faults import Faults, injected, lost, refused, throttled
 from tests.launch.image.builds import BUCKET, PROJECT, Builds
 from tests.launch.image.machine import AWSS, HOST, PASSWORD, TAG, Machine, digests, put
 
@@ -330,3 +330,10 @@ def test_a_build_that_cannot_be_stopped_is_an_error_with_the_command_that_does(
         assert machine.type("push") == 4
     stop = f"aws codebuild stop-build --id {builds.row['id']} --region us-east-1"
     assert machine.err.endswith(f"The build may run for 60 minutes; stop it with {stop}\n")
+
+
+def test_a_build_is_stopped_though_the_account_asks_too_much_for_a_while(machine: Machine, builds: Builds) -> None:
+    machine.happens = iter([interrupt(signal.SIGINT)])
+    with injected(Faults().on("StopBuild", throttled())):
+        assert machine.type("push") == 130
+    assert builds.row["buildStatus"] == "STOPPED"
