@@ -47,7 +47,16 @@ def forget_failed() -> None:
 
 
 def unnamed(owner: str) -> list[str]:
-    """A warning where AWS's SDK has made up the name of the session in this aws:userid."""
+    """A warning where this aws:userid is not that of the next command, or of the next machine.
+
+    Of an instance with a role it is the role's with the instance's id:
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html#principaltable
+    """
+    if re.fullmatch(r"[A-Z0-9]+:i-[0-9a-f]+", owner):
+        return [
+            "to IAM you are this EC2 instance: from another one, or once it is gone, you may not stop what this "
+            f"command starts; launch with a profile that assumes a role under a name that stays: {HOW_TO_NAME}."
+        ]
     if not re.fullmatch(r"[A-Z0-9]+:botocore-session-\d+", owner):
         return []
     return [

@@ -235,6 +235,16 @@ def test_a_program_that_gives_credentials_keeps_no_other_connection_waiting() ->
         assert sorted(pool.map(load, range(2))) == [1, 2]
 
 
+def test_who_launches_from_an_instance_learns_that_only_this_one_may_stop_it() -> None:
+    """A runner of CI's that is gone the next day leaves a job that none but an administrator may stop."""
+    (warning,) = unnamed("AROA123456789EXAMPLE:i-0123456789abcdef0")
+    assert "this EC2 instance" in warning
+    assert "role_session_name = NAME" in warning
+    for other in ("AIDA123456789EXAMPLE", "123456789012", "123456789012:ann", "AROA123456789EXAMPLE:SageMaker",
+                  "AROA123456789EXAMPLE:ann@example.com", "AROA123456789EXAMPLE:i-am-ann"):  # fmt: skip
+        assert not unnamed(other)
+
+
 def test_a_program_for_credentials_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     write_config(monkeypatch, tmp_path, "[default]\ncredential_process = false\n")
     error = error_of(Aws("us-east-1").call, *WHO_AM_I)
