@@ -55,9 +55,10 @@ def patiently(
     clock: Clock,
     say: Callable[[str], None],
     may_pass: Callable[[TrainerError], bool] = may_pass,
+    limit_s: float = ENDING_S,
 ) -> Given:
     """What `act` gives, which is called again where AWS was busy or out of reach.  Raises what does not pass."""
-    patience = Patience(clock, ENDING_S, may_pass)
+    patience = Patience(clock, limit_s, may_pass)
     while True:
         try:
             return act()

@@ -11,6 +11,8 @@ from typing import Any
 
 from launch.core.clock import duration
 from launch.core.errors import AwsError, Ended, Forbidden
+from launch.core.patience import PATIENCE_S, patiently
+from launch.core.refusals import THROTTLED
 from launch.ec2.names import BACKEND_NAME
 from launch.ec2.noted import STOPPED, check_wanted, notes
 from launch.ec2.planning import plan_everywhere
@@ -37,7 +39,8 @@ def launch_anywhere(plans: Plans, runtime: Runtime) -> Outcome | None:
 def _may_be_had_elsewhere(error: Ended) -> bool:
     """Whether a launch failed, and everything was removed, for a reason that another region may not have."""
     cause = error.__cause__
-    return isinstance(cause, Forbidden) or (isinstance(cause, AwsError) and cause.aws_code == "NothingLeftToTry")
+    passes = {"NothingLeftToTry", *THROTTLED}
+    return isinstance(cause, Forbidden) or (isinstance(cause, AwsError) and cause.aws_code in passes)
 
 
 @dataclass
@@ -60,7 +63,7 @@ class _Search:
         self.runtime.say(overview(self.plans))
         while True:
             for place in self.plans.tried:
-                self._check_wanted()
+                patiently(self._check_wanted, clock, self.runtime.say, limit_s=PATIENCE_S)
                 try:
                     return self._launch(place)
                 except Ended as error:
@@ -72,10 +75,15 @@ class _Search:
             left = duration(timedelta(seconds=until - clock.now()))
             self.runtime.say(f"no capacity; asking again in {ASK_EVERY_S / 60:g} min, for {left} more")
             clock.sleep(min(ASK_EVERY_S, max(1.0, until - clock.now())))
-            self._check_wanted()
-            self.plans = plan_everywhere(self.plans.places[0].plan.payload.job, self.runtime)
-            if self.plans.problem is not None:
-                raise self.plans.problem
+            self.plans = patiently(self._plans_again, clock, self.runtime.say, limit_s=PATIENCE_S)
+
+    def _plans_again(self) -> Plans:
+        """New plans, unless somebody has stopped the job.  Raises their problem."""
+        self._check_wanted()
+        plans = plan_everywhere(self.plans.places[0].plan.payload.job, self.runtime)
+        if plans.problem is not None:
+            raise plans.problem
+        return plans
 
     def _launch(self, place: Place) -> Outcome | None:
         is_first, cluster = place.region not in self.begun, place.plan.payload.cluster

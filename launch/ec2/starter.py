@@ -1,13 +1,15 @@
 """Starts the nodes of a job, and replaces lost ones: the plan's requests, again wherever there is no capacity."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.clock import duration
-from launch.core.errors import AwsError
+from launch.core.errors import AwsError, NoAnswer
+from launch.core.patience import ENDING_S, PATIENCE_S, Given, may_pass, patiently
 from launch.core.perform import Say, perform
 from launch.core.plan import Plan
 from launch.core.steps import Request
@@ -78,14 +80,20 @@ class Starter:
             self.say(f"{error}  Trying elsewhere.")
             self._end_generation(plan.payload.generation)
             return self._start(self._same_start_again(plan), may_retry=may_retry)
-        previous = members_of(self.aws, cluster.folder)
-        members = roster(cluster, fleet, previous)
-        if members != previous:
-            perform([requests.put_roster(cluster.folder, members)], self.aws.call, self.runtime.say)
-            self._begin_limit(cluster, int(members["deadline"]))
+        members = self._written(cluster, fleet)
         places = ", ".join(sorted({f"{node.type} in {node.zone}" for node in fleet.living}))
         self.runtime.say(f"{cluster.nodes} nodes started ({places}); they take a few minutes to boot")
         check_wanted(self.aws, cluster.folder, self.stops, has_started=True)  # the stop saw none of these nodes
+        return members
+
+    def _written(self, cluster: Cluster, fleet: Fleet) -> Mapping[str, Any]:
+        """cluster.json, which is written unless it says so already."""
+        previous = self._patiently(partial(members_of, self.aws, cluster.folder))
+        members = roster(cluster, fleet, previous)
+        if members != previous:
+            put = [requests.put_roster(cluster.folder, members)]
+            self._patiently(partial(perform, put, self.aws.call, self.runtime.say))
+            self._patiently(partial(self._begin_limit, cluster, int(members["deadline"])))
         return members
 
     def _begin_limit(self, cluster: Cluster, deadline: int) -> None:
@@ -110,15 +118,16 @@ class Starter:
                 perform(plan.steps, self.aws.call, self.runtime.say, clock.sleep)
                 return plan
             except AwsError as error:
-                if not hours or not is_no_capacity(error):
+                if not hours or not _may_pass(error, plan):
                     raise
                 tried.note(error, otherwise=tried_in(plan))
                 if clock.now() >= until:
                     raise tried.error(hours) from error
+                why = "no capacity" if is_no_capacity(error) else f"warning: {error}"
             left = duration(timedelta(seconds=until - clock.now()))
-            self.say(f"no capacity; asking again in {ASK_EVERY_S / 60:g} min, for {left} more")
+            self.say(f"{why}; asking again in {ASK_EVERY_S / 60:g} min, for {left} more")
             clock.sleep(min(ASK_EVERY_S, max(1.0, until - clock.now())))
-            plan = self._same_start_again(plan)
+            plan = self._patiently(partial(self._same_start_again, plan), PATIENCE_S)
 
     def _same_start_again(self, plan: Plan[Launch]) -> Plan[Launch]:
         """A new plan for what is missing.  Raises AwsError if somebody stopped the job meanwhile."""
@@ -142,7 +151,7 @@ class Starter:
         until = clock.now() + APPEAR_S
         owner = cluster.owner if launched.missing else ""
         while True:
-            fleet = nodes_and_volumes(self.aws, cluster.job, owner)
+            fleet = self._patiently(partial(nodes_and_volumes, self.aws, cluster.job, owner))
             if cluster.resolved.data_volume == "multi-attach":
                 self._share_volume(fleet)
             if len(fleet.living) >= cluster.nodes and not volumes_missing(cluster, fleet):
@@ -186,8 +195,21 @@ class Starter:
             elif node.state == "running" and node.id not in volume.attached_to:
                 self._do(machines.attach(volume.id, node.id))
 
+    def _patiently(self, act: Callable[[], Given], limit_s: float = ENDING_S) -> Given:
+        """What can be asked for again: nodes that were waited for, or the wait for them, must not end for it."""
+        return patiently(act, self.runtime.clock, self.say, limit_s=limit_s)
+
     def _do(self, request: Request) -> None:
         perform([request], self.aws.call, self.runtime.say, self.runtime.clock.sleep)
+
+
+def _may_pass(error: AwsError, plan: Plan[Launch]) -> bool:
+    """Whether a launcher that waits asks again: also where AWS was too busy, or out of reach, for a request.
+
+    Not before job.json is written, in which a stop notes the end, nor where the request may have taken effect.
+    """
+    is_busy = may_pass(error) and not isinstance(error, NoAnswer) and plan.payload.is_noted
+    return is_busy or is_no_capacity(error)
 
 
 def _check_started(fleet: Fleet, generation: int) -> None:

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 
+from launch.core.aws import Aws
 from launch.core.errors import AwsError, Ended
 from launch.core.names import Folder
 from launch.core.plan import Plan
@@ -449,6 +450,43 @@ def test_a_launcher_that_cannot_reach_aws_leaves_a_healthy_job_running(
     stage.events = iter([*idle(2), stage.end_nodes()])
     assert stage.attach() == 0
     assert stage.account.left() == []
+
+
+@pytest.mark.parametrize("fault", [throttled(), unreachable()], ids=["busy", "unreachable"])
+@pytest.mark.parametrize("operation", ["DescribeInstances", "DescribeSubnets", "RunInstances", "GetObject"])
+def test_a_job_that_waits_for_capacity_bears_an_aws_that_is_busy_or_away(
+    stage: Stage, operation: str, fault: Fault
+) -> None:
+    """After hours of waiting half a minute of that ended the job."""
+    account, faults = stage.account, Faults()
+
+    def trouble() -> None:
+        account.capacity.clear()
+        faults.on(operation, fault, nth=faults.count(operation) + 1)
+
+    account.capacity.update(dict.fromkeys(account.subnets, 0))
+    stage.where = {"wait_for_capacity": 1, "detach": True}
+    stage.events = iter([trouble])
+    with injected(faults):
+        assert stage.launch_anyhow() == 0
+    assert len(account.nodes) == 2
+
+
+@pytest.mark.parametrize("operation", ["DescribeInstances", "DescribeVolumes", "GetObject", "PutObject"])
+def test_nodes_that_have_just_started_are_kept_while_aws_is_busy(stage: Stage, operation: str) -> None:
+    """They may have been waited for; one look that EC2 or S3 had no time for ended them."""
+    faults, run = Faults(), Aws.call
+
+    def call(self: Aws, service: str, name: str, params: Mapping[str, Any] | None = None, /) -> dict[str, Any]:
+        answer: dict[str, Any] = run(self, service, name, params)
+        if name == "RunInstances":
+            faults.on(operation, throttled(), nth=faults.count(operation) + 1)
+        return answer
+
+    stage.where = {"detach": True}
+    with injected(faults), mock.patch.object(Aws, "call", call):
+        assert stage.launch() == 0
+    assert len(stage.account.nodes) == 2
 
 
 @contextmanager
