@@ -38,7 +38,7 @@ from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import FACTS, NAME, job, node, plan
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.ec2.test_crash_sweep import Watched, reads
-from tests.launch.faults import Died, Faults, Request, died_after, injected
+from tests.launch.faults import Died, Fault, Faults, Request, died_after, injected, throttled, unreachable
 from trainer.contract import Exit
 from trainer.errors import SettingsError
 from trainer.outcome import Outcome
@@ -219,6 +219,23 @@ def test_the_launcher_waits_and_goes_through_all_regions_again(terminal: Termina
     assert terminal.type(*LAUNCH, "--detach", "--wait-for-capacity", "1") == 0
     assert (nodes_in(EAST), nodes_in(WEST)) == (2, 0)
     assert any(line.startswith("no capacity; asking again in 5 min, for ") for line in terminal.said)
+
+
+@pytest.mark.parametrize("fault", [throttled(), unreachable()], ids=["busy", "unreachable"])
+@pytest.mark.parametrize("operation", ["DescribeInstances", "DescribeSubnets", "GetObject"])
+def test_the_launcher_waits_on_while_aws_is_busy_or_away(operation: str, fault: Fault, terminal: Terminal) -> None:
+    faults = Faults()
+
+    def trouble() -> None:
+        terminal.account.rules.capacity.clear()
+        faults.on(operation, fault, nth=faults.count(operation) + 1)
+
+    no_capacity(terminal, EAST)
+    no_capacity(terminal, WEST)
+    terminal.events = iter([trouble])
+    with injected(faults):
+        assert terminal.type(*LAUNCH, "--detach", "--wait-for-capacity", "1") == 0, terminal.text
+    assert nodes_in(EAST) + nodes_in(WEST) == 2
 
 
 def test_a_stop_ends_the_waiting_between_two_tries(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
