@@ -111,9 +111,7 @@ class Starter:
         while True:
             try:
                 if plan.problem is not None:
-                    # The job has begun, and a stop from elsewhere ends the waiting.
-                    if hours and not plan.payload.is_noted:
-                        self._do(requests.put_spec(plan.payload.cluster))
+                    self._note_wait(plan, hours)
                     raise plan.problem
                 perform(plan.steps, self.aws.call, self.runtime.say, clock.sleep)
                 return plan
@@ -128,6 +126,11 @@ class Starter:
             self.say(f"{why}; asking again in {ASK_EVERY_S / 60:g} min, for {left} more")
             clock.sleep(min(ASK_EVERY_S, max(1.0, until - clock.now())))
             plan = self._patiently(partial(self._same_start_again, plan), PATIENCE_S)
+
+    def _note_wait(self, plan: Plan[Launch], hours: float) -> None:
+        """Where the user waits the job has begun, and a stop from elsewhere ends the waiting."""
+        if hours and not plan.payload.is_noted:
+            self._do(requests.put_spec(plan.payload.cluster))
 
     def _same_start_again(self, plan: Plan[Launch]) -> Plan[Launch]:
         """A new plan for what is missing.  Raises AwsError if somebody stopped the job meanwhile."""

@@ -60,15 +60,16 @@ def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) ->
                 is_open = any(node.id not in terminated for node in fleet.living)
                 _wait_for_nodes(aws, fleet, job, clock, until=clock.now() if is_open else until, sure_at=sure_at)
         except AwsError as error:
-            if error.operation != "TerminateInstances":
-                _end_nodes(aws, job, terminated, say)
+            _end_nodes_after(error, aws, job, terminated, say)
             patience.failure(error)
             say(f"warning: {error}\n  retrying")
             clock.sleep(LOOK_EVERY_S)
 
 
-def _end_nodes(aws: Aws, job: str, terminated: set[str], say: Say) -> None:
+def _end_nodes_after(error: AwsError, aws: Aws, job: str, terminated: set[str], say: Say) -> None:
     """Terminates the nodes, which cost money, though something else of the job cannot be looked up or removed."""
+    if error.operation == "TerminateInstances":
+        return
     with suppress(AwsError):
         _terminate(aws, [node for node in nodes_of(aws, job).living if node.id not in terminated], terminated, say)
 

@@ -40,11 +40,15 @@ def earlier(planned: Sequence[Planned], out: Path, *, retry_failed: bool) -> dic
             refuse_anothers_link(out / run.name, "remove the link, or give another --out")
         if before is None or (retry_failed and before.state == "failed" and not before.epochs):
             continue
-        if changes := _changes(run, before):
-            raise SettingsError(
-                f"{out / run.name} has a run with other settings ({changes}); give another --out, or remove it."
-            )
+        _refuse_changes(run, before, out)
     return known
+
+
+def _refuse_changes(run: Planned, before: Run, out: Path) -> None:
+    if changes := _changes(run, before):
+        raise SettingsError(
+            f"{out / run.name} has a run with other settings ({changes}); give another --out, or remove it."
+        )
 
 
 def _changes(run: Planned, before: Run) -> str:
