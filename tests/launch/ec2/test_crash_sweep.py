@@ -248,10 +248,11 @@ def what_is_wrong(stage: Stage, faults: Faults, made: Kinds | None) -> str:
 
 
 Row = tuple[str, int, int, int]
+SLOW = pytest.param("one volume", marks=pytest.mark.slow("no fault leaks where one volume serves all nodes"))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [SLOW if name == "one volume" else name for name in COMMANDS])
 def test_no_fault_at_any_call_leaks_and_the_same_launch_again_converges(
     command: str, record_property: Callable[[str, object], None]
 ) -> None:
