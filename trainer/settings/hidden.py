@@ -33,15 +33,18 @@ _HARMLESS = re.compile(
 # Pinecone, Bedrock, age, Together, RunPod, Cerebras, Tavily, Jina, Azure, hooks of Slack, Discord and Teams, a JWT, a
 # key file).
 # A long word before an @ is no user of models:/NAME@ALIAS, MLflow's, or of abfss://CONTAINER@ACCOUNT, which is Azure's;
-# what has neither a digit nor a capital letter is no token, but a word such as sk-learn, or somebody's name; and where
-# a run may be called like the beginning of a token, as r8_ (the rank of an adapter), only as many letters as that
-# service's tokens have are one, and behind glimt (a glimpse, in the Nordic languages) no hyphens.
+# and no token where SSH takes a name, as CodeCommit takes the id of a key, or git a profile for that, in
+# codecommit://PROFILE@REPOSITORY and codecommit::eu-west-1://PROFILE@REPOSITORY.  What has neither a digit nor a
+# capital letter is no token, but a word such as sk-learn, or somebody's name; and where a run may be called like the
+# beginning of a token, as r8_ (the rank of an adapter), only as many letters as that service's tokens have are one, and
+# behind glimt (a glimpse, in the Nordic languages) no hyphens.
 # Strangers write these texts, and 1 MB must not take an hour: the first part of a JWT, in which a hyphen hardly stands,
 # is looked for once a word.  And each line of a user's source is looked through: where what stands before a value tells
 # it, the last letter of that is looked for first, which takes a third of the time.
 VALUES = re.compile(
     r"(?<=/)((?<=://)|(?<!\bmodels:/)(?<=:/)(?!/))"
-    r"([^/\s:]*:[^/\s]+|(?<!\babfs://)(?<!\babfss://)(?<!\bwasbs://)(?=[a-z._-]{0,99}[0-9A-Z])[^/\s:@]{16,})(?=@)"
+    r"([^/\s:]*:[^/\s]+|(?<!\babfs://)(?<!\babfss://)(?<!\bwasbs://)(?<!\bssh://)(?<!\bsftp://)(?<!\bcodecommit://)"
+    r"(?<!-\d://)(?=[a-z._-]{0,99}[0-9A-Z])[^/\s:@]{16,})(?=@)"
     # The same within another URL.
     r"|(?<=[Ff])(?i:(?<=%3A%2F%2F)[^\s%&/?#]{0,99}%3A[^\s&/?#]{1,199}?(?=%40))"
     r"|\b(gh[opusr][_-][A-Za-z0-9]{16,}|ghs_\d{1,20}_eyJ[\w.-]{20,}|github[_-]pat[_-]\w{20,}"

@@ -213,7 +213,9 @@ def test_what_may_be_one_under_such_a_name_is_refused(variable: str) -> None:
      "r8_alpha16_dropout05_lr1e4", "sbp_prediction_resnet50_v2", "xai-explanations2024captum1",
      "KGAT_of_50_epochs_of_it", "glimt-resnet50-cifar10-v2", "lsv2_librispeech_large_v2",
      "ssh://git@example.com/x", "https://example.com/@someone:x@y", "a" * 10_000,
-     "sftp://firstname.lastname@example.com/x", "abfss://training-images-v2@me.dfs.core.windows.net/x"],
+     "sftp://firstname.lastname@example.com/x", "abfss://training-images-v2@me.dfs.core.windows.net/x",
+     "git+ssh://APKAEIBAERJR2EXAMPLE@git-codecommit.us-east-2.amazonaws.com/v1/repos/x",
+     "codecommit://AdministratorAccess-123456789012@x", "codecommit::eu-west-1://PowerUserAccess-123456789012@x"],
 )  # fmt: skip
 def test_ordinary_words_are_left_alone(text: str) -> None:
     assert not is_secret(text, text)
