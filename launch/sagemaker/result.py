@@ -62,7 +62,8 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
 
 
 def _is_a_strangers(link: Path, attach: str) -> MachineError:
-    return MachineError(f"{link} is a link of another user's; remove it and fetch the result again:\n  {attach}")
+    name = one_line(link, 300)  # of which the training's archive has said a part
+    return MachineError(f"{name} is a link of another user's; remove it and fetch the result again:\n  {attach}")
 
 
 class _TooManyFiles(Exception):

@@ -95,7 +95,8 @@ def collect_results(job: str, results: Path, folder: Path) -> None:
         for name in (RUN, LOG, LAUNCHER):
             remove(place / name)
         if link := anothers_link(place, folder):
-            raise SettingsError(f"{link} is a link of another user's, through which nothing is moved; remove it.")
+            name = one_line(link, 300)
+            raise SettingsError(f"{name} is a link of another user's, through which nothing is moved; remove it.")
         try:
             shutil.copytree(place, folder, symlinks=True, dirs_exist_ok=True, copy_function=shutil.move)
         except (shutil.Error, RecursionError) as error:  # a file where a folder is; 500 folders within each other

@@ -72,6 +72,17 @@ def test_nor_does_one_go_where_a_link_in_the_folder_of_a_stranger_leads_to(
     assert list(home.iterdir()) == []
 
 
+def test_the_name_of_a_link_in_its_way_begins_no_line(stage: Stage, tmp_path: Path) -> None:
+    """The training has named the file, and another user the link."""
+    (link := tmp_path / NAME / "x\nerror: do this").parent.mkdir()
+    link.symlink_to(tmp_path)
+    stage.account.write(KEY, tar_gz({link.name: "theirs"}))
+    given_to_another(link)
+
+    with pytest.raises(MachineError, match="x error: do this is a link of another user's"):
+        fetch_result(stage.aws, DONE, tmp_path)
+
+
 def test_a_job_without_a_result_is_told(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(AwsError, match=rf"{NAME} left no result\."):
         fetch_result(stage.aws, training_job(status="Failed", model=None), tmp_path)

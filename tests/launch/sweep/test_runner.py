@@ -142,6 +142,17 @@ def test_no_result_is_moved_through_a_link_that_a_stranger_left_in_the_runs_fold
     assert list(home.iterdir()) == []
 
 
+def test_the_name_of_a_link_in_a_results_way_begins_no_line(tmp_path: Path) -> None:
+    (fetched := tmp_path / "runs" / "job").mkdir(parents=True)
+    (here := tmp_path / "here").mkdir()
+    (fetched / "x\nerror: do this").write_text("theirs")
+    (link := here / "x\nerror: do this").symlink_to(tmp_path)
+    given_to_another(link)
+
+    with pytest.raises(SettingsError, match="x error: do this is a link of another user's"):
+        collect_results("job", tmp_path / "runs", here)
+
+
 def test_no_result_says_for_the_sweep_how_its_run_ended(tmp_path: Path) -> None:
     """Every training of the account may write the result of a job on SageMaker."""
     fetched, here = tmp_path / "runs" / "job", tmp_path / "here"
