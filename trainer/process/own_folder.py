@@ -53,13 +53,14 @@ def anothers_settings(*names: str) -> str:
 def anothers_repository(*starts: Path) -> str:
     """What would make git take a folder above one of `starts` for a repository, if another user made it; else "".
 
-    git obeys no other user's, but it reads HEAD before it looks whose it is, and waits for a pipe in its place.
+    git obeys no other user's, but it reads HEAD before it looks whose it is, and waits for a pipe in its place.  It
+    follows links before it looks above a folder, where GitPython goes by the name.
     """
-    return next(filter(None, map(_anothers_repository, starts)), "")
+    ways = [way for start in starts for way in (start.resolve(), start.absolute())]
+    return next(filter(None, map(_anothers_repository, ways)), "")
 
 
 def _anothers_repository(start: Path) -> str:
-    start = start.resolve()
     for folder in (start, *start.parents):
         for mark in (folder / ".git", folder / "HEAD"):  # the second where there is no work tree
             if os.path.lexists(mark) and is_anothers(mark):

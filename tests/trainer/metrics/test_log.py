@@ -352,6 +352,20 @@ def test_wandb_keeps_the_commit_where_git_finds_ones_own_repository_first(tmp_pa
     assert anothers_repository(tmp_path / "mine", tmp_path / "run") == str(tmp_path / ".git")
 
 
+def test_a_strangers_repository_is_found_above_a_link_and_above_what_it_leads_to(tmp_path: Path) -> None:
+    """GitPython goes by the name of a folder, and git by where it is, as of an environment behind a link."""
+    for name in ("shared", "elsewhere/home"):
+        (tmp_path / name).mkdir(parents=True)
+    (link := tmp_path / "shared/home").symlink_to(tmp_path / "elsewhere/home")
+    assert anothers_repository(link) == ""
+
+    for made in (tmp_path / "elsewhere/.git", tmp_path / "shared/.git"):
+        made.mkdir()
+        given_to_another(made)
+        assert anothers_repository(link) == str(made)
+        made.rmdir()
+
+
 @pytest.mark.parametrize("is_anothers", [False, True])
 def test_mlflow_waits_for_no_pipe_of_a_repository_that_another_user_made(
     is_anothers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
