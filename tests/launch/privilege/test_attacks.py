@@ -541,7 +541,7 @@ def test_an_attack_is_refused(attack: Row) -> None:
 
 
 def test_there_are_many_and_none_is_there_twice() -> None:
-    assert len({repr(attack) for attack in ATTACKS}) == len(ATTACKS) >= 60
+    assert len({repr(attack) for attack in ATTACKS}) == len(ATTACKS) > 200  # as SECURITY.md says
 
 
 @pytest.mark.parametrize("row", TWINS, ids=lambda row: f"{row.who} {row.action} {row.resource.rpartition(':')[2]}")
