@@ -63,6 +63,7 @@ class Backend:
     machine: the instance type that options name; None where they name none.
     scene: "module:function" that opens a rehearsal of it; empty: it cannot be rehearsed.
     needs_wait_flag: its launcher returns at once unless it is given --wait.
+    outlives_launcher: a job of its goes on where a signal ends its launcher; its `stop JOB` ends it.
     marks_children: its jobs end with whoever launched them, and are found by their environment.
     looks_up: its launcher looks things up to plan a job, such as prices, and may refuse it then.
     examination: module with an EXAMINATION, what its jobs need of the AWS account; empty: launch.doctor knows nothing.
@@ -83,6 +84,7 @@ class Backend:
     runs_here: bool = False
     scene: str = ""
     needs_wait_flag: bool = False
+    outlives_launcher: bool = False
     marks_children: bool = True
     looks_up: bool = True
     examination: str = ""

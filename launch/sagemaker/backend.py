@@ -55,6 +55,7 @@ BACKEND = Backend(
     machine=_machine,
     defaults={"dataset": "cifar10", "model": "resnet18", "batch_size": 256, "progress": False},
     is_billed=True,
+    outlives_launcher=True,
     examination="launch.sagemaker.examination",
     holding="launch.sagemaker.holding:jobs",
     scene="launch.rehearse.stage.sagemaker:opened",

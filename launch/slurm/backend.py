@@ -36,6 +36,7 @@ BACKEND = Backend(
     defaults={"progress": False},
     shares_folders=True,
     needs_wait_flag=True,
+    outlives_launcher=True,
     # Slurm's jobs inherit the environment of sbatch, and must not end with the process that followed them.
     marks_children=False,
     held_s=_held_s,

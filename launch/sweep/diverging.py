@@ -71,17 +71,24 @@ def _loss(record: Mapping[str, Any]) -> float | None:
     return next((loss for name in LOSSES if (loss := number(record, name)) is not None), None)
 
 
-def ending(run: Planned, job: str, env: Mapping[str, str]) -> Callable[[int], None]:
+def ending(run: Planned, job: str, env: Mapping[str, str], *, rehearsed: bool) -> Callable[[int], None]:
     """The function that ends the run: a signal to its launcher, or `stop` where that would not reach the job.
 
-    job: its name.
+    job: its name; rehearsed: its launcher plays the job, and `stop` would look for it in the account.
     """
-    if not run.backend.needs_wait_flag:
+    if rehearsed or not run.backend.outlives_launcher:
         return ask_to_end
-    command = [*this_python(), "-m", run.backend.module, "stop", job]
+    command = [*this_python(), *stopping(run, job)]
 
     def stop(group: int) -> None:
         # It waits for the job's end, which the launcher shows in the meantime.
         Thread(target=shell.run_captured, args=(command, env), name=f"stop {job}", daemon=True).start()
 
     return stop
+
+
+def stopping(run: Planned, job: str) -> list[str]:
+    """The words after `python` that stop the run's job, looking for it in the regions that the run names."""
+    regions = getattr(run.where, "region", None) or ()
+    named = regions if isinstance(regions, str) else ",".join(regions)
+    return ["-m", run.backend.module, "stop", job, *(["--region", named] if named else [])]

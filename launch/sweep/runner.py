@@ -151,7 +151,7 @@ def perform(
     if context.rehearsed:  # its AWS is gone, so it starts anew
         (folder / METRICS).unlink(missing_ok=True)
     with open_log(folder / LOG) as log:
-        ends = ending(run, context.job(run), context.env)
+        ends = ending(run, context.job(run), context.env, rehearsed=context.rehearsed)
         at = run.train.diverged_at if context.diverged_at is None else context.diverged_at
         watched = Watched(at, ends, runs.read_epochs(folder))
         output = Output(log, watched.before(on_record))
