@@ -32,7 +32,7 @@ from trainer.errors import SettingsError, TrainerError
 
 Sweep = Callable[..., list[Run]]
 # A launcher that saves when it is asked to end.
-SAVES = f"leave() {{ {ends(75, 'saved.')}; }}; trap leave TERM INT; touch $1/ready; while true; do sleep 0.02; done"
+SAVES = f"leave() {{ {ends(75, 'saved.')}; }}; trap 'leave $1' TERM INT; touch $1/ready; while :; do sleep 0.02; done"
 
 
 def planned(count: int, backend: str = "local") -> list[Planned]:
