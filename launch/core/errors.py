@@ -7,6 +7,7 @@
     - NoAnswer           4  a request was sent, and whether it took effect is not known
     - Forbidden          4  the organization forbids it to everybody in the account
   + Ended                   a job failed or was stopped; its exit code is that of the training, or 130
+    - LeftRunning           its launcher ended, and the job did not
 """
 
 from trainer.contract import Exit
@@ -45,3 +46,10 @@ class Ended(TrainerError):
     def __init__(self, sentence: str, code: int, outcome: Outcome | None = None) -> None:
         super().__init__(sentence)
         self.code, self.outcome = code, outcome
+
+
+class LeftRunning(Ended):
+    """The launcher ends while the job goes on.  Its outcome says so: a sweep that took it for failed would lose it."""
+
+    def __init__(self, sentence: str, code: int) -> None:
+        super().__init__(sentence, code, Outcome("interrupted", code, sentence))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launch.core.aws import Aws
-from launch.core.errors import AwsError, Ended, NoAnswer, NotSetUp
+from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer, NotSetUp
 from launch.core.outcomes import put_outcome
 from launch.core.patience import may_pass
 from launch.core.perform import Say
@@ -32,10 +32,6 @@ from trainer.errors import TrainerError
 from trainer.outcome import Outcome, state_of
 
 LOOKS = ("Describe", "Get", "List")  # how AWS's names of operations begin that change nothing
-
-
-class LeftRunning(Ended):
-    """This launcher ended while the job keeps running."""
 
 
 def is_out_of_reach(error: TrainerError) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from launch.core.aws import Aws
 from launch.core.clock import duration
-from launch.core.errors import AwsError, Ended
+from launch.core.errors import Ended, LeftRunning
 from launch.core.names import OWNER_TAG
 from launch.core.perform import Say
 from launch.core.price import usd
@@ -30,7 +30,7 @@ def follow(
 ) -> Outcome | None:
     """Shows the job until it is over, and fetches the result; returns how it ended, or None if it was left running.
 
-    Raises Ended if the training failed.
+    Raises Ended if the training failed, LeftRunning if this machine cannot follow it any more.
     shows: whether a line of the log is shown; poll_s: seconds between polls.
     """
     follower = Follower(runtime, training_job, shows, poll_s)
@@ -42,9 +42,10 @@ def follow(
             _interrupted(training_job, runtime)
             return None
         except (Hangup, BrokenPipeError) as error:
-            raise Ended(f"the terminal was closed ({error}); the job is still running:\n  {attach}", STOPPED) from error
+            words = f"the terminal was closed ({error}); the job is still running:\n  {attach}"
+            raise LeftRunning(words, STOPPED) from error
         except TrainerError as error:
-            raise AwsError(f"{error}  The job is still running:\n  {attach}") from error
+            raise LeftRunning(f"{error}  The job is still running:\n  {attach}", Exit.AWS) from error
     return _finish(training_job, runtime, follower.lines, fetch=fetch)
 
 

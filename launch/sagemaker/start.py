@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from launch.core.errors import AwsError, Ended, NoAnswer
+from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer
 from launch.core.job import Job
 from launch.core.lookup import earlier_jobs, is_sent
 from launch.core.names import OWNER_TAG, STARTED_TAG, default_job_name
@@ -27,7 +27,7 @@ from launch.sagemaker.refusals import with_remedy
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.training_job import TrainingJob
 from launch.sagemaker.training_jobs import find
-from trainer.contract import STOPPED
+from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome
 
@@ -111,7 +111,7 @@ def _create(todo: Launch, request: Mapping[str, Any], runtime: Runtime) -> None:
 
 
 def _started(todo: Launch, runtime: Runtime, *, accepted: bool = False) -> TrainingJob | None:
-    """The training job of this plan, or None if it was not started.  Raises AwsError if that cannot be found out.
+    """The training job of this plan, or None if it was not started.  Raises LeftRunning if that cannot be found out.
 
     accepted: SageMaker has confirmed the request, so it is waited for.
     """
@@ -126,9 +126,8 @@ def _started(todo: Launch, runtime: Runtime, *, accepted: bool = False) -> Train
             trouble = error
         if runtime.clock.now() > until:
             stop_it = command("stop", todo.folder.job, todo.region)
-            raise AwsError(
-                f"{trouble}  {todo.description.name} may be running; make sure that it ends:\n  {stop_it}"
-            ) from trouble
+            words = f"{trouble}  {todo.description.name} may be running; make sure that it ends:\n  {stop_it}"
+            raise LeftRunning(words, Exit.AWS) from trouble
         runtime.clock.sleep(LOOK_EVERY_S)
 
 

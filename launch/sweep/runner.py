@@ -1,6 +1,7 @@
 """One run of a sweep: its launcher as a child process, from its start to its results."""
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,8 +11,9 @@ from launch.core import runs, shell
 from launch.core.clock import Clock
 from launch.core.ending import kill_marked
 from launch.core.interpreter import this_python
-from launch.core.run import Run, State
-from launch.sweep.diverging import Watched, ending
+from launch.core.run import Run
+from launch.sweep.diverging import Watched, ending, stopping
+from launch.sweep.end import MOST_OF_LINE, End
 from launch.sweep.folder import LAUNCHER, LOG, collect_results, job_name, lacks, remove, write_records
 from launch.sweep.output import Output, Record, open_log
 from launch.sweep.planned import Planned
@@ -21,14 +23,12 @@ from trainer import outcome as outcomes
 from trainer.contract import METRICS, OUTCOME, Exit
 from trainer.errors import MachineError, SettingsError, one_line
 from trainer.outcome import Outcome
-from trainer.settings.hidden import without_secrets
 
 # In the environment of a launcher and of all that it starts, so that a sweep can end what one before it, which was
 # killed, had left running.
 MARK = "LAUNCH_SWEEP_RUN"
 # How long a launcher may take to save, or to remove its machines.
 GRACE_S, REMOVAL_S = 60.0, 900.0
-MOST_OF_LINE = 300  # characters of a launcher's last line, which may be a training's
 
 
 def command(run: Planned, context: "Context") -> list[str]:
@@ -86,53 +86,6 @@ class Context:
 
     def is_attached(self, run: Planned) -> bool:
         return self.job(run) in self.attached
-
-
-@dataclass(frozen=True)
-class End:
-    """How a launcher ended.  signal: what asked the sweep to stop, if it did; error: why the launcher was lost.
-
-    outcome: what the launcher wrote; trainer_reason: what the trainer wrote in the run's folder; last: its last line.
-    diverged: why we ended it, if we did.
-    """
-
-    code: int
-    signal: int | None
-    seconds: float
-    error: str = ""
-    outcome: Outcome | None = None
-    trainer_reason: str = ""
-    last: str = ""
-    diverged: str = ""
-
-    @property
-    def state(self) -> State:
-        if self.code == Exit.DONE:
-            return "done"
-        if self.diverged:
-            return "failed"
-        state = self.outcome.state if self.outcome else outcomes.state_of(self.code)
-        return "failed" if state == "failed" and self.signal is None else "interrupted"
-
-    @property
-    def reason(self) -> str:
-        """Why the run is not done, as one sentence; empty if it is."""
-        if self.state == "done":
-            return ""
-        if self.diverged:
-            return self.diverged
-        reason = (self.outcome.reason if self.outcome else self.error) or self.trainer_reason
-        if self.state == "failed":
-            return reason or self._unexplained
-        # After our own signal, only an error tells something new: stopping failed.
-        was_asked = self.signal is not None and outcomes.state_of(self.code) != "failed"
-        return reason if reason and not was_asked else "stopped; the same command resumes it"
-
-    @property
-    def _unexplained(self) -> str:
-        left = "" if self.outcome else f" and left no {OUTCOME}"
-        last = f", after {one_line(without_secrets(self.last[:10_000]), MOST_OF_LINE)!r}" if self.last else ""
-        return f"the launcher ended with exit code {self.code}{left}{last}; see {LOG}"
 
 
 def perform(
@@ -225,7 +178,15 @@ def _launch(run: Planned, context: Context, output: Output, watched: Watched) ->
         trainer.reason if trainer else "",
         output.last,
         watched.diverged,
+        _stop_command(run, context),
     )
+
+
+def _stop_command(run: Planned, context: Context) -> str:
+    """What ends a job that costs, and goes on where its launcher is killed; empty where none does."""
+    if context.rehearsed or not run.backend.is_billed:
+        return ""
+    return shlex.join(["python", *stopping(run, context.job(run))])
 
 
 def _env(run: Planned, context: Context) -> dict[str, str]:

@@ -445,6 +445,8 @@ def test_a_launcher_that_cannot_reach_aws_leaves_a_healthy_job_running(
     with injected(faults), pytest.raises(Ended, match="lost sight of the job") as ended:
         stage.launch()
     assert ended.value.code == 4
+    assert ended.value.outcome is not None
+    assert ended.value.outcome.state == "interrupted"
     assert len(stage.account.nodes) == 2
     assert "TerminateInstances" not in stage.account.operations
     stage.events = iter([*idle(2), stage.end_nodes()])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from moto.iam.models import iam_backends
 
-from launch.core.errors import AwsError, Ended, NotSetUp
+from launch.core.errors import AwsError, Ended, LeftRunning, NotSetUp
 from launch.core.job import Job
 from launch.core.names import ROLES_TAG, SCHEDULER_ROLE, SHARED_SINCE, STACK_TAG
 from launch.core.plan import as_text
@@ -261,6 +261,15 @@ def refusal(stage: Stage) -> AwsError:
     return error.value
 
 
+def left_running(stage: Stage) -> LeftRunning:
+    """What the launcher ends with; no program takes the job for one that failed."""
+    with pytest.raises(LeftRunning) as error:
+        stage.launch()
+    assert error.value.outcome is not None
+    assert (error.value.outcome.state, error.value.outcome.exit_code) == ("interrupted", error.value.code)
+    return error.value
+
+
 def test_a_role_that_sagemaker_cannot_assume_is_told_and_nothing_is_left(stage: Stage) -> None:
     other = stage.account.make_role("other", {"Version": "2012-10-17", "Statement": []})
     stage.settings = {"role": "other"}
@@ -476,7 +485,7 @@ def test_a_closed_terminal_leaves_the_job_running(stage: Stage) -> None:
         raise Hangup("SIGHUP")
 
     stage.events = iter([train(stage), hang_up])
-    error = ended(stage)
+    error = left_running(stage)
     assert (error.code, str(error)) == (
         130, f"the terminal was closed (SIGHUP); the job is still running:\n  {typed('attach')}",
     )  # fmt: skip
@@ -518,7 +527,7 @@ def test_aws_out_of_reach_for_a_while_is_a_warning(stage: Stage, faults: Faults)
 
 def test_aws_out_of_reach_for_long_leaves_the_job_running_and_says_so(stage: Stage, faults: Faults) -> None:
     stage.events = iter([train(stage), lambda: faults.on("DescribeTrainingJob", unreachable(), nth=None)])
-    error = refusal(stage)
+    error = left_running(stage)
     assert str(error).endswith(f"The job is still running:\n  {typed('attach')}")
     assert 540 < stage.slept_s < 700
     assert stage.account.left() == [f"training job {NAME} (InProgress)"]
@@ -544,7 +553,7 @@ def test_credentials_that_end_before_the_job_leave_it_running(
             without_credentials(stage, monkeypatch)
 
     stage.events = iter([train(stage), end])
-    error = refusal(stage)
+    error = left_running(stage)
     assert error.code == 4
     assert "run aws sso login" in str(error) or "(aws sso login)" in str(error)
     assert str(error).endswith(f"The job is still running:\n  {typed('attach')}")
@@ -634,7 +643,7 @@ def test_where_it_cannot_be_found_out_whether_the_job_was_started_the_user_learn
         complete(stage.started())
     made = stage.plan()
     out_of_sight(faults, look, created)
-    with pytest.raises(AwsError) as error:
+    with pytest.raises(LeftRunning) as error:
         start_module.launch(made, stage.runtime())
     assert error.value.code == 4
     before, stop_it = str(error.value).split("; make sure that it ends:\n  python -m launch.sagemaker ")
@@ -684,7 +693,7 @@ def test_who_leaves_a_job_that_cannot_be_looked_at_learns_how_to_end_it(
 ) -> None:
     made = stage.plan()
     faults.on("DescribeTrainingJob", unreachable(), nth=None)
-    with leaving(leaves), pytest.raises(AwsError) as error:
+    with leaving(leaves), pytest.raises(LeftRunning) as error:
         start_module.launch(made, stage.runtime())
     assert str(error.value).endswith(f"{NAME} may be running; make sure that it ends:\n  {typed('stop')}")
 

@@ -1,6 +1,7 @@
 """Jobs in the cloud that go on without their launcher: what a sweep ends is ended, and what it leaves it says."""
 
 import os
+import shlex
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from launch.core import shell
 from launch.core.clock import Clock
 from launch.core.ending import ask_to_end
+from launch.core.errors import Ended, LeftRunning
 from launch.core.interpreter import this_python
 from launch.core.run import Run
 from launch.sweep import sequence
@@ -18,9 +20,10 @@ from launch.sweep.diverging import ending
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import Price
 from launch.sweep.runner import Context
-from launch.sweep.sequence import Work
+from launch.sweep.sequence import Work, earlier, left
 from launch.sweep.spec import parse
-from tests.launch.sweep.sweeps import TINY
+from tests.launch.sweep.sweeps import TINY, ends, rows
+from trainer.errors import TrainerError
 
 
 @pytest.fixture
@@ -79,3 +82,61 @@ def test_of_a_rehearsal_the_player_is_ended_and_nothing_in_the_account(backend: 
 
     assert ending(run, "job", {}, rehearsed=True) is ask_to_end
     assert ending(run, "job", {}, rehearsed=False) is not ask_to_end
+
+
+def leaves(code: int) -> str:
+    """A launcher's last words in sh where it has left its job running."""
+    outcome = LeftRunning("no AWS. The job is still running: attach JOB", code).outcome
+    assert outcome is not None
+    text = shlex.quote(outcome.as_json())
+    return f"mkdir -p $1/launcher; echo {text} > $1/launcher/outcome.json; exit {code}"
+
+
+@pytest.mark.parametrize("backend", ["ec2", "sagemaker"])
+def test_a_job_that_its_launcher_lost_sight_of_has_not_failed_and_is_followed_again(
+    backend: str, tmp_path: Path
+) -> None:
+    """A row that failed is not begun again: ten minutes without AWS lost a job that trained well, and its result."""
+    todo = planned(backend, 2)
+
+    ended = play(tmp_path, todo, leaves(4), ends(0))
+
+    assert [run.state for run in ended] == ["interrupted", "done"]
+    assert ended[0].reason == "no AWS. The job is still running: attach JOB"
+    assert left(todo, earlier(todo, tmp_path, retry_failed=False), retry_failed=False) == todo[:1]
+
+
+def test_who_ends_a_sweep_learns_that_its_job_goes_on(tmp_path: Path) -> None:
+    """As SageMaker's does after a SIGTERM: the row said that the run was stopped."""
+    asked = f"leave() {{ {leaves(130)}; }}; trap 'leave $1' TERM; kill -TERM $PPID; while true; do sleep 0.02; done"
+
+    with pytest.raises(TrainerError, match="stopped in run seed-0"):
+        play(tmp_path, planned("sagemaker"), asked)
+
+    (row,) = rows(tmp_path).values()
+    assert (row["state"], row["reason"]) == ("interrupted", "no AWS. The job is still running: attach JOB")
+
+
+@pytest.mark.parametrize("backend", ["ec2", "sagemaker"])
+def test_a_launcher_that_is_killed_leaves_the_command_that_ends_its_job(
+    backend: str, tmp_path: Path, signals: None
+) -> None:
+    """By a second Ctrl-C, say: until AWS's answer nobody knows whether the job has ended."""
+    impatient = "trap '' INT; kill -INT $PPID; sleep 0.2; kill -INT $PPID; sleep 9"
+
+    with pytest.raises(Ended, match="stopped in run seed-0"):
+        play(tmp_path, planned(backend, region="eu-west-1"), impatient)
+
+    (row,) = rows(tmp_path).values()
+    assert row["state"] == "interrupted"
+    assert "Its job may still run; " in row["reason"]
+    assert f"this stops it: python -m launch.{backend} stop tiny-seed-0-" in row["reason"]
+    assert row["reason"].endswith(" --region eu-west-1")
+
+
+def test_a_job_whose_launcher_somebody_else_killed_is_followed_again(tmp_path: Path) -> None:
+    ended = play(tmp_path, planned("sagemaker", 2), "kill -KILL $$", ends(0))
+
+    assert [run.state for run in ended] == ["interrupted", "done"]
+    assert "killed by SIGKILL" in ended[0].reason
+    assert "this stops it: python -m launch.sagemaker stop " in ended[0].reason

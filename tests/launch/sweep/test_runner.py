@@ -14,9 +14,10 @@ from launch.core import backend as backends
 from launch.core import runs
 from launch.core.names import check_job_name
 from launch.sweep.diverging import Watched
+from launch.sweep.end import End
 from launch.sweep.folder import LOCK, LOG, collect_results, job_name, opened, write_records
 from launch.sweep.output import Output, numbers, open_log
-from launch.sweep.runner import End, end_left_over
+from launch.sweep.runner import end_left_over
 from launch.sweep.spec import Spec
 from tests.patience import ended_after
 from tests.processes import begun_with, left_of
