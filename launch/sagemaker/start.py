@@ -13,7 +13,7 @@ from launch.core.job import Job
 from launch.core.lookup import earlier_jobs, is_sent
 from launch.core.names import OWNER_TAG, STARTED_TAG, default_job_name
 from launch.core.perform import Answer, perform
-from launch.core.signals import Hangup, hangups, hangups_ignored
+from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.sagemaker import ways
 from launch.sagemaker.checks import resolve
 from launch.sagemaker.description import Description
@@ -33,6 +33,8 @@ from trainer.outcome import Outcome
 
 # How long failing calls may leave it open whether a job was started.
 SURE_S, LOOK_EVERY_S = 60.0, 3.0
+# How long after a request without an answer a job may still appear.
+SETTLE_S = 20.0
 
 
 def prepare(job: Job[SageMakerOptions], runtime: Runtime) -> SageMakerPlan:
@@ -77,9 +79,12 @@ def begin(plan: SageMakerPlan, runtime: Runtime) -> TrainingJob:
     for verb in ("status", "logs", "stop"):
         runtime.say(f"  {command(verb, todo.folder.job, todo.region)}")
 
+    asked: list[str] = []
+
     def call(service: str, operation: str, params: Mapping[str, Any]) -> Answer:
         if operation != ways.OPERATION:
             return runtime.aws.call(service, operation, params)
+        asked.append(operation)
         _create(todo, params, runtime)
         return {}
 
@@ -88,7 +93,7 @@ def begin(plan: SageMakerPlan, runtime: Runtime) -> TrainingJob:
             perform(plan.steps, call, runtime.say, runtime.clock.sleep)
             training_job = _started(todo, runtime, accepted=True)
         except (KeyboardInterrupt, Hangup) as interruption:
-            raise _undo(todo, runtime) from interruption
+            raise _undo(todo, runtime, unsure=bool(asked)) from interruption
     assert training_job is not None
     runtime.say(f"{training_job.name} is started: {training_job.console}")
     return training_job
@@ -101,7 +106,7 @@ def _create(todo: Launch, request: Mapping[str, Any], runtime: Runtime) -> None:
     except AwsError as error:
         # An answer was lost, and botocore may have sent the request twice.
         is_unclear = isinstance(error, NoAnswer) or error.aws_code == "ResourceInUse"
-        training_job = _started(todo, runtime) if is_unclear else None
+        training_job = _started(todo, runtime, unsure=True) if is_unclear else None
         if training_job is None:
             raise with_remedy(error) from error
         if training_job.is_over:
@@ -110,16 +115,18 @@ def _create(todo: Launch, request: Mapping[str, Any], runtime: Runtime) -> None:
             ) from error
 
 
-def _started(todo: Launch, runtime: Runtime, *, accepted: bool = False) -> TrainingJob | None:
+def _started(todo: Launch, runtime: Runtime, *, accepted: bool = False, unsure: bool = False) -> TrainingJob | None:
     """The training job of this plan, or None if it was not started.  Raises LeftRunning if that cannot be found out.
 
-    accepted: SageMaker has confirmed the request, so it is waited for.
+    accepted: SageMaker has confirmed the request, so it is waited for; unsure: it may have got one, so it is looked
+    for again a little later.
     """
-    until = runtime.clock.now() + SURE_S
+    began = runtime.clock.now()
+    until, sure_at = began + SURE_S, began + (SETTLE_S if unsure else 0.0)
     while True:
         try:
             training_job = _find(todo.description, runtime)
-            if training_job is not None or not accepted:
+            if training_job is not None or not (accepted or runtime.clock.now() < sure_at):
                 return training_job
             trouble: TrainerError = AwsError("SageMaker does not show it.")  # or not yet with its tags
         except TrainerError as error:
@@ -141,12 +148,14 @@ def _find(description: Description, runtime: Runtime) -> TrainingJob | None:
     return found if all(known.get(key) == description.tags.get(key) for key in (STARTED_TAG, OWNER_TAG)) else None
 
 
-def _undo(todo: Launch, runtime: Runtime) -> Ended:
-    """Ends the job if it was started; returns the error to raise."""
+def _undo(todo: Launch, runtime: Runtime, *, unsure: bool) -> Ended:
+    """Ends the job if it was started; returns the error to raise.  unsure: see _started()."""
     stop_it = command("stop", todo.folder.job, todo.region)
     with hangups_ignored():
         try:
-            training_job = _started(todo, runtime)
+            if unsure:
+                unless_gone(runtime.say)("making sure that no job starts")
+            training_job = _started(todo, runtime, unsure=unsure)
         except KeyboardInterrupt:
             runtime.say(f"{todo.description.name} may be running; make sure that it ends:\n  {stop_it}")
             raise

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from moto.iam.models import iam_backends
 
-from launch.core.errors import AwsError, Ended, LeftRunning, NotSetUp
+from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer, NotSetUp
 from launch.core.job import Job
 from launch.core.names import ROLES_TAG, SCHEDULER_ROLE, SHARED_SINCE, STACK_TAG
 from launch.core.plan import as_text
@@ -705,6 +705,48 @@ def test_who_leaves_twice_a_job_that_cannot_be_looked_at_learns_how_to_make_sure
     with leaving(KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         start_module.launch(made, stage.runtime())
     assert stage.said[-1] == f"{NAME} may be running; make sure that it ends:\n  {typed('stop')}"
+
+
+@LEAVES
+def test_who_leaves_before_the_job_can_be_seen_leaves_none(stage: Stage, leaves: type[BaseException]) -> None:
+    """SageMaker has the request and answers a moment later: the job was not there yet, and ran on to its limit."""
+    send = estimator.send
+
+    def sent(*args: Any) -> None:
+        stage.events = iter([*idle(2), lambda: send(*args)])
+        raise leaves("SIGHUP")
+
+    with sending(sent):
+        error = ended(stage)
+    assert str(error) == f"{NAME} was started, and is stopped as requested"
+    assert stage.account.left() == []
+
+
+def test_a_job_that_appears_a_moment_after_a_lost_answer_is_followed(stage: Stage) -> None:
+    send = estimator.send
+
+    def sent(*args: Any) -> None:
+        stage.events = iter([*idle(2), lambda: send(*args), *idle(2), stage.complete()])
+        raise NoAnswer("no answer to sagemaker:CreateTrainingJob.")
+
+    with sending(sent):
+        assert stage.launch() == 0
+    assert list(stage.account.jobs) == [NAME]
+
+
+@LEAVES
+def test_who_leaves_before_the_job_is_asked_for_does_not_wait(
+    stage: Stage, leaves: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stage.plan()
+
+    def left(*_: object) -> None:
+        raise leaves("SIGHUP")
+
+    monkeypatch.setattr(start_module, "perform", left)
+    with pytest.raises(Ended, match="stopped before the job was started"):
+        start_module.launch(made, stage.runtime())
+    assert stage.slept_s == 0
 
 
 def test_a_terminal_that_is_closed_instead_of_an_answer_leaves_the_job_running(stage: Stage) -> None:
