@@ -50,6 +50,7 @@ class Plan(Generic[Payload]):
     rates: prices of what is billed by use, not by the job; the value of each is its figures by their units.
     problems: why it cannot be performed; later: requests that depend on what the steps bring about, under headings.
     arguments: of what makes requests for us, under headings; files: what is written, a name and a text each.
+    spent_usd: what starts of the job that are over have cost, where a backend looks that up and there is one.
     """
 
     title: str
@@ -65,6 +66,7 @@ class Plan(Generic[Payload]):
     arguments: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     command: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
+    spent_usd: float | None = None
 
     def __str__(self) -> str:
         return as_text(self)
@@ -165,8 +167,9 @@ def as_data(plan: Plan[Any]) -> dict[str, Any]:
         "command": list(plan.command),
         "files": dict(plan.files),
         "arguments": dict(plan.arguments),
+        "spent_usd": plan.spent_usd,
     }
-    content |= {name: value for name, value in optional.items() if value}
+    content |= {name: value for name, value in optional.items() if value not in ({}, [], None)}
     return content
 
 

@@ -58,7 +58,8 @@ class Facts:
     """What lookup.py found.  problems: reasons not to launch; unknown: what was not found out, as sentences.
 
     taken: the names of existing training jobs that starts of this job would have; running: the start that has not
-    ended yet; earlier: jobs that trained the same script, the newest first.
+    ended yet; spent_usd: what those have cost that have, None where there is none; earlier: jobs that trained the same
+    script, the newest first.
     """
 
     region: str
@@ -73,6 +74,7 @@ class Facts:
     content: Content | None = None  # of a prepared data set in S3
     taken: tuple[str, ...] = ()
     running: TrainingJob | None = None
+    spent_usd: float | None = None
     is_sent: bool = False  # whether S3 has the source of the script
     old_stack: str = ""  # the region of the account's stack, if its role may not read that source
     earlier: tuple[Earlier, ...] = ()

@@ -76,6 +76,7 @@ def look_up(
         content=content_at(aws, data_url or whole_in_s3(resolved.channels)),
         taken=tuple(start.name for start in starts),
         running=lookups.required(lambda: _running_start(aws, job, starts, owner), None),
+        spent_usd=lookups.optional("what earlier starts cost", lambda: _spent(aws, job, starts, owner, now), None),
         prices=lookups.optional(
             "the region's prices",
             lambda: pricelist.look_up(aws, options.types, now, cache(region)),
@@ -164,6 +165,16 @@ def _running_start(aws: Aws, job: str, starts: Sequence[Listed], owner: str) -> 
     described = [describe(aws, start.name) for start in starts if start.is_alive]
     living = [one for one in described if one.is_ours and one.job == job and not one.is_over]
     return next((one for one in living if one.tags.get(OWNER_TAG) == owner), living[0] if living else None)
+
+
+def _spent(aws: Aws, job: str, starts: Sequence[Listed], owner: str, now: datetime) -> float | None:
+    """USD of the caller's newest starts of `job` that have ended: also of one that nobody followed to its end.
+
+    None where none is the caller's: others write what they like into the tags that a price is read from.
+    """
+    described = [describe(aws, start.name) for start in starts[:MOST_DESCRIBED]]
+    own = [one for one in described if one.is_ours and one.job == job and one.tags.get(OWNER_TAG) == owner]
+    return sum(one.cost(now) for one in own if one.is_over) if own else None
 
 
 def _role_of_notebook(aws: Aws, arn: str) -> str | None:

@@ -83,6 +83,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
         ),
         arguments=way.arguments(description),
         later=_later(resolved, description),
+        spent_usd=facts.spent_usd,
     )
 
 

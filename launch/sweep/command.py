@@ -16,7 +16,7 @@ from launch.sweep.cli import SweepRequest
 from launch.sweep.folder import check, job_name, opened
 from launch.sweep.plan import Plan, as_json, as_text, no_room
 from launch.sweep.planned import Planned, plan_runs
-from launch.sweep.price import prices, total
+from launch.sweep.price import prices, spent, total
 from launch.sweep.progress import StatusLine
 from launch.sweep.runner import Context
 from launch.sweep.sequence import Work, earlier, left, others, sweep
@@ -108,11 +108,12 @@ def _check_price(plan: Plan) -> None:
     if not is_known:
         raise SettingsError(f"the highest possible cost is unknown, so --max-usd {limit:g} cannot hold; leave it out.")
     # Others may have written what a run cost: less than nothing would let this sweep spend more.
-    spent = sum(max(0.0, run.usd or 0.0) for run in (*plan.work.before.values(), *plan.work.others))
-    if most + spent > limit:
-        earlier_runs = f", {usd(spent)} of it spent" if spent else ""
+    begun = (*plan.work.before.values(), *plan.work.others)
+    gone = sum(max(0.0, spent(run, plan.work.prices.get(run.name)) or 0.0) for run in begun)
+    if most + gone > limit:
+        earlier_runs = f", {usd(gone)} of it spent" if gone else ""
         raise SettingsError(
-            f"the sweep may cost {usd(most + spent)}{earlier_runs}, over --max-usd {limit:g}; lower --max-hours, leave "
+            f"the sweep may cost {usd(most + gone)}{earlier_runs}, over --max-usd {limit:g}; lower --max-hours, leave "
             "out runs with --only, or raise --max-usd."
         )
 

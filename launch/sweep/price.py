@@ -10,6 +10,7 @@ from typing import Any
 from launch.core import shell
 from launch.core.interpreter import this_python
 from launch.core.quotas import Need, needs_in
+from launch.core.run import Run
 from launch.core.shell import Captured
 from launch.sweep.planned import Planned
 from trainer.contract import Exit
@@ -28,7 +29,8 @@ class Price:
     """The price of one run; None where a figure is not known.
 
     most_usd: when the time limit ends it; why_unknown: why nothing is expected;
-    problem: why it could not start now, with its exit code; needs: what it takes of quotas.
+    problem: why it could not start now, with its exit code; needs: what it takes of quotas; spent_usd: what its job has
+    cost before, by AWS, also while no sweep followed it.
     """
 
     usd_per_hour: float | None = None
@@ -42,6 +44,7 @@ class Price:
     problem: str = ""
     problem_code: int = 0
     needs: tuple[Need, ...] = ()
+    spent_usd: float | None = None
 
 
 def prices(
@@ -117,7 +120,16 @@ def read(plan: Values) -> Price:
         needs=needs_in(plan),
         problem=problem.get("sentence", ""),
         problem_code=problem.get("exit_code", 0),
+        spent_usd=plan.get("spent_usd"),
     )
+
+
+def spent(run: Run, price: Price | None) -> float | None:
+    """What a run has cost: by AWS where its launcher could look that up, or as the sweep has noted it.
+
+    A job that went on while its sweep was killed cost more than that.
+    """
+    return run.usd if price is None or price.spent_usd is None else price.spent_usd
 
 
 def total(values: Sequence[float | None]) -> tuple[float, bool]:

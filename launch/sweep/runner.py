@@ -17,7 +17,7 @@ from launch.sweep.end import MOST_OF_LINE, End
 from launch.sweep.folder import LAUNCHER, LOG, collect_results, job_name, lacks, remove, write_records
 from launch.sweep.output import Output, Record, open_log
 from launch.sweep.planned import Planned
-from launch.sweep.price import Price
+from launch.sweep.price import Price, spent
 from trainer import contract
 from trainer import outcome as outcomes
 from trainer.contract import METRICS, OUTCOME, Exit
@@ -145,7 +145,7 @@ def _started(run: Planned, price: Price, before: Run | None, context: Context) -
         started=before.started if before else context.clock.utc().strftime("%Y-%m-%dT%H:%M:%SZ"),
         seconds=before.seconds if before else None,
         usd_per_hour=price.usd_per_hour,
-        usd=before.usd if before else None,
+        usd=spent(before, price) if before else None,
         rehearsed=context.rehearsed,
     )
 

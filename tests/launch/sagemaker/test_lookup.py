@@ -15,7 +15,7 @@ from launch.rehearse.aws.sagemaker.changes import complete
 from launch.sagemaker import checks, lookup
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.lookup import look_up, quota_names
-from launch.sagemaker.training_jobs import Listed
+from launch.sagemaker.training_jobs import Listed, describe
 from tests.launch.data.desk import prepared
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import NAME, NOW, ROLE, job, plan, resolve
@@ -447,6 +447,18 @@ def test_the_callers_start_is_meant_where_another_launcher_has_started_the_next_
     assert found.taken == (f"{NAME}--2", NAME)
     assert found.running is not None
     assert found.running.name == NAME
+
+
+def test_what_the_callers_earlier_starts_cost_is_known_and_nothing_of_others(stage: Stage) -> None:
+    """A sweep that was killed does not know what its job cost in the meantime."""
+    assert facts(stage).spent_usd is None
+    complete(stage.started(), 3600)
+    stage.started()
+    theirs = stage.started()
+    change_owner(theirs, "AIDASOMEBODYELSE")
+    complete(theirs, 7200)
+
+    assert facts(stage).spent_usd == describe(stage.aws, NAME).cost(stage.clock().utc()) > 0
 
 
 def test_a_job_of_another_backend_is_not_taken_over(stage: Stage) -> None:

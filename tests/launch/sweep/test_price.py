@@ -23,6 +23,7 @@ from trainer.errors import SettingsError
 ON_EC2 = {"backend": "ec2", "options": {"ec2": {"instance_type": "g5.12xlarge", "max_hours": 1}},
           "fixed": {"model": "resnet18", "dataset": "cifar10", "epochs": 1}}  # fmt: skip
 
+ON_SAGEMAKER = {**ON_EC2, "backend": "sagemaker", "options": {"sagemaker": {"instance_type": "ml.g5.2xlarge"}}}
 
 QUOTE = Quote("g5.2xlarge", usd_per_hour=2.46, on_demand_usd_per_hour=2.46, most_usd=1029.48)
 
@@ -157,3 +158,26 @@ def test_a_run_that_cost_less_than_nothing_lets_no_sweep_spend_more(
 
     with pytest.raises(SettingsError, match=r"may cost 6\.00 USD, over --max-usd 5;"):
         act(read_request([str(path), "--out", str(out), "--dry-run", "--max-usd", "5"]), {})
+
+
+@pytest.mark.filterwarnings('ignore:Field name "register"')  # as launch.sagemaker.options has it
+def test_what_a_job_cost_while_no_sweep_followed_it_counts_against_max_usd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep was killed; on SageMaker its job went on to its limit, and the next start was given as much again."""
+    path, out = written(tmp_path, **ON_SAGEMAKER, grid={"seed": [0]}), tmp_path / "out"
+
+    def asked(limit: str) -> SweepRequest:
+        return read_request([str(path), "--out", str(out), "--dry-run", "--max-usd", limit])
+
+    (begun,) = plan_runs(asked("1").spec, {}, ())
+    out.mkdir()
+    (out / "sweep.json").write_text('{"name": "tiny", "backend": "sagemaker", "rehearse": false, "id": "x"}')
+    options = begun.shown_options
+    runs.write(Run("seed-0", out / "seed-0", begun.settings, (), "sagemaker", options, begun.point, "running"))
+    told = json.dumps({"quotes": [replace(QUOTE, most_usd=6.0).as_json()], "spent_usd": 5.0})
+    monkeypatch.setattr(shell, "run_captured", lambda command, env: Captured(0, told, ""))
+
+    with pytest.raises(SettingsError, match=r"may cost 11\.00 USD, 5\.00 USD of it spent, over --max-usd 10"):
+        act(asked("10"), {})
+    assert act(asked("11"), {}) == 0
