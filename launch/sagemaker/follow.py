@@ -6,8 +6,9 @@ from pathlib import Path
 
 from launch.core.aws import Aws
 from launch.core.clock import duration
-from launch.core.errors import Ended, LeftRunning
+from launch.core.errors import AwsError, Ended, LeftRunning
 from launch.core.names import OWNER_TAG
+from launch.core.patience import PATIENCE_S, may_pass, patiently
 from launch.core.perform import Say
 from launch.core.price import usd
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
@@ -118,12 +119,21 @@ def _registered(aws: Aws, training_job: TrainingJob) -> str:
 
 def _fetch(training_job: TrainingJob, runtime: Runtime, outcome: Outcome) -> Path:
     """Fetches the result; returns its folder, with the outcome in it, which has the price."""
-    folder = fetch_result(runtime.aws, training_job, runtime.results)
+
+    def fetch() -> Path:
+        return fetch_result(runtime.aws, training_job, runtime.results)
+
+    folder = patiently(fetch, runtime.clock, runtime.say, _broke_off, PATIENCE_S)
     try:
         outcome.write(folder)
     except OSError as error:
         runtime.say(f"warning: the outcome was not written to {folder}: {error.strerror}")
     return folder
+
+
+def _broke_off(error: TrainerError) -> bool:
+    """Whether S3 or the network failed: the training is done, and a sweep would take it for one that failed."""
+    return isinstance(error, AwsError) and bool(error.operation) and may_pass(error)
 
 
 def _diagnosis(training_job: TrainingJob, lines: Sequence[str]) -> Iterator[str]:

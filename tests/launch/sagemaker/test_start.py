@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ReadTimeoutError
+from botocore.response import StreamingBody
 from moto.iam.models import iam_backends
 
 from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer, NotSetUp
@@ -566,6 +568,24 @@ def test_logs_out_of_reach_are_a_warning_and_no_end(stage: Stage, faults: Faults
     stage.events = iter([train(stage), *idle(5), stage.complete()])
     assert stage.launch() == 0
     assert stage.text.count("warning: these credentials may not logs:FilterLogEvents") == 1
+
+
+def test_a_result_whose_download_breaks_off_is_fetched_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The training was done, and ended with the code of AWS's failures: a sweep took it for one that failed."""
+    read, broke = StreamingBody.read, list[bool]()
+
+    def breaks_off_once(body: StreamingBody, size: int | None = None) -> bytes:
+        if size == 2**20 and not broke:  # as fetch_result reads
+            broke.append(True)
+            raise ReadTimeoutError(endpoint_url="s3")
+        return bytes(read(body, size))
+
+    monkeypatch.setattr(StreamingBody, "read", breaks_off_once)
+    stage.events = iter([train(stage), stage.complete()])
+    assert stage.launch() == 0
+    assert broke
+    assert (stage.results / NAME / "model.pt").exists()
+    assert "warning: no answer to s3:GetObject" in stage.text
 
 
 def test_a_result_that_cannot_be_fetched_is_told(stage: Stage) -> None:
