@@ -169,9 +169,12 @@ class JobHandle:
 
     def stop(self) -> None:
         """Ends the job and releases kept instances.  It can be called twice."""
+        from launch.core.patience import is_busy, patiently
         from launch.sagemaker.stop import end
 
-        end(lambda _: self._runtime.aws, [self.training_job], self._runtime.clock, self._runtime.say)
+        clock, say = self._runtime.clock, self._runtime.say
+        now = patiently(lambda: self.training_job, clock, say, is_busy)  # as the command looks for its job
+        end(lambda _: self._runtime.aws, [now], clock, say)
 
 
 def _runtime(region: str | None) -> "Runtime":

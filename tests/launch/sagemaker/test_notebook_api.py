@@ -15,6 +15,7 @@ from launch.sagemaker import leaks
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.ways import estimator
 from launch.sagemaker.ways.sdks import CONFIGURATION
+from tests.launch.faults import Faults, injected, throttled
 from tests.launch.sagemaker.known import NAME
 from tests.launch.sagemaker.world import Stage, interrupt, sending
 from trainer.errors import SettingsError
@@ -161,6 +162,15 @@ def test_interrupting_a_cell_leaves_the_job_running(stage: Stage) -> None:
     stage.events = iter([interrupt])
     sagemaker.attach(NAME).follow()
     assert stage.account.left() == [f"training job {NAME} (InProgress)"]
+
+
+def test_a_stop_bears_an_account_that_asks_too_much(stage: Stage) -> None:
+    """The look before it met the limit of requests, and the cell ended before anything was stopped."""
+    stage.started()
+    job = sagemaker.attach(NAME)
+    with injected(Faults().on("DescribeTrainingJob", throttled())):
+        job.stop()
+    assert stage.account.left() == []
 
 
 def test_stopping_twice_is_fine(stage: Stage) -> None:
