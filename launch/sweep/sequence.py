@@ -166,10 +166,14 @@ def why_give_up(ended: Sequence[Run]) -> str:
         return "the disk is full"
     if last.exit_code == Exit.AWS and len(ended) == 1:
         return "AWS refused the first run and would refuse the others"
-    if len(ended) > 1 and last.exit_code in SHARED:
-        before = ended[-2]
-        if before.state == "failed" and before.reason == last.reason:
-            return "two runs in a row failed alike, and so would the others"
+    return _why_both_failed(*ended[-2:]) if len(ended) > 1 and last.exit_code in SHARED else ""
+
+
+def _why_both_failed(before: Run, last: Run) -> str:
+    if before.state == "failed" and before.reason == last.reason:
+        return "two runs in a row failed alike, and so would the others"
+    if before.state == "interrupted" and before.exit_code == last.exit_code == Exit.AWS:  # its job goes on
+        return "AWS was lost in one run and refuses the next, as it would the others"
     return ""
 
 

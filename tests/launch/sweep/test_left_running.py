@@ -106,6 +106,13 @@ def test_a_job_that_its_launcher_lost_sight_of_has_not_failed_and_is_followed_ag
     assert left(todo, earlier(todo, tmp_path, retry_failed=False), retry_failed=False) == todo[:1]
 
 
+def test_credentials_that_expired_under_a_job_make_one_row_that_failed_and_not_all(tmp_path: Path) -> None:
+    with pytest.raises(Ended, match=r"AWS was lost in one run .* expired\. 1 run was not started"):
+        play(tmp_path, planned("sagemaker", 3), leaves(4), ends(4, "the credentials have expired."), ends(0))
+
+    assert [row["state"] for row in rows(tmp_path).values()] == ["interrupted", "failed", "planned"]
+
+
 def test_who_ends_a_sweep_learns_that_its_job_goes_on(tmp_path: Path) -> None:
     """As SageMaker's does after a SIGTERM: the row said that the run was stopped."""
     asked = f"leave() {{ {leaves(130)}; }}; trap 'leave $1' TERM; kill -TERM $PPID; while true; do sleep 0.02; done"
