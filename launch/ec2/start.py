@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer, NotSetUp
 from launch.core.outcomes import put_outcome
-from launch.core.patience import may_pass
+from launch.core.patience import may_pass, patiently
 from launch.core.perform import Say
 from launch.core.plan import Plan
 from launch.core.price import usd
@@ -18,6 +19,7 @@ from launch.ec2 import stop
 from launch.ec2.costs import cost_so_far
 from launch.ec2.ends import find_ends
 from launch.ec2.finding import find
+from launch.ec2.fleet import Fleet
 from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.noted import STOPPED, is_stopped
 from launch.ec2.outcome import completed, stopped
@@ -134,7 +136,7 @@ class _Life:
         try:
             return follower.follow()
         except TrainerError as error:
-            if is_stopped(error) and not self._is_started_again():
+            if is_stopped(error):
                 return stopped("the job was stopped by another command")
             if not is_out_of_reach(error):
                 raise
@@ -146,8 +148,6 @@ class _Life:
         """Removes the job after `error`.  Raises Ended, with the outcome, unless the error is a bug."""
         is_hangup = isinstance(error, (Hangup, BrokenPipeError))
         outcome = stopped(f"stopped: the terminal was closed ({error})") if is_hangup else _outcome_of(error)
-        if isinstance(error, TrainerError) and is_stopped(error):
-            self.is_ours = self.is_ours and not self._is_started_again()
         if self.is_ours:
             is_sure = isinstance(error, AwsError) and not isinstance(error, NoAnswer)
             outcome = self._take_down(outcome, unsure=not is_sure, cause=error)
@@ -155,13 +155,6 @@ class _Life:
             raise Ended(outcome.reason, outcome.exit_code, outcome) from error
         if self.is_ours and isinstance(error, TrainerError):
             raise Ended(str(error), outcome.exit_code, outcome) from error
-
-    def _is_started_again(self) -> bool:
-        """Whether what the job has now is a later start's: the stop has removed this launcher's."""
-        with suppress(TrainerError):
-            latest = find(self.aws, self.cluster.job).started.get(self.cluster.job)
-            return latest is not None and latest > self.cluster.started
-        return False
 
     # ---- leaving
 
@@ -187,26 +180,36 @@ class _Life:
     def _take_down(self, outcome: Outcome, *, unsure: bool, cause: BaseException | None = None) -> Outcome:
         """Removes everything, then writes outcome.json; returns the outcome with time and cost.
 
+        A launcher that slept, or waits, learns late that its job was stopped and has been started again since: whatever
+        ends it, it leaves alone what that start has and says.
         Raises Ended with the exit code of AWS's failures if something remains; its outcome keeps the training's state.
         unsure: see stop.stop(); cause: the error that led here, for the sentence if this fails, too.
         """
         with hangups_ignored():
-            cost = self._cost()
-            has_folder, removed, failure = self._remove(unsure, cause)
-            now = self.runtime.clock.utc()
-            outcome = completed(outcome, self.cluster.job, self.cluster.started, now, cost)
-            if failure is not None:
-                ending = outcome.reason or "the training is done"
-                outcome = replace(outcome, exit_code=Exit.AWS, reason=f"{ending}; its resources are not removed")
-            elif removed:
-                price = "" if cost is None else f".  The job cost about {usd(cost)}"
-                self.say(f"removed {removed} resources; none is left{price}")
-            if has_folder:
-                warning = put_outcome(self.aws, self.cluster.folder, outcome)
-                if warning:
-                    self.say(f"warning: {warning}")
-            if failure is not None:
-                raise Ended(str(failure), Exit.AWS, outcome) from failure
+            fleet = self._found()
+            if fleet is not None and self._is_started_again(fleet):
+                return self._leave(outcome, unsure)
+            cost = None if fleet is None else cost_so_far(fleet, self.runtime.clock.utc())
+            return self._remove_and_note(outcome, cost, unsure, cause)
+
+    def _remove_and_note(
+        self, outcome: Outcome, cost: float | None, unsure: bool, cause: BaseException | None
+    ) -> Outcome:
+        has_folder, removed, failure = self._remove(unsure, cause)
+        now = self.runtime.clock.utc()
+        outcome = completed(outcome, self.cluster.job, self.cluster.started, now, cost)
+        if failure is not None:
+            ending = outcome.reason or "the training is done"
+            outcome = replace(outcome, exit_code=Exit.AWS, reason=f"{ending}; its resources are not removed")
+        elif removed:
+            price = "" if cost is None else f".  The job cost about {usd(cost)}"
+            self.say(f"removed {removed} resources; none is left{price}")
+        if has_folder:
+            warning = put_outcome(self.aws, self.cluster.folder, outcome)
+            if warning:
+                self.say(f"warning: {warning}")
+        if failure is not None:
+            raise Ended(str(failure), Exit.AWS, outcome) from failure
         return outcome
 
     def _remove(self, unsure: bool, cause: BaseException | None) -> tuple[bool, int, AwsError | None]:
@@ -230,13 +233,27 @@ class _Life:
             self.say(f"not everything is removed; finish with {remedy}")
             raise
 
-    def _cost(self) -> float | None:
-        """USD so far; None if AWS cannot be asked, which must not keep the nodes running."""
-        try:
-            fleet = find_ends(self.aws, self.cluster.folder, find(self.aws, self.cluster.job))
-            return cost_so_far(fleet, self.runtime.clock.utc())
-        except TrainerError:
-            return None
+    def _found(self) -> Fleet | None:
+        """What the job has; None if AWS cannot be asked, which must not keep the nodes running."""
+        with suppress(TrainerError):
+            fleet = find(self.aws, self.cluster.job, limits=False)
+            return find_ends(self.aws, self.cluster.folder, fleet)
+        return None
+
+    def _is_started_again(self, fleet: Fleet) -> bool:
+        """Whether what the job has now is a later start's, by its tags: a stop has removed this launcher's."""
+        latest = fleet.started.get(self.cluster.job)
+        return latest is not None and latest > self.cluster.started
+
+    def _leave(self, outcome: Outcome, unsure: bool) -> Outcome:
+        """Ends the nodes of this start alone, which EC2 may have started just as the job was stopped."""
+        cluster, clock = self.cluster, self.runtime.clock
+        end = partial(stop.end_start, self.aws, cluster.job, cluster.started, clock, self.say, unsure=unsure)
+        patiently(end, clock, self.say)
+        self._show_commands(
+            f"job {cluster.job} has been started again; that start is left as it is.  To stop it:", "stop"
+        )
+        return completed(outcome, cluster.job, cluster.started, clock.utc(), None)
 
 
 def _outcome_of(error: BaseException) -> Outcome:

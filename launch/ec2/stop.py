@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 
 from launch.core.aws import Aws
@@ -64,6 +65,17 @@ def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) ->
             patience.failure(error)
             say(f"warning: {error}\n  retrying")
             clock.sleep(LOOK_EVERY_S)
+
+
+def end_start(aws: Aws, job: str, started: datetime, clock: Clock, say: Say, *, unsure: bool) -> None:
+    """Terminates the nodes of one start of `job`, and nothing of a later one.  Raises AwsError.  unsure: see stop()."""
+    terminated, until = set[str](), clock.now() + (SETTLE_S if unsure else 0.0)
+    while True:
+        living = [node for node in nodes_of(aws, job).living if node.started == started]
+        _terminate(aws, [node for node in living if node.id not in terminated], terminated, say)
+        if clock.now() >= until:
+            return
+        clock.sleep(LOOK_EVERY_S)
 
 
 def _end_nodes_after(error: AwsError, aws: Aws, job: str, terminated: set[str], say: Say) -> None:

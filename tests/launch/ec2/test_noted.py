@@ -1,13 +1,17 @@
 """A stop is not undone by whoever writes back what job.json said before it: launchers share the bucket."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from launch.core.errors import AwsError, Ended
 from launch.core.names import Folder
+from launch.core.signals import Hangup
+from launch.ec2.finding import nodes_of
 from launch.ec2.noted import MOST, check_wanted, note, notes
+from launch.ec2.stop import end_start
 from launch.rehearse.aws.iam.policies import Need, allows, policy
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
@@ -140,39 +144,92 @@ def test_nobody_with_a_policy_of_ours_takes_a_note_back(name: str, stage: Stage,
 # ---- and a later start
 
 
-def test_a_launcher_that_waits_leaves_alone_what_was_started_after_a_stop(stage: Stage) -> None:
+MADE_LATE = "stopped with Ctrl-C"
+
+
+def starts_again(stage: Stage, **where: object) -> None:
+    """The owner stops the job, and starts it again from another machine a minute later."""
+    stage.stop()
+    stage.slept_s += 60
+    second = Stage(stage.account, slept_s=stage.slept_s, where={**where, "detach": True}, always=stage.always)
+    assert second.launch() == 0
+    stage.account.rules.now = stage.clock().now
+
+
+def is_left(stage: Stage) -> bool:
+    """Whether the later start has all that it had, and job.json and outcome.json say nothing of an end since."""
+    outcome, spec = stage.outcome, stage.account.s3(SPEC) or {"ended": 0}
+    return len(stage.account.nodes) == 2 and "ended" not in spec and getattr(outcome, "reason", "") != MADE_LATE
+
+
+@pytest.mark.parametrize("ending", [None, KeyboardInterrupt(), Hangup("SIGHUP")])
+def test_a_launcher_that_waits_leaves_alone_what_was_started_after_a_stop(
+    stage: Stage, ending: BaseException | None
+) -> None:
     """It learns of both only minutes later, and took the new nodes of its own user for leftovers of its start."""
     account = stage.account
     account.capacity.update(dict.fromkeys(account.subnets, 0))
     stage.where = {"wait_for_capacity": 1}
 
     def stop_and_start() -> None:
-        stage.stop()
         account.capacity.clear()
-        second = Stage(account, slept_s=stage.slept_s, where={"detach": True})
-        assert second.launch() == 0
+        starts_again(stage)
+        if ending:
+            raise ending
 
     stage.events = iter([*idle(1), stop_and_start])
-    with pytest.raises(AwsError, match="stopped or restarted by another command"):
+    with pytest.raises(Ended, match="stopped"):
         stage.launch_anyhow()
-    assert len(account.nodes) == 2
-    assert "ended" not in (account.s3(SPEC) or {"ended": 0})
+    assert is_left(stage)
+    assert "that start is left as it is" in "\n".join(stage.said)
 
 
 def test_a_launcher_that_followed_on_a_laptop_that_slept_leaves_it_alone_too(stage: Stage) -> None:
     """It saw nodes that were not in its cluster.json, and ended them before it looked further."""
-    account = stage.account
 
     def stop_start_and_sleep() -> None:
-        stage.stop()
-        stage.slept_s += 60
-        second = Stage(account, slept_s=stage.slept_s, where={"detach": True})
-        assert second.launch() == 0
-        account.rules.now = stage.clock().now
+        starts_again(stage)
         stage.slept_s += 900
 
     stage.events = iter([*idle(4), stage.report(), stop_start_and_sleep])
-    with pytest.raises(AwsError, match="stopped"):
+    with pytest.raises(Ended, match="stopped"):
         stage.launch()
-    assert len(account.nodes) == 2
-    assert "ended" not in (account.s3(SPEC) or {"ended": 0})
+    assert is_left(stage)
+
+
+@pytest.mark.parametrize("ending", ["Ctrl-C", "no restarts left", "failed before", "time limit"])
+def test_whatever_ends_a_launcher_that_slept_it_ends_no_later_start(stage: Stage, ending: str) -> None:
+    """It took what its own start had come to for the end of the job, and removed what the job had by then."""
+    more: dict[str, dict[str, object]] = {
+        "Ctrl-C": {},
+        "no restarts left": {"max_restarts": 0},
+        "failed before": {},
+        "time limit": {"max_hours": 0.5},
+    }
+    stage.where = {**more[ending]}
+
+    def stop_start_and_sleep() -> None:
+        if ending == "failed before":
+            stage.end_nodes(1, "train", "bad")()
+        starts_again(stage, **{**more[ending], **({"max_hours": 5} if ending == "time limit" else {})})
+        stage.slept_s += 1800 if ending == "time limit" else 0
+        if ending == "Ctrl-C":
+            raise KeyboardInterrupt
+
+    stage.events = iter([*idle(4), stage.report(), stop_start_and_sleep])
+    with pytest.raises(Ended):
+        stage.launch()
+    assert is_left(stage)
+
+
+def test_of_a_start_that_was_stopped_while_its_nodes_started_these_alone_are_ended(stage: Stage) -> None:
+    """EC2 took the request as the job was stopped and started again, and neither of these knows of the nodes."""
+    stage.where = {"detach": True}
+    stage.launch()
+    own, clock = {node.id for node in stage.account.nodes}, stage.clock()
+    (started,) = {node.started for node in nodes_of(stage.aws, NAME).living}
+    assert started is not None
+    end_start(stage.aws, NAME, started - timedelta(seconds=60), clock, stage.said.append, unsure=True)
+    assert {node.id for node in nodes_of(stage.aws, NAME).living} == own
+    end_start(stage.aws, NAME, started, clock, stage.said.append, unsure=False)
+    assert nodes_of(stage.aws, NAME).living == ()
