@@ -28,7 +28,7 @@ from launch.ec2.runtime import Runtime
 from launch.ec2.spec import job_named
 from launch.ec2.start import attach
 from launch.ec2.view import ranks_in, view
-from launch.ec2.whereabouts import Place, find_job
+from launch.ec2.whereabouts import Place, find_job, fleet_with_nodes
 from launch.ec2.written import members_of
 from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError
@@ -114,7 +114,7 @@ class Commands:
 
     def stop(self, options: StopOptions) -> int:
         if options.all:
-            return max(self._stop_all(options, aws, self._bearing(partial(find, aws))) for aws in self._places(options))
+            return self._stop_everywhere(options)
         doubts = list[str]()
         aws, fleet = self._bearing(lambda: self._find(options, options.bucket, doubts))
         job = needed(options.job, "stop", fleet)
@@ -128,6 +128,20 @@ class Commands:
     def _bearing(self, look: Callable[[], Given]) -> Given:
         """All users and tools of an account share a limit of calls: what is not found for that goes on costing."""
         return patiently(look, self.runtime.clock, self.runtime.say, is_busy)
+
+    def _stop_everywhere(self, options: StopOptions) -> int:
+        """All jobs of each region, also where another one fails: what is not ended there goes on costing."""
+        code, places = int(Exit.DONE), self._places(options)
+        for aws in places:
+            try:
+                fleet = self._bearing(partial(fleet_with_nodes, aws))
+                code = max(code, self._stop_all(options, aws, fleet))
+            except AwsError as error:
+                if len(places) == 1:
+                    raise
+                self.runtime.say(f"error: {aws.region}: {error}")
+                code = max(code, Exit.AWS)
+        return code
 
     def _stop_all(self, options: StopOptions, aws: Aws, fleet: Fleet) -> int:
         if options.job is not None:

@@ -70,17 +70,21 @@ def _looked_into(aws: Aws, job: str) -> list[Place]:
 
 
 def _fleet(aws: Aws, job: str | None) -> Fleet:
-    """The resources of all jobs; without the time limits where EventBridge does not list them, if the job has nodes.
+    return find(aws) if job is None else fleet_with_nodes(aws, job)
 
-    They cost money, and EC2 alone can end them.
+
+def fleet_with_nodes(aws: Aws, job: str | None = None) -> Fleet:
+    """The resources of all jobs; without the time limits where EventBridge does not list them, if there are nodes.
+
+    They cost money, and EC2 alone can end them.  job: whose nodes; None: of any.
     """
     try:
         return find(aws)
     except AwsError as error:
-        if error.operation != "ListSchedules" or job is None:
+        if error.operation != "ListSchedules":
             raise
         fleet = find(aws, limits=False)
-        if not fleet.of(job).living:
+        if not (fleet if job is None else fleet.of(job)).living:
             raise
         return fleet
 

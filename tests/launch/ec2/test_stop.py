@@ -438,6 +438,32 @@ def test_one_job_that_cannot_be_stopped_does_not_keep_the_others(
     assert terminal.said[-1] == "error: one in us-east-1: EC2 does not want to end it."
 
 
+def test_all_are_stopped_though_their_time_limits_cannot_be_looked_up(terminal: Terminal, faults: Faults) -> None:
+    terminal.start("one")
+    terminal.start("two", nodes=2)
+    faults.on("ListSchedules", refused("InternalServerException", 500), nth=None)
+    assert terminal.type("stop", "--all", "--yes") == 4
+    assert nodes_of(terminal.account.aws(), "one").living == nodes_of(terminal.account.aws(), "two").living == ()
+    assert "scheduler:ListSchedules" in terminal.said[-1]
+
+
+def test_all_of_a_region_are_stopped_though_another_region_fails(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (far,) = terminal.start("far", region="eu-west-1")
+    ask = Aws.pages
+
+    def pages(self: Aws, service: str, operation: str, *others: Any, **more: Any) -> list[Any]:
+        if self.region == "us-east-1":
+            raise AwsError("AWS cannot be reached.", "", operation)
+        return ask(self, service, operation, *others, **more)
+
+    monkeypatch.setattr(Aws, "pages", pages)
+    assert terminal.type("stop", "--all", "--yes", "--region", "us-east-1,eu-west-1") == 4
+    assert "error: us-east-1: AWS cannot be reached." in terminal.said
+    assert f"instance {far}" not in terminal.account.left()
+
+
 def test_of_many_jobs_some_are_stopped_at_once_and_first_those_that_cost(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
