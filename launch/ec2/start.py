@@ -1,7 +1,7 @@
 """Performs a plan: starts the nodes, follows the job, removes everything.  Read _Life.live() first."""
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -114,7 +114,7 @@ class _Life:
             except KeyboardInterrupt:
                 if not self.is_ours:
                     raise  # somebody else's running job, which this launcher had not joined yet
-                if self.runtime.may_detach():
+                if self._may_detach():
                     self._detach()
                     return None
                 outcome = self._take_down(stopped("stopped with Ctrl-C"), unsure=True)
@@ -171,6 +171,12 @@ class _Life:
         for verb in verbs:
             self.say(f"  {command(verb, self.cluster.job, self.cluster.region)}")
 
+    def _may_detach(self) -> bool:
+        """What the user answers; no where the terminal is closed at the question, which stops as it does elsewhere."""
+        with suppress(Hangup, OSError):
+            return self.runtime.may_detach()
+        return False
+
     def _detach(self) -> None:
         deadline = f"{self.cluster.deadline:%Y-%m-%d %H:%M} UTC"
         self.say(f"the job keeps running without this terminal, until {deadline} at most.")
@@ -217,8 +223,9 @@ class _Life:
         cluster, clock, has_folder = self.cluster, self.runtime.clock, False
         remedy = command("stop", cluster.job, cluster.region)
         try:
-            has_folder = stop.mark_ended(self.aws, cluster.folder, clock, self.say)
-            return has_folder, stop.stop(self.aws, cluster.job, clock, self.say, unsure=unsure), None
+            with self._telling_of_interrupts():
+                has_folder = stop.mark_ended(self.aws, cluster.folder, clock, self.say)
+                return has_folder, stop.stop(self.aws, cluster.job, clock, self.say, unsure=unsure), None
         except TrainerError as error:
             deadline = f"{cluster.deadline:%Y-%m-%d %H:%M} UTC"
             return (
@@ -229,16 +236,23 @@ class _Life:
                     f"terminate themselves by {deadline}; to remove them now: {remedy}"
                 ),
             )
-        except KeyboardInterrupt:
-            self.say(f"not everything is removed; finish with {remedy}")
-            raise
 
     def _found(self) -> Fleet | None:
         """What the job has; None if AWS cannot be asked, which must not keep the nodes running."""
-        with suppress(TrainerError):
+        with suppress(TrainerError), self._telling_of_interrupts():
             fleet = find(self.aws, self.cluster.job, limits=False)
             return find_ends(self.aws, self.cluster.folder, fleet)
         return None
+
+    @contextmanager
+    def _telling_of_interrupts(self) -> Iterator[None]:
+        """Where another Ctrl-C ends the removal, says what is left to do."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            remedy = command("stop", self.cluster.job, self.cluster.region)
+            self.say(f"not everything is removed; finish with {remedy}")
+            raise
 
     def _is_started_again(self, fleet: Fleet) -> bool:
         """Whether what the job has now is a later start's, by its tags: a stop has removed this launcher's."""

@@ -255,6 +255,13 @@ def test_a_stop_ends_the_waiting(stage: Stage) -> None:
     assert stage.account.left() == []
 
 
+def raising(error: BaseException) -> Callable[..., Any]:
+    def act(*_: object, **__: object) -> Any:
+        raise error
+
+    return act
+
+
 def test_ctrl_c_stops(stage: Stage) -> None:
     stage.events = iter([*idle(3), interrupt])
     with pytest.raises(Ended, match="stopped with Ctrl-C") as ended:
@@ -731,6 +738,28 @@ def test_a_closed_terminal_stops(stage: Stage) -> None:
         launch(stage.plan(), replace(stage.runtime(), say=say))
     assert ended.value.code == 130
     assert stage.account.left() == []
+
+
+@pytest.mark.parametrize("ending", [Hangup("SIGHUP"), OSError(5, "Input/output error")], ids=["hangup", "no terminal"])
+def test_a_terminal_that_is_closed_at_the_question_of_ctrl_c_stops(stage: Stage, ending: BaseException) -> None:
+    runtime = replace(stage.runtime(), may_detach=raising(ending))
+    stage.events = iter([*idle(2), raising(KeyboardInterrupt())])
+    with pytest.raises(Ended, match="stopped with Ctrl-C"):
+        launch(stage.plan(), runtime)
+    assert stage.account.left() == []
+
+
+def test_a_second_ctrl_c_at_once_tells_what_is_left_and_how_to_remove_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came while the job's cost was looked up, before anything was removed, and the command ended without a word."""
+    stage.events = iter([*idle(2), raising(KeyboardInterrupt())])
+    monkeypatch.setattr("launch.ec2.start.find", raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        stage.launch()
+    assert (
+        stage.said[-1] == f"not everything is removed; finish with python -m launch.ec2 stop {NAME} --region us-east-1"
+    )
 
 
 def test_a_bug_of_ours_leaves_nothing_either(stage: Stage) -> None:
