@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -54,7 +55,7 @@ class Remover:
 
         Returns how many things were removed.  Raises AwsError for what stays.
         """
-        run, _, ended = self._known()
+        run, _, ended = self._known_or_ended(self._is_mine)
         open_run = run if run is not None and not ended else None
         mine = self._find(self._is_mine)
         has_some = mine.living or mine.groups or (open_run is not None and open_run.owner == self._me)
@@ -95,11 +96,20 @@ class Remover:
         bucket = bucket_of(str(self._caller["Account"]), self.aws.region)
         return patiently(lambda: known_run(self.aws, bucket, self.name), self.clock, self.say)
 
+    def _known_or_ended(self, is_meant: Meant) -> tuple[Run | None, str, str]:
+        """The same.  Where S3 does not say it, the instances are ended all the same, which cost money."""
+        try:
+            return self._known()
+        except AwsError:
+            with suppress(AwsError):
+                self._end([one.id for one in self._find(is_meant).living])
+            raise
+
     def _find(self, is_meant: Meant) -> Parts:
         return patiently(lambda: find_parts(self.aws, self.name), self.clock, self.say).only(is_meant)
 
     def _remove(self, is_meant: Meant) -> int:
-        known, _, ended = self._known()
+        known, _, ended = self._known_or_ended(is_meant)
         run = known if known and is_meant(known.id, known.owner) and not ended else None
         ends = self._end_all(is_meant, run)
         parts = self._find(is_meant)

@@ -12,7 +12,7 @@ from launch.core.names import foreign_tag
 from launch.ec2 import leaks
 from launch.ec2.fleet import Fleet
 from tests.launch.data.near.desk import NAME, SHUT_DOWN, NearDesk, opened, tags_of
-from tests.launch.faults import Died, Faults, died_after, injected, lost, refused, throttled
+from tests.launch.faults import Died, Fault, Faults, died_after, injected, lost, refused, throttled
 
 
 @pytest.fixture
@@ -161,6 +161,19 @@ def test_a_stop_bears_an_account_that_asks_too_much_for_a_while(operation: str, 
     with injected(Faults().on(operation, throttled())):
         assert desk.type("stop", NAME) == 0, desk.text
     assert (desk.instances, desk.billed()) == ([], [])
+
+
+@pytest.mark.parametrize("fault", [refused("AccessDenied", 403), refused("ServiceUnavailable", 503)])
+def test_a_stop_ends_the_instance_though_the_bucket_does_not_answer(fault: Fault, desk: NearDesk) -> None:
+    """EC2 alone can end what costs money; what S3 says of the run is for the rest of what it has."""
+    desk.node = lambda desk, instance: None
+    with injected(Faults().on("RunInstances", died_after())), pytest.raises(Died):
+        desk.near()
+    with injected(Faults().on("GetObject", fault, nth=None)):
+        assert desk.type("stop", NAME) == 4
+    assert {instance.state for instance in desk.instances} <= {"shutting-down"}
+    assert desk.type("stop", NAME) == 0, desk.text
+    assert desk.billed() == []
 
 
 def test_stop_ends_it_and_leaves_only_the_snapshot_to_go_on_with(desk: NearDesk) -> None:
