@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from launch.core.errors import LeftRunning
 from launch.core.progress import newest_of, pace_in_words
 from launch.core.runs import read_epochs
 from launch.slurm import status
@@ -83,7 +84,12 @@ class Commands:
         job = self._find(options.job or self._only_job("attach"))
         path = job.folder.path
         tail = FileTail(path / LOG, job.folder.log_start)
-        ended = self._follow(job, tail) if job.queued else self._outcome(job)
+        try:
+            ended = self._follow(job, tail) if job.queued else self._outcome(job)
+        except LeftRunning as error:
+            if options.outcome and error.outcome:  # a sweep would take the run for failed
+                error.outcome.write(options.outcome)
+            raise
         if options.outcome:
             ended.write(options.outcome)
         return conclude(ended, path, self.runtime.say).exit_code

@@ -4,6 +4,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from launch.core.errors import LeftRunning
+from launch.core.patience import Patience
 from launch.slurm.ended import outcome_of
 from launch.slurm.explain import why_it_waits
 from launch.slurm.folder import read_folder
@@ -11,6 +13,8 @@ from launch.slurm.listing import QueuedJob
 from launch.slurm.lookup import Slurm
 from launch.slurm.names import command
 from launch.slurm.runtime import Runtime
+from trainer.contract import Exit
+from trainer.errors import TrainerError
 from trainer.files import open_regular
 from trainer.outcome import Outcome
 
@@ -48,7 +52,7 @@ class FileTail:
 def follow(name: str, path: Path, tail: FileTail, slurm: Slurm, runtime: Runtime) -> Outcome:
     """Shows the log until the job is over; returns how it ended.  Ctrl-C ends the following only.
 
-    path: the job's folder.  Raises TrainerError.
+    path: the job's folder.  Raises LeftRunning after ten minutes in which Slurm did not answer.
     """
     try:
         return _follow(name, path, tail, slurm, runtime)
@@ -76,21 +80,51 @@ class _QueueWatch:
         self._name, self._path, self._slurm, self._runtime = name, path, slurm, runtime
         self._poll_at, self._shown_reason, self._endings = 0.0, "", 0
         self._gone_since: float | None = None
+        self._patience, self._has_warned = Patience(runtime.clock), False
 
     def job_has_left(self, slurm_endings: int) -> bool:
         """Whether the job left the queue for good.  slurm_endings: how many of its starts were ended by Slurm."""
         now, is_ending = self._runtime.clock.now(), slurm_endings > self._endings
         if now < self._poll_at and not is_ending:
             return False
-        job = next((job for job in self._slurm.queue() if job.name == self._name and job.folder == self._path), None)
-        if job is not None:
-            self._gone_since, self._poll_at = None, now + POLL_QUEUE_EVERY_S
-            if job.state in ("PENDING", "RUNNING"):  # so it was requeued
-                self._endings = slurm_endings
-            self._show_reason(job)
+        queue = self._queue()
+        if queue is None:
+            self._poll_at = now + POLL_QUEUE_EVERY_S
             return False
-        self._gone_since, self._poll_at = self._gone_since or now, now + ARRIVE_S
-        return is_ending or now - self._gone_since >= ARRIVE_S
+        job = next((job for job in queue if job.name == self._name and job.folder == self._path), None)
+        if job is None:
+            self._gone_since, self._poll_at = self._gone_since or now, now + ARRIVE_S
+            return is_ending or now - self._gone_since >= ARRIVE_S
+        self._gone_since, self._poll_at = None, now + POLL_QUEUE_EVERY_S
+        self._note(job, slurm_endings)
+        return False
+
+    def _note(self, job: QueuedJob, slurm_endings: int) -> None:
+        if job.state in ("PENDING", "RUNNING"):  # so it was requeued
+            self._endings = slurm_endings
+        self._show_reason(job)
+
+    def _queue(self) -> list[QueuedJob] | None:
+        """None where Slurm does not answer, as a busy or restarted controller does: the job does not mind."""
+        try:
+            queue = self._slurm.queue()
+        except TrainerError as error:
+            self._bear(error)
+            return None
+        self._patience.success()
+        self._has_warned = False
+        return queue
+
+    def _bear(self, error: TrainerError) -> None:
+        try:
+            self._patience.failure(error)
+        except TrainerError:
+            words = f"{error}  The job goes on without this command; to follow it again, or to stop it:"
+            commands = "\n  ".join(command(verb, self._name) for verb in ("attach", "stop"))
+            raise LeftRunning(f"{words}\n  {commands}", Exit.MACHINE) from error
+        if not self._has_warned:
+            self._runtime.say(f"warning: {error}\n  trying again")
+        self._has_warned = True
 
     def _show_reason(self, job: QueuedJob) -> None:
         """Says why the job waits, once per reason."""

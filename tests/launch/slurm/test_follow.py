@@ -1,0 +1,93 @@
+"""Following a job while Slurm's controller does not answer, which the job itself does not notice."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from launch.core.clock import Clock
+from launch.core.errors import LeftRunning
+from launch.slurm.commands import Commands
+from launch.slurm.follow import FileTail, follow
+from launch.slurm.listing import QueuedJob
+from launch.slurm.lookup import Slurm
+from launch.slurm.names import LOG, SCRIPT, STARTS
+from launch.slurm.runtime import Runtime
+from launch.slurm.verbs import AttachOptions
+from tests.launch.slurm.test_hostile_folders import left
+from trainer import outcome
+from trainer.contract import Exit
+from trainer.errors import MachineError
+
+BUSY = MachineError("Slurm's controller does not answer squeue (Socket timed out on send/recv operation); try again.")
+
+
+@dataclass
+class Time:
+    """A clock that its sleeper moves on."""
+
+    now: float = 0.0
+    said: list[str] = field(default_factory=list)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def runtime(self, cwd: Path) -> Runtime:
+        return Runtime({}, cwd, "python", Clock(lambda: self.now, self.sleep), self.said.append)
+
+
+def listed(folder: Path) -> QueuedJob:
+    return QueuedJob("7", "job", "RUNNING", "None", "0:10", "9:50", 1, "n0", "main", "N/A", folder / SCRIPT)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Of a job that runs."""
+    folder = left(tmp_path / "runs/job")
+    (folder / STARTS).unlink()
+    return folder
+
+
+Answer = list[QueuedJob] | MachineError
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> list[Answer]:
+    """What squeue says each time; the last for ever."""
+    answers = list[Answer]()
+
+    def ask(slurm: Slurm) -> list[QueuedJob]:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, MachineError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(Slurm, "queue", ask)
+    monkeypatch.setattr(Slurm, "last_state", lambda slurm, job: "")
+    return answers
+
+
+def test_a_job_is_followed_on_after_a_busy_controllers_time_outs(folder: Path, queue: list[Answer]) -> None:
+    """A sweep wrote that the run had failed, which went on to its end."""
+    time = Time()
+    queue += [[listed(folder)], *[BUSY] * 6, [listed(folder)], []]
+
+    ended = follow("job", folder, FileTail(folder / LOG), Slurm({}), time.runtime(folder))
+
+    assert ended.reason.startswith("it left the queue without noting why")  # as this one did, in the end
+    assert [line for line in time.said if line.startswith("warning: ")] == [f"warning: {BUSY}\n  trying again"]
+
+
+def test_a_job_that_is_not_followed_any_more_has_not_failed(folder: Path, tmp_path: Path, queue: list[Answer]) -> None:
+    time = Time()
+    queue += [[listed(folder)], [listed(folder)], BUSY]
+
+    with pytest.raises(
+        LeftRunning, match=r"does not answer .* goes on without this command(.|\n)*launch.slurm stop job"
+    ):
+        Commands(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=tmp_path / "launcher"))
+
+    written = outcome.read(tmp_path / "launcher")
+    assert written is not None
+    assert (written.state, written.exit_code) == ("interrupted", Exit.MACHINE)
+    assert 600 <= time.now < 700
