@@ -183,8 +183,8 @@ def _launch(run: Planned, context: Context, output: Output, watched: Watched) ->
 
 
 def _stop_command(run: Planned, context: Context) -> str:
-    """What ends a job that costs, and goes on where its launcher is killed; empty where none does."""
-    if context.rehearsed or not run.backend.is_billed:
+    """What ends a job that goes on where its launcher is killed; empty where none does."""
+    if context.rehearsed or not (run.backend.is_billed or run.backend.outlives_launcher):
         return ""
     return shlex.join(["python", *stopping(run, context.job(run))])
 

@@ -141,9 +141,10 @@ def test_a_launcher_that_is_killed_leaves_the_command_that_ends_its_job(
     assert row["reason"].endswith(" --region eu-west-1")
 
 
-def test_a_job_whose_launcher_somebody_else_killed_is_followed_again(tmp_path: Path) -> None:
-    ended = play(tmp_path, planned("sagemaker", 2), "kill -KILL $$", ends(0))
+@pytest.mark.parametrize("backend", ["sagemaker", "slurm"])
+def test_a_job_whose_launcher_somebody_else_killed_is_followed_again(backend: str, tmp_path: Path) -> None:
+    ended = play(tmp_path, planned(backend, 2), "kill -KILL $$", ends(0))
 
     assert [run.state for run in ended] == ["interrupted", "done"]
     assert "killed by SIGKILL" in ended[0].reason
-    assert "this stops it: python -m launch.sagemaker stop " in ended[0].reason
+    assert f"this stops it: python -m launch.{backend} stop " in ended[0].reason
