@@ -1,7 +1,8 @@
 """Runs that diverge are ended: what they would still cost buys no result."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Thread
 from typing import Any
 
@@ -12,8 +13,11 @@ from launch.core.metrics import AXES
 from launch.core.run import number
 from launch.sweep.output import Record
 from launch.sweep.planned import Planned
+from trainer.contract import Exit
 
 LOSSES = ("train_loss", "loss")  # our trainer's, and what scripts call it
+# How often a job is asked to stop while that fails, such as without a network, and the seconds between.
+ATTEMPTS, AGAIN_S = 10, 60.0
 
 
 class Watched:
@@ -82,9 +86,17 @@ def ending(run: Planned, job: str, env: Mapping[str, str], *, rehearsed: bool) -
 
     def stop(group: int) -> None:
         # It waits for the job's end, which the launcher shows in the meantime.
-        Thread(target=shell.run_captured, args=(command, env), name=f"stop {job}", daemon=True).start()
+        Thread(target=insist, args=(command, env), name=f"stop {job}", daemon=True).start()
 
     return stop
+
+
+def insist(command: Sequence[str], env: Mapping[str, str], sleep: Callable[[float], object] = time.sleep) -> None:
+    """Runs `command` until it succeeds, a few times: a job that diverged would be paid for to its time limit."""
+    for _ in range(ATTEMPTS):
+        if shell.run_captured(command, env).code == Exit.DONE:
+            return
+        sleep(AGAIN_S)
 
 
 def stopping(run: Planned, job: str) -> list[str]:

@@ -46,13 +46,18 @@ class End:
         if self.state == "done":
             return ""
         if self.diverged:
-            return self.diverged
+            return self._diverged
         if self._is_lost:
             return self._lost
         reason = (self.outcome.reason if self.outcome else self.error) or self.trainer_reason
         if self.state == "failed":
             return reason or self._unexplained
         return reason if reason and not self._was_asked else "stopped; the same command resumes it"
+
+    @property
+    def _diverged(self) -> str:
+        is_left = self.stop and (self._is_lost or self._goes_on)
+        return f"{self.diverged} Its job may still run; this stops it: {self.stop}" if is_left else self.diverged
 
     @property
     def _lost(self) -> str:

@@ -16,7 +16,7 @@ from launch.core.errors import Ended, LeftRunning
 from launch.core.interpreter import this_python
 from launch.core.run import Run
 from launch.sweep import sequence
-from launch.sweep.diverging import ending
+from launch.sweep.diverging import ending, insist
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import Price
 from launch.sweep.runner import Context
@@ -74,6 +74,28 @@ def test_a_run_that_diverges_is_stopped_where_its_job_goes_on_without_its_launch
     job = asked[0][asked[0].index("stop") + 1]
     assert asked == [[*this_python(), "-m", "launch.sagemaker", "stop", job, "--region", "eu-west-1"]]
     assert job.startswith("tiny-seed-0-")
+
+
+def test_a_stop_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came in a moment without a network, and the job that had diverged trained on to its time limit."""
+    codes, slept = [4, 6, 0, 0], list[float]()
+    monkeypatch.setattr(shell, "run_captured", lambda words, env: shell.Captured(codes.pop(0), "", ""))
+
+    insist(["stop"], {}, slept.append)
+
+    assert (codes, slept) == ([0], [60.0, 60.0])
+
+
+def test_a_run_that_diverged_and_whose_job_goes_on_says_so(
+    tmp_path: Path, signals: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "run_captured", lambda words, env: shell.Captured(0, "", ""))
+    loses_aws = "echo '[METRIC] epoch=1 train_loss=1.0'; echo '[METRIC] epoch=2 train_loss=3.5'; "
+
+    (run,) = play(tmp_path, planned("sagemaker"), loses_aws + leaves(4), diverged_at=3.0)
+
+    assert (run.state, run.reason[:13]) == ("failed", "it diverged: ")
+    assert "Its job may still run; this stops it: python -m launch.sagemaker stop tiny-seed-0-" in run.reason
 
 
 @pytest.mark.parametrize("backend", ["sagemaker", "slurm"])
