@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from launch.core.errors import LeftRunning
+from launch.core.patience import patiently
 from launch.core.progress import newest_of, pace_in_words
 from launch.core.runs import read_epochs
 from launch.slurm import status
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from launch.slurm.listing import QueuedJob
     from launch.slurm.runtime import Runtime
     from launch.slurm.verbs import AttachOptions, LogsOptions, VerbOptions
+    from trainer.errors import TrainerError
     from trainer.outcome import Outcome
 
 # How long a job may take to save; scancel alone would give it KillWait, 30 s at most sites.
@@ -81,7 +84,7 @@ class Commands:
         return Exit.DONE
 
     def attach(self, options: AttachOptions) -> int:
-        job = self._find(options.job or self._only_job("attach"))
+        job = patiently(partial(self._to_attach_to, options), self.runtime.clock, self.runtime.say, _is_unreachable)
         path = job.folder.path
         tail = FileTail(path / LOG, job.folder.log_start)
         try:
@@ -108,6 +111,9 @@ class Commands:
             f"job {job.name} is stopped; submit it with the same command and --job-name {job.name} to resume"
         )
         return Exit.DONE
+
+    def _to_attach_to(self, options: AttachOptions) -> SlurmJob:
+        return self._find(options.job or self._only_job("attach"))
 
     def _tasks(self, name: str) -> list[QueuedJob]:
         """The jobs in the queue that were submitted together under a name, or as one array."""
@@ -151,6 +157,11 @@ def _not_found(job: str, cwd: Path) -> SettingsError:
         f"there is no job {job} in the queue, and no folder {folder_of(job, cwd)}; python -m launch.slurm status lists "
         "your jobs."
     )
+
+
+def _is_unreachable(error: TrainerError) -> bool:
+    """Whether Slurm's controller was busy, as where all runs of a sweep are attached to at once."""
+    return isinstance(error, MachineError)
 
 
 def stop(jobs: Sequence[QueuedJob], slurm: Slurm, runtime: Runtime) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from launch.core.clock import Clock
-from launch.core.errors import LeftRunning
+from launch.core.errors import Ended, LeftRunning
 from launch.slurm.commands import Commands
 from launch.slurm.follow import FileTail, follow
 from launch.slurm.listing import QueuedJob
@@ -91,3 +91,14 @@ def test_a_job_that_is_not_followed_any_more_has_not_failed(folder: Path, tmp_pa
     assert written is not None
     assert (written.state, written.exit_code) == ("interrupted", Exit.MACHINE)
     assert 600 <= time.now < 700
+
+
+def test_a_busy_controller_keeps_nobody_from_a_job(folder: Path, tmp_path: Path, queue: list[Answer]) -> None:
+    """All runs of a sweep ask at once, and one that got no answer was taken for failed."""
+    time = Time()
+    queue += [BUSY, BUSY, [listed(folder)], []]
+
+    with pytest.raises(Ended, match="it left the queue without noting why"):
+        Commands(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=None))
+
+    assert time.said[:2] == [f"warning: {BUSY}\n  retrying"] * 2
