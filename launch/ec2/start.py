@@ -255,9 +255,13 @@ class _Life:
             raise
 
     def _is_started_again(self, fleet: Fleet) -> bool:
-        """Whether what the job has now is a later start's, by its tags: a stop has removed this launcher's."""
-        latest = fleet.started.get(self.cluster.job)
-        return latest is not None and latest > self.cluster.started
+        """Whether what the job has now is a later start's, by its tags: a stop has removed this launcher's.
+
+        What it had when this launcher looked first is no later one's, though its tags name a later time: any launcher
+        may write another into job.json, and clocks are put back.
+        """
+        latest, known = fleet.started.get(self.cluster.job), self.plan.payload.tagged
+        return latest is not None and latest > max(self.cluster.started, known or self.cluster.started)
 
     def _leave(self, outcome: Outcome, unsure: bool) -> Outcome:
         """Ends the nodes of this start alone, which EC2 may have started just as the job was stopped."""

@@ -233,3 +233,43 @@ def test_of_a_start_that_was_stopped_while_its_nodes_started_these_alone_are_end
     assert {node.id for node in nodes_of(stage.aws, NAME).living} == own
     end_start(stage.aws, NAME, started, clock, stage.said.append, unsure=False)
     assert nodes_of(stage.aws, NAME).living == ()
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_launcher_that_joined_a_job_ends_it_whatever_start_job_json_names(stage: Stage) -> None:
+    """Any launcher may write that file: by an earlier start there, what runs seemed to be a later one's."""
+    stage.where = {"detach": True}
+    stage.launch()
+    said = stage.account.s3(SPEC)
+    assert said is not None
+    stage.account.put_json(SPEC, {**said, "started": said["started"] - 60})
+    stage.where, stage.events = {}, iter([*idle(3), interrupt])
+    with pytest.raises(Ended, match="stopped with Ctrl-C"):
+        stage.attach()
+    assert stage.account.left() == []
+
+
+def test_a_launcher_whose_clock_is_behind_ends_the_job_that_it_joined(stage: Stage) -> None:
+    """By its clock the job has yet to start, and what runs seemed to be a later start's."""
+    stage.where = {"detach": True}
+    stage.launch()
+    stage.slept_s -= 60
+    stage.where, stage.events = {}, iter([*idle(3), interrupt])
+    with pytest.raises(Ended, match="stopped with Ctrl-C"):
+        stage.attach()
+    assert stage.account.left() == []
+
+
+def test_a_start_after_a_clock_was_put_back_removes_all_that_it_made(stage: Stage) -> None:
+    """EC2 lists the ended nodes of the start before for an hour."""
+    stage.where = {"detach": True}
+    stage.launch()
+    stage.stop()
+    stage.slept_s -= 600
+    stage.where, stage.events = {}, iter([*idle(3), interrupt])
+    with pytest.raises(Ended, match="stopped with Ctrl-C"):
+        stage.launch()
+    assert stage.account.left() == []
