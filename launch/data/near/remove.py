@@ -154,10 +154,11 @@ class Remover:
     def _end_all(self, is_meant: Meant, run: Run | None) -> int:
         """Returns how many instances were ended, once all are terminated.
 
-        run: that may have begun so recently that EC2 does not list its instance yet.
+        run: that may have begun so recently that EC2 does not list its instance yet; not in the future, as any
+        publisher may write there, and this clock may be behind.
         """
         asked, give_up = set[str](), self.clock.now() + GONE_S
-        unsure_until = run.started.timestamp() + UNSEEN_S if run else 0.0
+        unsure_until = min(run.started.timestamp(), self.clock.now()) + UNSEEN_S if run else 0.0
         while True:
             machines = self._find(is_meant).machines
             asked |= self._end([one.id for one in machines if one.lives and one.id not in asked])

@@ -86,6 +86,17 @@ def test_a_note_of_something_else_is_none(changed: dict[str, Any], desk: NearDes
     assert [(call.operation, call.params["Name"]) for call in desk.writes(since)] == [("DeleteSchedule", own)]
 
 
+def test_a_note_of_a_run_to_come_does_not_keep_a_stop_from_its_end(desk: NearDesk) -> None:
+    """It waited for an instance that EC2 might not list yet, and failed after ten minutes, each time it was typed."""
+    desk.node = leaves
+    assert desk.near() == 130
+    to_come = {"id": f"data-{NAME}-21990101-000000", "started": "2199-01-01T00:00:00Z"}
+    desk.account.put_json(f"data-runs/{NAME}/run.json", desk.run | to_come)
+    desk.node = lambda desk, instance: None
+    assert desk.type("stop", NAME) == 0, desk.text
+    assert (desk.instances, desk.billed()) == ([], [])
+
+
 def another_launchers(desk: NearDesk, publishes: str) -> str:
     """A machine of another launcher's, with all of our tags, into which IAM lets him write any name."""
     named = tags("demo", "attackers", datetime(2026, 1, 1, tzinfo=UTC), datetime(2199, 1, 1, tzinfo=UTC), "AIDAYOU")
