@@ -38,9 +38,14 @@ def _print(text: str, stream: TextIO) -> None:
     print(harmless(text).encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
 
 
+def _may_ask() -> bool:
+    """Whether somebody can answer; Python has no standard input where a command was started with a closed one."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
 def confirm(what: str) -> None:
     """Asks the user to confirm `what`.  Raises SettingsError if they do not, or if there is no terminal to ask on."""
-    if not sys.stdin.isatty():
+    if not _may_ask():
         raise SettingsError(f"{what}; add --yes to confirm.")
     try:
         answer = input(f"\n{harmless(what)}.  Continue? [yes/no] ").strip().lower()
@@ -51,10 +56,13 @@ def confirm(what: str) -> None:
 
 
 def may_detach() -> bool:
-    """Whether a user who pressed Ctrl-C wants the job to keep running; no without a terminal, or at another Ctrl-C."""
-    if not sys.stdin.isatty():
+    """Whether a user who pressed Ctrl-C wants the job to keep running; no without a terminal, or at another Ctrl-C.
+
+    No, too, where the answer is no text, as of a key that the terminal sends in another encoding.
+    """
+    if not _may_ask():
         return False
     try:
         return input("\nStop the job, or detach and leave it running? [stop/detach] ").strip().lower().startswith("d")
-    except (KeyboardInterrupt, EOFError):
+    except (KeyboardInterrupt, EOFError, UnicodeError):
         return False

@@ -179,6 +179,14 @@ def test_ctrl_c_stops_the_job_unless_the_user_wants_it_to_go_on(
 def test_without_a_terminal_nobody_is_asked_and_the_job_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
     assert not may_detach()
+    monkeypatch.setattr("sys.stdin", None)  # as Python has it where a command was started with a closed one
+    assert not may_detach()
+
+
+def test_an_answer_that_is_no_text_leaves_no_job_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda question: b"\xe9".decode())
+    assert not may_detach()
 
 
 # ---- questions
