@@ -9,7 +9,7 @@ from typing import Any
 from launch.core.aws import Aws
 from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer, NotSetUp
 from launch.core.outcomes import put_outcome
-from launch.core.patience import may_pass, patiently
+from launch.core.patience import is_busy, may_pass, patiently
 from launch.core.perform import Say
 from launch.core.plan import Plan
 from launch.core.price import usd
@@ -238,9 +238,14 @@ class _Life:
             )
 
     def _found(self) -> Fleet | None:
-        """What the job has; None if AWS cannot be asked, which must not keep the nodes running."""
+        """What the job has; None if AWS cannot be asked, which must not keep the nodes running.
+
+        Where nobody answers it asks for as long as their removal would be tried again: a laptop that wakes is without
+        its network for a while, and until then nothing can be ended either.
+        """
+        look = partial(find, self.aws, self.cluster.job, limits=False)
         with suppress(TrainerError), self._telling_of_interrupts():
-            fleet = find(self.aws, self.cluster.job, limits=False)
+            fleet = patiently(look, self.runtime.clock, self.say, lambda error: may_pass(error) and not is_busy(error))
             return find_ends(self.aws, self.cluster.folder, fleet)
         return None
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from launch.core.errors import AwsError, Ended
+from launch.core.aws import Aws
+from launch.core.errors import AwsError, Ended, NoAnswer
 from launch.core.names import Folder
 from launch.core.signals import Hangup
 from launch.ec2.finding import nodes_of
@@ -218,6 +219,29 @@ def test_whatever_ends_a_launcher_that_slept_it_ends_no_later_start(stage: Stage
 
     stage.events = iter([*idle(4), stage.report(), stop_start_and_sleep])
     with pytest.raises(Ended):
+        stage.launch()
+    assert is_left(stage)
+
+
+def test_a_launcher_that_wakes_before_its_network_ends_no_later_start(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could not look whether there is one, removed the job once AWS answered again, and with it the new nodes."""
+    pages, awake_at = Aws.pages, [0.0]
+
+    def away(self: Aws, service: str, operation: str, *others: Any, **more: Any) -> list[Any]:
+        if stage.clock().now() < awake_at[0]:
+            raise NoAnswer("AWS cannot be reached.", "", operation)
+        return pages(self, service, operation, *others, **more)
+
+    def stop_start_and_sleep() -> None:
+        starts_again(stage)
+        awake_at[0] = stage.clock().now() + 20
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Aws, "pages", away)
+    stage.events = iter([*idle(4), stage.report(), stop_start_and_sleep])
+    with pytest.raises(Ended, match=MADE_LATE):
         stage.launch()
     assert is_left(stage)
 
