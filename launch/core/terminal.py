@@ -39,8 +39,11 @@ def _print(text: str, stream: TextIO) -> None:
 
 
 def _may_ask() -> bool:
-    """Whether somebody can answer; Python has no standard input where a command was started with a closed one."""
-    return sys.stdin is not None and sys.stdin.isatty()
+    """Whether somebody can be asked, and can answer.
+
+    Python lacks the streams that were closed where a command was started, and asks nothing without all three of them.
+    """
+    return None not in (sys.stdin, sys.stdout, sys.stderr) and sys.stdin.isatty()
 
 
 def confirm(what: str) -> None:

@@ -183,6 +183,18 @@ def test_without_a_terminal_nobody_is_asked_and_the_job_is_stopped(monkeypatch: 
     assert not may_detach()
 
 
+@pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
+def test_with_a_closed_stream_nobody_is_asked_and_the_job_is_stopped(
+    stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `2>&-`: input() raised an error, which nobody saw, and the job went on."""
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr(f"sys.{stream}", None)
+    assert not may_detach()
+    with pytest.raises(SettingsError, match="add --yes to confirm"):
+        confirm("this removes it")
+
+
 def test_an_answer_that_is_no_text_leaves_no_job_running(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("builtins.input", lambda question: b"\xe9".decode())
