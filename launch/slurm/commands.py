@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from launch.slurm.names import LOG, STOP, command, folder_of
 from trainer.contract import SETTINGS, Exit
 from trainer.errors import MachineError, SettingsError
 from trainer.files import is_file, write_atomically
+from trainer.outcome import Outcome
 from trainer.settings.yaml_file import read_mapping
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from launch.slurm.runtime import Runtime
     from launch.slurm.verbs import AttachOptions, LogsOptions, VerbOptions
     from trainer.errors import TrainerError
-    from trainer.outcome import Outcome
 
 # How long a job may take to save; scancel alone would give it KillWait, 30 s at most sites.
 SAVE_S = 120.0
@@ -84,14 +85,11 @@ class Commands:
         return Exit.DONE
 
     def attach(self, options: AttachOptions) -> int:
-        job = patiently(partial(self._to_attach_to, options), self.runtime.clock, self.runtime.say, _is_unreachable)
-        path = job.folder.path
-        tail = FileTail(path / LOG, job.folder.log_start)
         try:
-            ended = self._follow(job, tail) if job.queued else self._outcome(job)
-        except LeftRunning as error:
-            if options.outcome and error.outcome:  # a sweep would take the run for failed
-                error.outcome.write(options.outcome)
+            path, ended = self._followed(options)
+        except (LeftRunning, MachineError) as error:
+            if options.outcome:  # a sweep would take the run for failed
+                _unknown(error, options.job).write(options.outcome)
             raise
         if options.outcome:
             ended.write(options.outcome)
@@ -111,6 +109,13 @@ class Commands:
             f"job {job.name} is stopped; submit it with the same command and --job-name {job.name} to resume"
         )
         return Exit.DONE
+
+    def _followed(self, options: AttachOptions) -> tuple[Path, Outcome]:
+        """A job's folder, and how it ended."""
+        job = patiently(partial(self._to_attach_to, options), self.runtime.clock, self.runtime.say, _is_unreachable)
+        path = job.folder.path
+        tail = FileTail(path / LOG, job.folder.log_start)
+        return path, self._follow(job, tail) if job.queued else self._outcome(job)
 
     def _to_attach_to(self, options: AttachOptions) -> SlurmJob:
         return self._find(options.job or self._only_job("attach"))
@@ -162,6 +167,15 @@ def _not_found(job: str, cwd: Path) -> SettingsError:
 def _is_unreachable(error: TrainerError) -> bool:
     """Whether Slurm's controller was busy, as where all runs of a sweep are attached to at once."""
     return isinstance(error, MachineError)
+
+
+def _unknown(error: LeftRunning | MachineError, job: str | None) -> Outcome:
+    """The outcome where the launcher ends and cannot tell how the job did, or whether it has.  job: as it was named."""
+    if isinstance(error, LeftRunning) and error.outcome:
+        return error.outcome
+    stop_it = command("stop", shlex.quote(job) if job else "JOB")
+    words = f"{error}  The job may go on without its launcher; to stop it: {stop_it}"
+    return Outcome("interrupted", Exit.MACHINE, words)
 
 
 def stop(jobs: Sequence[QueuedJob], slurm: Slurm, runtime: Runtime) -> None:

@@ -102,3 +102,39 @@ def test_a_busy_controller_keeps_nobody_from_a_job(folder: Path, tmp_path: Path,
         Commands(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=None))
 
     assert time.said[:2] == [f"warning: {BUSY}\n  retrying"] * 2
+
+
+def test_a_job_that_cannot_be_found_for_a_busy_controller_has_not_failed(
+    folder: Path, tmp_path: Path, queue: list[Answer]
+) -> None:
+    """After ten minutes without Slurm a sweep attaches to its next jobs, and wrote of each that it had failed."""
+    time = Time()
+    queue += [BUSY]
+
+    with pytest.raises(MachineError, match="does not answer"):
+        Commands(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=tmp_path / "launcher"))
+
+    written = outcome.read(tmp_path / "launcher")
+    assert written is not None
+    assert (written.state, written.exit_code) == ("interrupted", Exit.MACHINE)
+    assert written.reason.endswith("may go on without its launcher; to stop it: python -m launch.slurm stop job")
+
+
+def test_a_job_of_whose_end_a_busy_controller_does_not_tell_has_not_failed(
+    folder: Path, tmp_path: Path, queue: list[Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time limit may have ended it: the same command resumes such a run of a sweep, and none that failed."""
+
+    def ask(slurm: Slurm, job: str) -> str:
+        raise BUSY
+
+    time = Time()
+    queue += [[listed(folder)], []]
+    monkeypatch.setattr(Slurm, "last_state", ask)
+
+    with pytest.raises(MachineError, match="does not answer"):
+        Commands(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=tmp_path / "launcher"))
+
+    written = outcome.read(tmp_path / "launcher")
+    assert written is not None
+    assert written.state == "interrupted"
