@@ -17,9 +17,11 @@ from tests.processes import processes_with
 
 pytestmark = needs.slurm()
 
-TRAINING = ("--model", "cnn", "--dataset", "digits", "--image-size", "8", "--epochs", "4", "--batch-size", "128",
-            "--precision", "fp32", "--threads", "1", "--no-plot", "--probe-steps", "0", "--device", "cpu",
-            "--log-every", "1")  # fmt: skip
+# On a quick machine an epoch takes a tenth of a second, and Slurm's signal must come before the last.
+EPOCHS = 60
+TRAINING = ("--model", "cnn", "--dataset", "digits", "--image-size", "8", "--epochs", str(EPOCHS),
+            "--batch-size", "128", "--precision", "fp32", "--threads", "1", "--no-plot", "--probe-steps", "0",
+            "--device", "cpu", "--log-every", "1")  # fmt: skip
 
 # What a record says of the training, and not of the machine.
 LASTING = ("epoch", "updates", "learning_rate", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_images",
@@ -76,4 +78,4 @@ def test_a_job_that_is_interrupted_saves_and_resumes_to_the_same_weights(
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
     capsys.readouterr()
     assert user.run("status", "job") == 0
-    assert "training  epoch 4/4" in capsys.readouterr().out
+    assert f"training  epoch {EPOCHS}/{EPOCHS}" in capsys.readouterr().out
