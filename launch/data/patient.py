@@ -12,11 +12,10 @@ from launch.core.errors import AwsError
 from launch.core.patience import Patience, may_pass
 from trainer.errors import TrainerError
 
-# "You should always retry requests that receive server (5xx) error responses, and ThrottlingException and
-# RequestThrottledException": https://docs.aws.amazon.com/ebs/latest/APIReference/API_PutSnapshotBlock.html
-BUSY = {"ThrottlingException", "RequestThrottledException", "ConcurrentLimitExceededException",
-        "InternalServerException", "RequestLimitExceeded", "SlowDown", "ServiceUnavailable", "InternalError", "500",
-        "503"}  # fmt: skip
+# EBS's own among the codes that pass; those that all services have are known to may_pass().  "You should always retry
+# requests that receive server (5xx) error responses, and ThrottlingException and RequestThrottledException":
+# https://docs.aws.amazon.com/ebs/latest/APIReference/API_PutSnapshotBlock.html
+FULL = "ConcurrentLimitExceededException"
 # Those of a ValidationException that are about the moment, not about the request: a block that came too slowly, or
 # while an earlier attempt at it was still being written.  ValidationExceptionReason in AWS's model of the service:
 # https://docs.aws.amazon.com/ebs/latest/APIReference/API_PutSnapshotBlock.html
@@ -86,6 +85,6 @@ def _without_done(running: set[Future[None]]) -> set[Future[None]]:
 
 
 def _passes(error: TrainerError, beside: tuple[str, ...]) -> bool:
-    if not isinstance(error, AwsError):
-        return may_pass(error)
-    return may_pass(error) or error.aws_code in {*BUSY, *beside} or error.reason in PASSING
+    if may_pass(error):
+        return True
+    return isinstance(error, AwsError) and (error.aws_code in {FULL, *beside} or error.reason in PASSING)

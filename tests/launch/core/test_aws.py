@@ -182,10 +182,7 @@ def test_a_role_whose_session_has_no_name_is_one_person_for_all_connections(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """botocore made one up for each from the time, and a launcher then took the nodes of its own job for another's."""
-    config = tmp_path / "config"
-    config.write_text(ROLE + KEYS)
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    config = write_config(monkeypatch, tmp_path, ROLE + KEYS)
     seconds = itertools.count(1_790_000_000)
     monkeypatch.setattr("botocore.credentials.time", SimpleNamespace(time=lambda: next(seconds)))
     first, second = me("us-east-1"), me("eu-west-1")
@@ -202,10 +199,7 @@ def test_a_role_that_could_not_be_assumed_in_one_region_is_in_the_next(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A misspelt region would else be asked for the rest of a notebook's life, whatever region is given then."""
-    config = tmp_path / "config"
-    config.write_text(ROLE + KEYS)
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    write_config(monkeypatch, tmp_path, ROLE + KEYS)
     convert = botocore.client.BaseClient._convert_to_request_dict
 
     def converted(self: Any, *args: Any, **more: Any) -> Any:
