@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.." || exit
 
 ALL=(plain nohup background no-terminal terminal user space link theirs locale umask offline busy)
 FEW=(
-    tests/test_runner.py tests/test_security_page.py tests/launch/core tests/launch/ec2/test_stop.py
+    tests/test_runner.py tests/test_pages.py tests/launch/core tests/launch/ec2/test_stop.py
     tests/launch/image/test_codebuild.py tests/launch/sagemaker/test_start.py tests/trainer/test_failures.py
     tests/trainer/test_run.py
 )

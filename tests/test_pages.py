@@ -52,3 +52,22 @@ def test_readmes_launches_can_be_planned(line: str, tmp_path: Path) -> None:
 
 def test_readme_has_launches() -> None:
     assert len(commands()) >= 4
+
+
+def test_every_message_and_page_installs_from_the_checkout_with_pinned_versions() -> None:
+    """Our name may be a stranger's on PyPI, and a version that is not pinned is whatever is newest."""
+    folders = ("trainer", "launch", "infra", "notebooks")
+    files = [
+        path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md", ".ipynb")
+    ]
+    said = [
+        (path.name, line)
+        for path in [ROOT / "README.md", *files]
+        for line in re.findall(r"pip install [^`\n]*'\.\[[^`\n]*", path.read_text())
+    ]
+
+    assert len(said) > 8
+    assert [one for one in said if not one[1].startswith("pip install -c constraints.txt -e '.[")] == []
+    ours = re.compile(r"pip3? install[^`\n]*\baws.ddp.toolkit(?![\w/-])", re.IGNORECASE)  # also quoted, with extras
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *files]
+    assert [(path.name, found[0]) for path in pages if (found := ours.search(path.read_text()))] == []
