@@ -103,6 +103,5 @@ def denied(case: Case[Any], principal: str, right: Right) -> list[str]:
 
 
 def _filled(text: str, case: Case[Any]) -> str:
-    names = {"ACCOUNT": case.account, "REGION": case.region, "BUCKET": case.bucket, "JOB": NAME,
-             "USER_ID": case.identity.user_id}  # fmt: skip
+    names = {"ACCOUNT": case.account, "REGION": case.region, "BUCKET": case.bucket, "JOB": NAME}
     return text.format_map({**names, **case.examination.names(case)})

@@ -6,7 +6,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from launch.core.names import JOB_TAG, OWNER_TAG
+from launch.core.names import JOB_TAG
 from launch.core.sent import FOLDER as SOURCES
 
 NAME = "doctor"  # the job's name in requests that are simulated
@@ -25,11 +25,7 @@ ROLE = "arn:aws:iam::{ACCOUNT}:role/"
 LOGS = "arn:aws:logs:{REGION}:{ACCOUNT}:log-group:"
 FOLDER = "arn:aws:s3:::{BUCKET}/jobs/{JOB}/"
 SOURCE = f"arn:aws:s3:::{{BUCKET}}/{SOURCES}/x"
-# The simulation may not know who asks under a role.
-TAGGED, CARRIES = (
-    {f"aws:{what}/{JOB_TAG}": NAME, f"aws:{what}/{OWNER_TAG}": "{USER_ID}", "aws:userid": "{USER_ID}"}
-    for what in ("RequestTag", "ResourceTag")
-)
+TAGGED, CARRIES = ({f"aws:{what}/{JOB_TAG}": NAME} for what in ("RequestTag", "ResourceTag"))
 OURS = {"s3:ResourceAccount": "{ACCOUNT}", "aws:PrincipalAccount": "{ACCOUNT}"}
 
 # What every launcher does with a job's folder.

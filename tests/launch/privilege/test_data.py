@@ -123,7 +123,6 @@ def test_every_statement_is_needed() -> None:
         ("ebs", "ListSnapshotBlocks", {"SnapshotId": "snap-payroll"}),
         ("ebs", "PutSnapshotBlock", {"SnapshotId": "snap-payroll"}),
         ("ebs", "StartSnapshot", {"VolumeSize": 1}),
-        ("ebs", "StartSnapshot", {"VolumeSize": 1, "Tags": TAGS}),  # in nobody's name
         ("ec2", "CopySnapshot", {"SourceSnapshotId": "snap-payroll", "SourceRegion": "us-east-1"}),
         ("ec2", "CopySnapshot", {"SourceSnapshotId": "snap-payroll", "SourceRegion": "us-east-1",
                                  "TagSpecifications": [{"ResourceType": "snapshot", "Tags": TAGS}]}),

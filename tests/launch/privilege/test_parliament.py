@@ -30,7 +30,7 @@ ARGUED = {
     ("data", "FindAmazonLinux", "RESOURCE_MISMATCH"): "AWS's own parameters have no account in their ARN, as below",
     ("publisher", "LookUp", "RESOURCE_STAR"): READS,
     ("doctor", "LookAtAccount", "RESOURCE_STAR"): READS,
-    ("launcher", "ChangeOwn", "RESOURCE_STAR"): "by the owner's tag: names are AWS's",
+    ("launcher", "ChangeOwn", "RESOURCE_STAR"): "by the job's tag: names are AWS's",
     **{
         ("launcher", statement, "RESOURCE_MISMATCH"): ONE_OF_SEVERAL
         for statement in (

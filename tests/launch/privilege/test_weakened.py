@@ -24,19 +24,16 @@ from tests.launch.privilege.test_attacks import (
     GROUP,
     JOB,
     ME,
-    MINE,
     NODE,
-    OWNER,
     SHARED,
     SNAPSHOT,
+    TAGGED,
     TO_EC2,
     TO_JOBS,
     TRAINING,
     V2,
     VOLUME,
     WHOLE,
-    YOU,
-    YOURS,
     Row,
     arn,
     asked,
@@ -126,28 +123,24 @@ BESIDE_OURS = [
     Row("builder", "codebuild:StopBuild", arn("codebuild", "project/payroll")),
 ]  # fmt: skip
 
-# A thing that lacks one of the tags, or is made in somebody's name.
+# A thing that lacks one of the tags.
 MAKES = {
     "ec2:RunInstances": (NODE, V2), "ec2:CreateVolume": (VOLUME, ENCRYPTED), "ec2:CreateSecurityGroup": (GROUP, {}),
     "sagemaker:CreateTrainingJob": (TRAINING, {}),
 }  # fmt: skip
 HALF_TAGGED = [
     *(
-        Row("launcher", action, resource, {**named, **more})
+        Row("launcher", action, resource, more)
         for action, (resource, more) in [*MAKES.items(), ("ec2:RunInstances", (CARD, {}))]
-        for named in (without(JOB, new()), new(owner=YOU))
     ),
-    *(
-        Row("launcher-vpc", "sagemaker:CreateTrainingJob", TRAINING, {**named, **IN_VPC})
-        for named in (without(JOB, new()), new(owner=YOU))
-    ),
-    *(Row("launcher", action, resource, without(JOB, MINE)) for action, resource in (
+    Row("launcher-vpc", "sagemaker:CreateTrainingJob", TRAINING, IN_VPC),
+    *(Row("launcher", action, resource) for action, resource in (
         ("ec2:RunInstances", GROUP), ("ec2:TerminateInstances", NODE), ("sagemaker:StopTrainingJob", TRAINING),
     )),
     *(
         Row(who, "ebs:StartSnapshot", SNAPSHOT, context)
         for who in ("data", "publisher")
-        for context in (new(), {**asked(DATA), **new(owner=YOU)})
+        for context in (new(),)
     ),
     *(
         Row(who, action, SNAPSHOT, on(**dict.fromkeys({DATA, DIGEST, BLOCKS} - {lacks}, "x")))
@@ -166,10 +159,10 @@ HALF_TAGGED = [
         for tags, made in (({}, "StartSnapshot"), (asked(DATA), "CreateSnapshot"))
     ),
     *(
-        Row("sweeper", "ec2:TerminateInstances", NODE, without(tag, {**YOURS, **WHOLE}))
+        Row("sweeper", "ec2:TerminateInstances", NODE, without(tag, {**TAGGED, **WHOLE}))
         for tag in (JOB, DEADLINE, "aws-ddp-toolkit:started", "aws-ddp-toolkit:bucket")
     ),
-    Row("sweeper", "ec2:TerminateInstances", NODE, {**YOURS, **WHOLE, **on(Name="prod-database")}),
+    Row("sweeper", "ec2:TerminateInstances", NODE, {**TAGGED, **WHOLE, **on(Name="prod-database")}),
 ]  # fmt: skip
 
 # What a statement allows of one kind of thing, asked for another.
@@ -178,13 +171,13 @@ OF_ANOTHER_KIND = [
         Row("launcher", "ec2:RunInstances", thing, {**new(), **V2, **ENCRYPTED})
         for thing in (GROUP, ec2("image/ami-1"), ec2("snapshot/snap-1"), ec2("capacity-reservation/cr-1"))
     ),
-    Row("launcher", "ec2:RunInstances", ec2("image/ami-1"), MINE),
+    Row("launcher", "ec2:RunInstances", ec2("image/ami-1"), TAGGED),
     Row("launcher", "ec2:RunInstances", GROUP, {"ec2:Owner": "amazon"}),
     Row("launcher", "ec2:RunInstances", GROUP, on(**{DATA: "x"})),
     Row("launcher", "ec2:RunInstances", NODE, on(**{"aws-ddp-toolkit:allowed": "yes"})),
-    Row("launcher", "ssm:StartSession", arn("ssm", "document/payroll"), {f"ssm:resourceTag/{OWNER}": ME}),
+    Row("launcher", "ssm:StartSession", arn("ssm", "document/payroll"), {f"ssm:resourceTag/{JOB}": "j"}),
     Row("launcher", "s3:PutObject", f"{BUCKET}/data/photos/0.tar", ONCE),
-    Row("launcher", "sagemaker:StopTrainingJob", arn("sagemaker", "endpoint/x"), MINE),
+    Row("launcher", "sagemaker:StopTrainingJob", arn("sagemaker", "endpoint/x"), TAGGED),
     *(
         Row("launcher-vpc", "sagemaker:CreateTrainingJob", TRAINING, {**new(), **IN_VPC, **context})
         for context in ({"sagemaker:VpcSubnets": ["subnet-prod"]}, {"sagemaker:VpcSecurityGroupIds": ["sg-prod"]})

@@ -88,7 +88,7 @@ def resource_of(call: Request) -> str:
 def context_of(call: Request, tagged: set[str]) -> dict[str, str]:
     """tagged: the training jobs that carry the toolkit's tag."""
     made = {f"aws:RequestTag/{tag['Key']}": tag["Value"] for tag in call.params.get("Tags", ())}
-    ours = {f"aws:ResourceTag/{TAG}": "-", "aws:ResourceTag/aws-ddp-toolkit:owner": ME}
+    ours = {f"aws:ResourceTag/{TAG}": "-"}
     made |= {"s3:if-none-match": call.params["IfNoneMatch"]} if "IfNoneMatch" in call.params else {}
     return made | (ours if call.params.get("TrainingJobName") in tagged else {})
 

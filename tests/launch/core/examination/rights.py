@@ -7,7 +7,6 @@ from launch.core.names import bucket_of
 from launch.rehearse.aws.iam.policies import Need, allows, policy
 
 NAMES = {"ACCOUNT": "1", "REGION": "us-east-1", "BUCKET": bucket_of("1", "us-east-1"), "JOB": "doctor",
-         "USER_ID": "AIDAME",
          "NODE_ROLE": "aws-ddp-toolkit-node", "SCHEDULER_ROLE": "aws-ddp-toolkit-scheduler",
          "JOB_ROLE": "aws-ddp-toolkit-sagemaker"}  # fmt: skip
 
