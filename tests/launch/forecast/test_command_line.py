@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -212,8 +213,11 @@ def test_its_page_prints_what_the_command_prints(capsys: Capture) -> None:
 
     assert main([*EXAMPLE, "--epochs", "90", "--batch-size", "256"]) == 0
     assert f"```\n{capsys.readouterr().out}```\n" in page
+
+
+def test_the_forecast_of_each_published_result(capsys: Capture, golden: Callable[[str, str], None]) -> None:
     assert main(["published"]) == 0
-    assert f"```\n{capsys.readouterr().out}```\n" in page
+    golden("published.txt", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
