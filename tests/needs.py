@@ -16,7 +16,6 @@ CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 Mark = pytest.MarkDecorator
 # The Python of its venv: Makefile.
 INFERENCE = Path(sys.prefix, "sagemaker-pytorch-inference")
-SDK_3 = Path(sys.prefix, "sagemaker-train/bin/python")
 
 
 def chromium() -> Mark:
@@ -100,11 +99,6 @@ def sagemaker_hosts() -> Mark:
 def sagemaker_inference() -> Mark:
     """AWS's inference toolkit, in a folder of its own."""
     return _unless(INFERENCE.exists(), "sagemaker-pytorch-inference", "make everything")
-
-
-def sagemaker_sdk_3() -> Mark:
-    """Version 3 of SageMaker's SDK, in a venv of its own."""
-    return _unless(SDK_3.exists(), "sagemaker-train", "make everything")
 
 
 def sagemaker_toolkit() -> Mark:

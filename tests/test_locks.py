@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 
 LOCKS = {path.stem: read_lock(path.read_text()) for path in (ROOT / "infra/locks").glob("*.txt")}
 EXTRAS = ("rehearse", "test", "test-all", "notebook")
-TOOLS = ("checkov", "parliament", "pip-audit", "sagemaker-pytorch-inference", "sagemaker-train", "twine", "uv")
+TOOLS = ("checkov", "parliament", "pip-audit", "sagemaker-pytorch-inference", "twine", "uv")
 CONTAINERS = ("sagemaker", "tracker-mlflow", "tracker-mlflow-server", "tracker-tensorboard", "tracker-wandb")
 INSTANCES = ("publish",)  # that publish data sets
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

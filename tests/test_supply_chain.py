@@ -23,7 +23,7 @@ from tests.conftest import ROOT
 from tests.test_locks import depended_on_by, version, wanted
 
 # What a user, a job, an image, a notebook or an instance of ours installs; the rest are tools of the tests.
-LOCKS = ("notebook", "publish", "rehearse", "sagemaker", "sagemaker-train", "tracker-mlflow", "tracker-mlflow-server",
+LOCKS = ("notebook", "publish", "rehearse", "sagemaker", "tracker-mlflow", "tracker-mlflow-server",
          "tracker-tensorboard", "tracker-wandb")  # fmt: skip
 # Extras of pyproject.toml that have no lock of their own.
 EXTRAS = ("onnx", "sagemaker")
@@ -42,10 +42,6 @@ OF_NVIDIA = ("LicenseRef-NVIDIA-Proprietary", "NVIDIA Proprietary Software")
 READ = {
     "cuda-toolkit": "LicenseRef-NVIDIA-Proprietary",  # a list of NVIDIA's other packages, without files
     "docutils": "Public Domain AND BSD-2-Clause",  # what it names besides is an Emacs mode, which is in no wheel
-}
-# A single package, whose licence would be too much of another.
-EXCEPTIONS = {
-    ("paramiko", "LGPL-2.1"): "SageMaker's SDK 3 brings it, which each user installs; nobody changes or ships it",
 }
 # Whatever tests run on; a newer Python needs less.
 LINUX = {"sys_platform": "linux", "os_name": "posix", "platform_system": "Linux", "platform_machine": "x86_64",
@@ -93,7 +89,7 @@ def judged(name: str, words: str) -> str:
     """Why a package cannot be taken; "" if it can: each licence that it names, in whatever way, is one of the list."""
     terms = re.split(r" AND | OR |, (?!Version)", words)
     taken = TAKEN | set(OF_NVIDIA) if name.startswith(("nvidia-", "cuda-")) else TAKEN
-    if (name, words) in EXCEPTIONS or taken.issuperset(terms):
+    if taken.issuperset(terms):
         return ""
     return f"{name}: {words or 'says nothing'}"
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainer.outcome import Outcome
 
 ABOUT = """\
-Starts a SageMaker training job through the SDK's PyTorch estimator, its ModelTrainer, or boto3 alone; follows it, and
+Starts a SageMaker training job through the SDK's PyTorch estimator or boto3 alone; follows it, and
 fetches the result.  Training settings go on the same line.
 --dry-run shows every request and the price before anything is spent.
 

@@ -32,8 +32,8 @@ SUBNETS = Limit(16, 32, r"[-0-9a-zA-Z]+", "ids such as subnet-0123456789abcdef0"
 GROUPS = Limit(5, 32, r"[-0-9a-zA-Z]+", "ids such as sg-0123456789abcdef0")
 KEY = Limit(1, 2048, r"[a-zA-Z0-9:/_-]*", "a key's id, ARN or alias")
 IMAGE = Limit(1, 255)
-PLACES = Limit(18, 1024)  # of 20: SDK 3 adds two channels
-PLACES_BESIDE_A_SCRIPT = Limit(17, 1024)  # which comes in one of its own
+PLACES = Limit(20, 1024)
+PLACES_BESIDE_A_SCRIPT = Limit(19, 1024)  # which comes in one of its own
 
 
 def check_limits(

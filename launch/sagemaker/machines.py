@@ -28,27 +28,18 @@ def check_capacity(options: SageMakerOptions, instances: Sequence[Instance]) -> 
 
     https://docs.aws.amazon.com/sagemaker/latest/dg/train-instance-preferences.html
     """
-    _check_list(options, instances)
+    _check_list(options)
     _check_limit(options, instances)
     _check_plan(options)
 
 
-def _check_list(options: SageMakerOptions, instances: Sequence[Instance]) -> None:
+def _check_list(options: SageMakerOptions) -> None:
     if len(options.types) > 1 and options.spot:
         raise SettingsError(
             "SageMaker waits for spot capacity of one type; give one --instance-type, or leave --spot out."
         )
     if options.beyond_sdk_2 and options.through == "estimator":
-        raise SettingsError(
-            f"{options.beyond_sdk_2}: SageMaker's SDK 2 cannot ask for that; give --through boto3 or model-trainer."
-        )
-    counts = {instance.gpus for instance in instances}
-    is_told = options.through == "model-trainer" and options.distribution == "pytorchddp" and options.nodes > 1
-    if is_told and len(counts) > 1:
-        raise SettingsError(
-            f"--instance-type {options.instance_type}: SDK 3's mpirun must be told the number of ranks, and these "
-            "types have different numbers of GPUs; give --distribution torch_distributed, or --through boto3."
-        )
+        raise SettingsError(f"{options.beyond_sdk_2}: SageMaker's SDK 2 cannot ask for that; give --through boto3.")
 
 
 def _check_limit(options: SageMakerOptions, instances: Sequence[Instance]) -> None:

@@ -64,8 +64,8 @@ def estimator(plan: "SageMakerPlan") -> Any:
     """
     from launch.core.perform import perform
     from launch.core.steps import Request
-    from launch.sagemaker.ways import OPERATION
-    from launch.sagemaker.ways.estimator import made
+    from launch.sagemaker.request import OPERATION
+    from launch.sagemaker.sdk import made
 
     if plan.problem:
         raise plan.problem

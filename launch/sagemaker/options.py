@@ -13,6 +13,8 @@ MOST_HOURS = 672  # 28 days: SageMaker's own limit
 # pydantic warns of the field, as classes have a method of that name (of ABCMeta); values have not.
 warnings.filterwarnings("ignore", 'Field name "register"')
 
+Through = Literal["estimator", "boto3"]
+
 
 class SageMakerOptions(Options):
     """Which instances, for how long, with which data and image, and at what price."""
@@ -31,10 +33,9 @@ class SageMakerOptions(Options):
     distribution: Literal["pytorchddp", "torch_distributed"] = Field(
         "pytorchddp", description="start the ranks with mpirun or with torchrun"
     )
-    through: Literal["estimator", "model-trainer", "boto3"] | None = Field(
+    through: Through | None = Field(
         None,
-        description="library that makes the request: SageMaker's SDK 2, its SDK 3, or boto3 alone (default: SDK 2 if "
-        "installed, else boto3)",
+        description="library that sends the request: SageMaker's SDK 2 or boto3 alone (default: SDK 2 if installed)",
     )
     image: str | None = Field(None, description="training container (default: AWS's PyTorch image for the GPU)")
     role: str | None = Field(

@@ -1,14 +1,15 @@
 """Job + facts -> the plan: the training job's description, every request in order, price, warnings, problems.  Pure.
 
-A way makes the requests of the description, and sends nothing.
+Nothing is sent.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from launch.core import sent
-from launch.core.errors import NotSetUp
 from launch.core.job import Job
 from launch.core.lookup import unreadable
 from launch.core.names import OWNER_TAG, STARTED_TAG, TIME, Folder, bucket_of
@@ -16,15 +17,16 @@ from launch.core.plan import Plan
 from launch.core.pricelist import no_price
 from launch.core.sent import edited
 from launch.core.steps import Request, put_once
-from launch.sagemaker import explain, register, ways
+from launch.sagemaker import explain, register, sdk
 from launch.sagemaker.bundle import Bundle, make_bundle
 from launch.sagemaker.checks import Resolved, check_price
 from launch.sagemaker.description import Description, describe, source_key
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import choose
 from launch.sagemaker.names import BACKEND, MOST_STARTS, number_of, start_name
-from launch.sagemaker.options import SageMakerOptions
+from launch.sagemaker.options import SageMakerOptions, Through
 from launch.sagemaker.packages import requirements_of, tracking_of
+from launch.sagemaker.request import OPERATION, request_of
 from launch.sagemaker.training_job import TrainingJob
 from trainer.contract import SAGEMAKER_ARCHIVE, SAGEMAKER_CHANNEL, SAGEMAKER_HYPERPARAMETER, SAGEMAKER_MODEL
 from trainer.errors import SettingsError, TrainerError
@@ -42,14 +44,14 @@ class Launch:
     folder: Folder
     region: str
     description: Description
-    through: ways.Name
+    through: Through
     running: TrainingJob | None
 
 
 SageMakerPlan = Plan[Launch]
 
 
-def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts, way: ways.Way) -> SageMakerPlan:
+def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts, through: Through) -> SageMakerPlan:
     """The plan for `job`, called `name`.  Raises SettingsError; what AWS lacks is among its problems."""
     folder = Folder(facts.bucket or resolved.options.bucket or bucket_of("<account>", facts.region), name)
     job = replace(job, train=job.train.called(name).sent(ARCHIVE, WORK))
@@ -60,13 +62,12 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
     bundle = make_bundle(requirements_of(resolved.options, image, job.train), tracking_of(resolved.options, job.train))
     start = running.name if running else _next_name(name, facts)
     description = describe(resolved, job.train, start, folder, image, bundle, facts)
-    requests, problems = _requests(description, way)
     # Code first: where somebody else's file has its place the job has not begun, and its name is free.
     code = (*_script(job, folder, facts), _source(folder, bundle))
-    steps = () if running else (*code, _spec(job, folder, start, facts), *requests)
+    steps = () if running else (*code, _spec(job, folder, start, facts), _create(description, through))
     return Plan(
         title=_title(resolved, name, start, running),
-        payload=Launch(resolved, folder, facts.region, description, way.name, running),
+        payload=Launch(resolved, folder, facts.region, description, through, running),
         facts=explain.facts_of(resolved, facts, job.train, description, bundle, image),
         steps=steps,
         quotes=tuple(explain.quote_of(job.train, resolved.on(instance), facts) for instance in resolved.instances),
@@ -74,14 +75,13 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
         warnings=explain.warnings(resolved, facts, image, job.train),
         problems=(
             *facts.problems,
-            *problems,
             *_strange(facts),
             *_used_up(name, facts),
             *_differences(job, resolved, running),
             *_unreadable_source(facts),
             *_too_expensive(resolved, facts),
         ),
-        arguments=way.arguments(description),
+        arguments=_arguments(description, through),
         later=_later(resolved, description),
         spent_usd=facts.spent_usd,
     )
@@ -168,11 +168,13 @@ def _too_expensive(resolved: Resolved, facts: Facts) -> tuple[TrainerError, ...]
     return ()
 
 
-def _requests(description: Description, way: ways.Way) -> tuple[tuple[Request, ...], tuple[TrainerError, ...]]:
-    try:
-        return way.requests(description), ()
-    except NotSetUp as problem:
-        return (), (problem,)
+def _create(description: Description, through: Through) -> Request:
+    why = "start the job, through the SDK's estimator" if through == "estimator" else "start the job"
+    return Request("sagemaker", OPERATION, request_of(description), why)
+
+
+def _arguments(description: Description, through: Through) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    return ((sdk.HEADING, sdk.arguments(description)),) if through == "estimator" else ()
 
 
 def _spec(job: Job[SageMakerOptions], folder: Folder, start: str, facts: Facts) -> Request:

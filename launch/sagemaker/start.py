@@ -14,16 +14,17 @@ from launch.core.lookup import earlier_jobs, is_sent
 from launch.core.names import OWNER_TAG, STARTED_TAG, default_job_name
 from launch.core.perform import Answer, perform
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
-from launch.sagemaker import ways
+from launch.sagemaker import sdk
 from launch.sagemaker.checks import resolve
 from launch.sagemaker.description import Description
 from launch.sagemaker.follow import detached, follow, stop
 from launch.sagemaker.lookup import look_up, stack_without_sources
 from launch.sagemaker.names import command
-from launch.sagemaker.options import SageMakerOptions
+from launch.sagemaker.options import SageMakerOptions, Through
 from launch.sagemaker.planner import Launch, SageMakerPlan
 from launch.sagemaker.planner import plan as make_plan
 from launch.sagemaker.refusals import with_remedy
+from launch.sagemaker.request import OPERATION
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.training_job import TrainingJob
 from launch.sagemaker.training_jobs import find
@@ -49,8 +50,14 @@ def prepare(job: Job[SageMakerOptions], runtime: Runtime) -> SageMakerPlan:
             is_sent=is_sent(runtime.aws, facts.bucket, job.train, now),
             old_stack=stack_without_sources(runtime.aws, facts, job.where) if job.train.source else "",
         )
-    way = ways.load(job.where.through or ("boto3" if job.where.beyond_sdk_2 else ways.default()))
-    return make_plan(job, resolved, name, facts, way)
+    through = job.where.through or _default_way(job.where)
+    if through == "estimator" and not sdk.is_installed():
+        facts = replace(facts, problems=(*facts.problems, sdk.missing()))
+    return make_plan(job, resolved, name, facts, through)
+
+
+def _default_way(options: SageMakerOptions) -> Through:
+    return "estimator" if sdk.is_installed() and not options.beyond_sdk_2 else "boto3"
 
 
 def launch(plan: SageMakerPlan, runtime: Runtime) -> Outcome | None:
@@ -82,7 +89,7 @@ def begin(plan: SageMakerPlan, runtime: Runtime) -> TrainingJob:
     asked: list[str] = []
 
     def call(service: str, operation: str, params: Mapping[str, Any]) -> Answer:
-        if operation != ways.OPERATION:
+        if operation != OPERATION:
             return runtime.aws.call(service, operation, params)
         asked.append(operation)
         _create(todo, params, runtime)
@@ -102,7 +109,10 @@ def begin(plan: SageMakerPlan, runtime: Runtime) -> TrainingJob:
 def _create(todo: Launch, request: Mapping[str, Any], runtime: Runtime) -> None:
     """Starts the training job, once.  Raises AwsError."""
     try:
-        ways.load(todo.through).send(todo.description, request, runtime.aws)
+        if todo.through == "estimator":
+            sdk.send(todo.description, request, runtime.aws)
+        else:
+            runtime.aws.call("sagemaker", OPERATION, request)
     except AwsError as error:
         # An answer was lost, and botocore may have sent the request twice.
         is_unclear = isinstance(error, NoAnswer) or error.aws_code == "ResourceInUse"

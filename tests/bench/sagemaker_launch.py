@@ -2,9 +2,9 @@
 
     make everything && .venv/bin/python -m tests.bench.sagemaker_launch
 
-AWS is moto on this machine.  The SDK alone means: import it, PyTorch(...).fit(wait=False), or with SDK 3
-ModelTrainer(...).train(wait=False), with the trainer's folder as its source_dir, and no check, look-up or price of
-ours.  All in turn, after one of each that is not counted; ratios are of the same round.
+AWS is moto on this machine.  The SDK alone means: import it and PyTorch(...).fit(wait=False), with the trainer's folder
+as its source_dir, and no check, look-up or price.  All in turn, after one of each that is not counted; ratios are of
+the same round.
 """
 
 import os
@@ -20,7 +20,6 @@ from launch.rehearse.aws.sagemaker.changes import complete
 from tests.bench.report import machine, say
 from tests.launch.sagemaker.account import SageMakerAccount
 from tests.launch.sagemaker.agent import serving
-from tests.needs import SDK_3
 
 ROUNDS = 7
 ALONE = """
@@ -35,21 +34,6 @@ PyTorch(
     sagemaker_session=sagemaker.Session(default_bucket=bucket, sagemaker_config=optout),
 ).fit(wait=False, job_name=name)
 """
-ALONE_3 = """
-import sys
-from sagemaker.train import ModelTrainer
-from sagemaker.train.configs import Compute, SourceCode
-from sagemaker.train.distributed import MPI
-from sagemaker.core.helper.session_helper import Session
-name, role, bucket, source = sys.argv[1:]
-optout = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}}}
-ModelTrainer(
-    source_code=SourceCode(source_dir=source, entry_script="sagemaker.py"), role=role, base_job_name=name,
-    training_image="763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker",
-    compute=Compute(instance_type="ml.g5.12xlarge", instance_count=1), distributed=MPI(),
-    sagemaker_session=Session(default_bucket=bucket, sagemaker_config=optout),
-).train(wait=False)
-"""
 
 
 def main() -> None:
@@ -60,23 +44,19 @@ def main() -> None:
         source = str(Path("trainer").resolve())
 
         def ours(name: str, through: str) -> float:
-            python = SDK_3 if through == "model-trainer" else Path(sys.executable)
             command = ["-m", "launch.sagemaker", "--instance-type", "ml.g5.12xlarge", "--detach", "--job-name", name,
                        "--through", through]  # fmt: skip
-            return until_created(account, name, [python, *command], env)
+            return until_created(account, name, [sys.executable, *command], env)
 
-        def alone(name: str, python: Path, program: str) -> float:
-            return until_created(
-                account, name, [python, "-c", program, name, account.role, account.bucket, source], env
-            )
+        def alone(name: str) -> float:
+            words = [sys.executable, "-c", ALONE, name, account.role, account.bucket, source]
+            return until_created(account, name, words, env)
 
         def round_of(number: int) -> Mapping[str, float]:
             return {
                 "estimator": ours(f"estimator-{number}", "estimator"),
                 "boto3": ours(f"boto3-{number}", "boto3"),
-                "the SDK alone": alone(f"alone-{number}", Path(sys.executable), ALONE),
-                "model-trainer": ours(f"trainer-{number}", "model-trainer"),
-                "SDK 3 alone": alone(f"three-{number}", SDK_3, ALONE_3),
+                "the SDK alone": alone(f"alone-{number}"),
             }
 
         rounds = []
@@ -85,14 +65,9 @@ def main() -> None:
             if number:
                 rounds.append(seconds)
                 say("   ".join(f"{name} {value:.1f} s" for name, value in seconds.items()))
-        for way, against in (
-            ("boto3", "the SDK alone"),
-            ("estimator", "the SDK alone"),
-            ("model-trainer", "SDK 3 alone"),
-            ("boto3", "SDK 3 alone"),
-        ):
-            ratio = statistics.median(seconds[way] / seconds[against] for seconds in rounds)
-            say(f"median of {way} to {against}: {ratio:.2f}")
+        for way in ("boto3", "estimator"):
+            ratio = statistics.median(seconds[way] / seconds["the SDK alone"] for seconds in rounds)
+            say(f"median of {way} to the SDK alone: {ratio:.2f}")
         say(machine())
 
 
@@ -100,8 +75,7 @@ def until_created(account: SageMakerAccount, name: str, words: Sequence[str | Pa
     """Seconds from the start of the process until AWS has the job."""
     begun = time.time()
     subprocess.run(words, env=env, check=True, capture_output=True)
-    # SDK 3 adds the time to the name.
-    job = next(job for made, job in account.jobs.items() if made.startswith(name))
+    job = account.jobs[name]
     created: float = job.described["CreationTime"].timestamp()
     complete(job)  # otherwise they come up against the account's quota
     return created - begun

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -74,10 +73,6 @@ class Ec2:
     reclaimed: list[tuple[float, Life]] = field(default_factory=list)
     full: list[Node] = field(default_factory=list)
     has_route: bool = True
-
-    @property
-    def python(self) -> str:
-        return sys.executable
 
     @property
     def node_kind(self) -> str:

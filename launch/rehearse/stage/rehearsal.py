@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -62,7 +63,7 @@ class Stage:
 
         module: another command than the job's launcher.
         """
-        python = interpreter(self.scene.python, Path.cwd())
+        python = interpreter(sys.executable, Path.cwd())
         leash = [*python, "-m", "launch.rehearse.stage.leash", str(os.getpid())]
         name = words[0] if words[0].isalpha() else "launch"
         try:

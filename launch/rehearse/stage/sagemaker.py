@@ -19,7 +19,6 @@ from launch.rehearse.nodes.sagemaker.agent import Agent
 from launch.rehearse.nodes.sagemaker.container import KEY, TOKEN, Container
 from launch.rehearse.nodes.sagemaker.machine import Machine
 from launch.rehearse.nodes.sagemaker.network import why_no_network, why_not_slow
-from launch.rehearse.stage import sdk_3
 from launch.rehearse.stage.callers import admit
 from launch.rehearse.stage.faults import Fault
 from launch.rehearse.stage.sagemaker_account import check_toolkit, fill, gpus_of, most_ranks
@@ -43,14 +42,12 @@ DIFFERENCES = (
     "Checkpoints are copied to S3 after half a second, not a minute.",
 )
 
-DRIVERS = "What starts the ranks are SDK 3's own drivers, as it uploads them, and not the toolkit."
-
 
 @contextmanager
 def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[SageMaker]:
     """SageMaker and its instances; nothing of them is left afterwards.  Raises NotSetUp, SettingsError."""
     check_toolkit(job)
-    python, why = sdk_3.python_for(job), why_no_network()
+    why = why_no_network()
     if job.nodes > 1 and why:
         raise SettingsError(f"a rehearsal of several instances {why}; use --nodes 1, or run it as root.")
     account = SageMakerAccount(job.region)
@@ -63,7 +60,7 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[SageMak
         gpus = gpus_of(job)
         agent = Agent(account, endpoint, folder / "sagemaker", min(gpus, most_ranks() // job.nodes or 1))
         agent.in_network = why is None
-        scene = SageMaker(job, account, agent, endpoint, gpus, python)
+        scene = SageMaker(job, account, agent, endpoint, gpus)
         stack.callback(scene.close)
         yield scene
 
@@ -80,7 +77,6 @@ class SageMaker:
     agent: Agent
     endpoint: str
     gpus: int
-    python: str
     trouble: str = ""
     full: list[Container] = field(default_factory=list)
     died: set[str] = field(default_factory=set)
@@ -98,8 +94,7 @@ class SageMaker:
             f"There are no GPUs: nvidia-smi is a stand-in that shows {ranks} on each instance{fewer}, and their ranks "
             "compute on the CPU."
         )
-        drivers = (DRIVERS,) if sdk_3.is_way_of(self.job) else ()
-        return (*(ALONE if self.agent.in_network else SHARED), on_cpu, *DIFFERENCES, *drivers)
+        return (*(ALONE if self.agent.in_network else SHARED), on_cpu, *DIFFERENCES)
 
     @property
     def publishes(self) -> bool:

@@ -137,7 +137,7 @@ class Life(Protocol):
 class Scene(Protocol):
     """AWS and its nodes, on this machine.
 
-    account: what this AWS contains; endpoint: its URL for the launcher; python: what runs the launcher; node_kind: what
+    account: what this AWS contains; endpoint: its URL for the launcher; node_kind: what
     nodes are here, in words; differences: from the real AWS, one sentence each; lives: all nodes so far, by name;
     trouble: why this machine cannot make nodes, else empty.
     """
@@ -147,9 +147,6 @@ class Scene(Protocol):
 
     @property
     def endpoint(self) -> str: ...
-
-    @property
-    def python(self) -> str: ...
 
     @property
     def node_kind(self) -> str: ...

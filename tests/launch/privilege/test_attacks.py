@@ -221,7 +221,6 @@ THE_ACCOUNT = [
         for file in (
             "source/0123/sourcedir.tar.gz",
             "source/0123.tar.gz",
-            "model-trainer/other-1/input/sm_drivers/sm_train.sh",
         )
         for context in ({}, {"s3:if-match": "etag"})
     ),
@@ -465,10 +464,7 @@ TWINS = [
     Row("launcher", "iam:PassRole", role("aws-ddp-toolkit-node"), TO_EC2),
     Row("launcher", "scheduler:CreateSchedule", arn("scheduler", "schedule/aws-ddp-toolkit/aws-ddp-toolkit-j")),
     Row("launcher", "s3:PutObject", f"{BUCKET}/jobs/j/job.json", {"s3:ResourceAccount": ACCOUNT}),
-    *(
-        Row("launcher", "s3:PutObject", f"{BUCKET}/jobs/j/{file}", {"s3:if-none-match": "*"})
-        for file in ("source/0123/sourcedir.tar.gz", "model-trainer/j-1/input/sm_drivers/sm_train.sh")
-    ),
+    Row("launcher", "s3:PutObject", f"{BUCKET}/jobs/j/source/0123/sourcedir.tar.gz", {"s3:if-none-match": "*"}),
     Row("launcher", "s3:PutObject", SHARED, {"s3:if-none-match": "*", "s3:ResourceAccount": ACCOUNT}),
     *(Row(who, "s3:GetObject", SHARED, {"s3:ResourceAccount": ACCOUNT}) for who in ("launcher", "node", "sagemaker")),
     Row("builder", "codebuild:StartBuild", PROJECT, BUILT),

@@ -57,7 +57,6 @@ def may(who: str, action: str, resource: str, context: dict[str, str], *, in_our
 ATTACKS = [
     ("launcher", "s3:PutObject", f"{DATA}/train/scripts/evil.jpg", ONCE),
     ("launcher", "s3:PutObject", f"{DATA}/train/jobs/x/source/evil.jpg", ONCE),
-    ("launcher", "s3:PutObject", f"{DATA}/train/jobs/x/model-trainer/evil.jpg", ONCE),
     *(("launcher", "s3:PutObject", f"{DATA}/train/jobs/x/{file}.json", {}) for file in ("job", "cluster", "outcome")),
     *(
         (who, action, f"{DATA}/train/jobs/x/run/evil.jpg", {})
@@ -151,7 +150,6 @@ def test_every_pattern_of_keys_ends_at_the_folders_of_data(who: str) -> None:
         ("data", "s3:PutObject", "data-runs/photos/code-0123.tar.gz", {}),
         ("builder", "s3:PutObject", "aws-ddp-toolkit-builds/0123.zip", {}),
         ("data", "s3:PutObject", "data/aws-ddp-toolkit-builds/manifest.json", {}),  # whatever it is called
-        ("launcher", "s3:PutObject", "jobs/j/model-trainer/j-1/input/sm_drivers/sm_train.sh", ONCE),
         ("sagemaker", "s3:PutObject", "jobs/j/output/j/output/model.tar.gz", {}),
         ("publisher", "s3:DeleteObject", "data/photos/shard-0.tar", {}),
         ("publisher", "s3:PutObject", "data-runs/photos/run.json", ONCE),

@@ -78,8 +78,7 @@ def test_every_statement_is_needed() -> None:
         for statement in policy("launcher")["Statement"]
         if not any(allows([{"Statement": [statement]}], need) for need in granted)
     }
-    # The drivers are those of SDK 3, which needs a venv of its own: tests/launch/sagemaker/test_model_trainer.py.
-    assert idle == {"Shell", "ShellDocument", "OwnShells", "SendTheSdksDriversOnce"}
+    assert idle == {"Shell", "ShellDocument", "OwnShells"}
 
 
 # ---- what such a user cannot do

@@ -69,7 +69,6 @@ ELSEWHERE = [
         ("launcher", "s3:GetObject", SHARED, {}),
         ("launcher", "s3:ListBucket", BUCKET, {}),
         ("launcher", "s3:PutObject", SHARED, ONCE),
-        ("launcher", "s3:PutObject", f"{BUCKET}/jobs/j/model-trainer/j-1/input/x", ONCE),
         ("publisher", "s3:GetObject", f"{BUCKET}/sources/a.tar", {}),
         ("publisher", "s3:GetObject", f"{BUCKET}/jobs/j/job.json", {}),
         ("publisher", "s3:PutObject", f"{BUCKET}/data/photos/0.tar", {}),

@@ -7,15 +7,12 @@ from typing import Any, cast
 
 from launch.core.job import Job
 from launch.core.names import tags
-from launch.core.steps import Request
 from launch.core.training.classifier import Classifier
 from launch.sagemaker import checks, planner
 from launch.sagemaker.backend import BACKEND
-from launch.sagemaker.description import Description
 from launch.sagemaker.facts import Facts, Quota
-from launch.sagemaker.options import SageMakerOptions
+from launch.sagemaker.options import SageMakerOptions, Through
 from launch.sagemaker.training_job import TrainingJob
-from launch.sagemaker.ways import OPERATION, Way, estimator
 from trainer.config import TrainConfig
 from trainer.settings import flags
 
@@ -83,21 +80,13 @@ def resolve(**settings: Any) -> checks.Resolved:
     return checks.resolve(job(**settings))
 
 
-def _only_its_name(description: Description) -> tuple[Request, ...]:
-    return (Request("sagemaker", OPERATION, {"TrainingJobName": description.name}, "start the job"),)
-
-
-# In the place of the SDK, for what does not look at its request.
-NO_SDK = replace(estimator.WAY, requests=_only_its_name)
-
-
-def plan(facts: Facts = FACTS, way: Way = NO_SDK, **settings: Any) -> planner.SageMakerPlan:
+def plan(facts: Facts = FACTS, through: Through = "boto3", **settings: Any) -> planner.SageMakerPlan:
     asked = job(**settings)
     quotas = tuple(replace(quota, needed=asked.where.nodes) for quota in facts.quotas)  # as look_up does
     facts = replace(facts, quotas=quotas)
-    return planner.plan(asked, checks.resolve(asked), asked.where.job_name or NAME, facts, way)
+    return planner.plan(asked, checks.resolve(asked), asked.where.job_name or NAME, facts, through)
 
 
-def request(way: Way = estimator.WAY, **settings: Any) -> Mapping[str, Any]:
-    """The CreateTrainingJob of the SDK, or of another way, for these settings."""
-    return plan(way=way, **settings).steps[-1].params  # type: ignore[union-attr]
+def request(**settings: Any) -> Mapping[str, Any]:
+    """The CreateTrainingJob of these settings."""
+    return plan(**settings).steps[-1].params  # type: ignore[union-attr]

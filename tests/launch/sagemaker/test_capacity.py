@@ -101,7 +101,7 @@ def test_a_training_plan_is_asked_for_and_needs_no_quota_and_no_luck(stage: Stag
     assert stage.job().secondary == "Training"
 
 
-@pytest.mark.parametrize("through", ["boto3", "estimator", "model-trainer"])
+@pytest.mark.parametrize("through", ["boto3", "estimator"])
 def test_a_training_plan_goes_any_way(through: str) -> None:
     assert resolve(training_plan=PLAN, through=through).options.training_plan == PLAN
 
@@ -211,7 +211,7 @@ def test_types_that_are_sold_by_training_plans_are_told() -> None:
         ({"instance_type": TWO, "spot": True}, "SageMaker waits for spot capacity of one type"),
         (
             {"instance_type": TWO, "through": "estimator"},
-            "SageMaker's SDK 2 cannot ask for that; give --through boto3 or",
+            "SageMaker's SDK 2 cannot ask for that; give --through boto3.",
         ),
         ({"instance_type": "ml.g5.2xlarge,ml.g5.2xlarge"}, "at most 5 types, each once"),
         ({"instance_type": "ml.g5.2xlarge,ml.c5.2xlarge", "allow_cpu": True}, "give types with GPUs, or types without"),
@@ -220,10 +220,6 @@ def test_types_that_are_sold_by_training_plans_are_told() -> None:
         ({"training_plan": "p5en"}, "must look like arn:aws:sagemaker:us-east-1:111122223333:training-plan/NAME."),
         ({"training_plan": PLAN, "spot": True}, "--training-plan is capacity that is reserved for you"),
         ({"max_pending_hours": 1, "instance_type": "ml.c5.2xlarge", "allow_cpu": True}, "for types with GPUs only"),
-        (
-            {"instance_type": TWO, "nodes": 2, "through": "model-trainer"},
-            "SDK 3's mpirun must be told the number of ranks, and these types have different numbers of GPUs",
-        ),
         (
             {"instance_type": "ml.g5.2xlarge,ml.p3.8xlarge", "kms_key": "ours"},
             "takes none for ml.g5.2xlarge, which has its own, but one for ml.p3.8xlarge; give types of one kind.",
@@ -236,13 +232,6 @@ def test_what_contradicts_is_refused_before_any_call(settings: dict[str, Any], s
     with pytest.raises(SettingsError) as error:
         resolve(**settings)
     assert sentence in str(error.value)
-
-
-def test_several_types_go_through_the_model_trainer_where_mpirun_needs_no_number_or_has_one() -> None:
-    beside = {"through": "model-trainer", "nodes": 2}
-    assert resolve(instance_type=TWO, distribution="torch_distributed", **beside).options.types == tuple(TWO.split(","))
-    assert resolve(instance_type="ml.g5.12xlarge,ml.g6.12xlarge", **beside).processes == 8
-    assert resolve(instance_type=TWO, through="model-trainer").options.nodes == 1
 
 
 def test_the_name_of_a_job_started_again_does_not_depend_on_the_types(stage: Stage) -> None:

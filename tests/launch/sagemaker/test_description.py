@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from launch.core.training.classifier import METRICS, Classifier
-from launch.sagemaker.ways import estimator
+from launch.sagemaker import sdk
 from tests import needs
 from tests.conftest import ROOT
 from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, ROLE, job, plan
@@ -18,7 +18,7 @@ from trainer.settings import flags
 
 
 def arguments(**settings: Any) -> dict[str, Any]:
-    return estimator.arguments(plan(**settings).payload.description)
+    return sdk.arguments(plan(**settings).payload.description)
 
 
 def test_only_what_differs_from_the_trainers_defaults_is_passed_by_its_flags_name() -> None:
@@ -136,7 +136,7 @@ def test_sagemaker_finds_the_numbers_in_the_trainers_lines(capsys: pytest.Captur
     line = capsys.readouterr().out
     # As mpirun tags it, too.
     for written in (line, f"[1,mpirank:0,algo-1]<stdout>:{line}"):
-        for definition in estimator.arguments(plan().payload.description)["metric_definitions"]:
+        for definition in sdk.arguments(plan().payload.description)["metric_definitions"]:
             found = re.search(definition["Regex"], written)
             assert found is not None, definition
             assert float(found[1]) == values[definition["Name"]]

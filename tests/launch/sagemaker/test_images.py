@@ -14,7 +14,7 @@ import yaml
 from launch.core import catalog
 from launch.sagemaker.images import Image, check_image, choose, registry, warnings_about
 from launch.sagemaker.options import SageMakerOptions
-from launch.sagemaker.ways.sdks import importing
+from launch.sagemaker.sdk import importing
 from tests.conftest import ROOT
 from trainer.errors import SettingsError
 
@@ -41,7 +41,7 @@ def table() -> list[dict[str, Any]]:
 @cache
 def sdk_table() -> dict[str, Any]:
     """What the installed SDK knows of AWS's PyTorch images."""
-    with importing(""):
+    with importing():
         import sagemaker.image_uris
     content: dict[str, Any] = json.loads(
         (Path(sagemaker.image_uris.__file__).parent / "image_uri_config/pytorch.json").read_text()
@@ -101,10 +101,10 @@ def test_the_registries_are_the_sdks_own_in_every_region_it_knows() -> None:
 
 
 def test_the_host_names_end_as_the_sdk_ends_them() -> None:
-    with importing(""):
+    with importing():
         from sagemaker.image_uris import retrieve
     for region in ("us-east-1", "eu-central-2", "cn-north-1", "us-gov-west-1"):
-        with importing(""):
+        with importing():
             uri = retrieve("pytorch", region, version="2.8.0", py_version="py312",
                            instance_type="ml.g5.2xlarge", image_scope="training")  # fmt: skip
         assert uri.partition("/")[0] == registry(region)
@@ -117,10 +117,10 @@ def test_the_images_of_versions_that_the_sdk_knows_are_the_ones_it_gives(row: di
         newest = max(tuple(map(int, name.split("."))) for name in sdk_table())
         assert tuple(map(int, row["torch"].split("."))) > newest
         return
-    with importing(""):
+    with importing():
         from sagemaker.image_uris import retrieve
     kind = "ml.g5.2xlarge" if "cuda" in row else "ml.c5.2xlarge"
-    with importing(""):
+    with importing():
         uri = retrieve("pytorch", "us-east-1", version=row["torch"], py_version=f"py{row['python'].replace('.', '')}",
                        instance_type=kind, image_scope="training")  # fmt: skip
     # The SDK leaves out what is behind the Python version: the registry has both names.
@@ -178,7 +178,7 @@ def test_our_own_image_that_is_not_root_is_refused_with_the_target_to_push(tag: 
 
 
 def test_what_the_sdk_itself_retrieves_is_accepted() -> None:
-    with importing(""):
+    with importing():
         from sagemaker.image_uris import retrieve
     uri = retrieve("pytorch", "us-east-1", version="2.8.0", py_version="py312", instance_type="ml.g5.2xlarge",
                    image_scope="training")  # fmt: skip

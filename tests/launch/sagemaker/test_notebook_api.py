@@ -11,10 +11,9 @@ import pytest
 from launch import sagemaker
 from launch.core.errors import AwsError, Ended
 from launch.rehearse.aws.sagemaker.changes import complete, fail
-from launch.sagemaker import leaks
+from launch.sagemaker import leaks, sdk
 from launch.sagemaker.runtime import Runtime
-from launch.sagemaker.ways import estimator
-from launch.sagemaker.ways.sdks import CONFIGURATION
+from launch.sagemaker.sdk import CONFIGURATION
 from tests.launch.faults import Faults, injected, throttled
 from tests.launch.sagemaker.known import NAME
 from tests.launch.sagemaker.world import Stage, interrupt, sending
@@ -102,7 +101,7 @@ def test_the_sdks_own_estimator_is_that_of_the_plan_and_its_source_is_there(stag
 
 
 def test_interrupting_a_launch_leaves_no_job(stage: Stage) -> None:
-    send = estimator.send
+    send = sdk.send
 
     def sent(*args: Any) -> None:
         send(*args)

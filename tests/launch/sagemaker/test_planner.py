@@ -9,19 +9,16 @@ from typing import Any
 
 import pytest
 
-from launch.core.errors import AwsError, NotSetUp
 from launch.core.job import Job
 from launch.core.plan import as_json, as_text
 from launch.core.price import CATALOGS, Prices
 from launch.core.quotas import needs_in
-from launch.core.steps import Request
 from launch.core.training.script import Script
 from launch.sagemaker import checks, planner
 from launch.sagemaker.checks import ENDING_S
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.planner import SageMakerPlan
-from launch.sagemaker.ways import estimator
-from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, NO_SDK, job, plan, training_job
+from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, job, plan, training_job
 from tests.launch.sagemaker.test_sdk import EVERYTHING, FILE_SYSTEMS
 
 TYPES = ("ml.p3.8xlarge", "ml.p3.16xlarge", "ml.g5.2xlarge", "ml.g5.12xlarge", "ml.g5.48xlarge")
@@ -38,7 +35,7 @@ BASE = "ml.g5.2xlarge-x1"
 @cache
 def planned(name: str) -> SageMakerPlan:
     """With the SDK's own request."""
-    return plan(replace(FACTS, quotas=()), way=estimator.WAY, **JOBS[name])
+    return plan(replace(FACTS, quotas=()), through="estimator", **JOBS[name])
 
 
 def request_of(name: str) -> dict[str, Any]:
@@ -85,7 +82,7 @@ def test_the_requests_of_other_jobs_differ_in_what_was_asked_for(golden: Callabl
 
 def test_the_whole_dry_run_is_as_it_was(golden: Callable[[str, str], None]) -> None:
     quotas = (Quota("ml.p3.8xlarge for training job usage", 4, 1),)
-    made = plan(replace(FACTS, quotas=quotas), way=estimator.WAY, instance_type="ml.p3.8xlarge", nodes=2)
+    made = plan(replace(FACTS, quotas=quotas), through="estimator", instance_type="ml.p3.8xlarge", nodes=2)
     golden("dry-run.txt", without_digest(made, as_text(made)) + "\n")
 
 
@@ -100,7 +97,7 @@ def test_a_program_reads_every_request_and_the_estimators_arguments() -> None:
 
 
 def test_the_source_is_there_before_the_job_that_fetches_it() -> None:
-    source, spec, create = plan(way=estimator.WAY).steps
+    source, spec, create = plan(through="estimator").steps
     assert spec.params["Key"] == f"jobs/{NAME}/job.json"  # type: ignore[union-attr]
     submitted = create.params["HyperParameters"]["sagemaker_submit_directory"]  # type: ignore[union-attr]
     assert submitted == f'"s3://{BUCKET}/{source.params["Key"]}"'  # type: ignore[union-attr]
@@ -319,7 +316,7 @@ def test_what_may_go_wrong_is_a_warning(settings: dict[str, Any], warning: str) 
 def test_what_of_a_script_is_lost_without_checkpoints_is_a_warning() -> None:
     asked = Job(Script(("t.py",), digest=64 * "a"), job(checkpoints=False).where)
 
-    warnings = planner.plan(asked, checks.resolve(asked), NAME, FACTS, NO_SDK).warnings
+    warnings = planner.plan(asked, checks.resolve(asked), NAME, FACTS, "boto3").warnings
 
     assert any("nothing that the script writes to $DDP_RUN_DIR is kept but metrics.jsonl" in one for one in warnings)
 
@@ -355,15 +352,6 @@ def test_a_bucket_that_the_role_may_not_use_is_a_warning() -> None:
 def test_the_quota_is_shown_with_what_runs(running: int | None, words: str) -> None:
     made = plan(replace(FACTS, quotas=(Quota("q", 4, running),)))
     assert f"1 needed + {words} <= 4 (q)" in str(made)
-
-
-def test_problems_of_the_lookup_and_a_missing_sdk_are_told_together() -> None:
-    def missing(*_: object) -> tuple[Request, ...]:
-        raise NotSetUp("sagemaker is not installed.")
-
-    made = plan(replace(FACTS, problems=(AwsError("no role"),)), way=replace(NO_SDK, requests=missing))
-    assert [str(problem) for problem in made.problems] == ["no role", "sagemaker is not installed."]
-    assert [step.operation for step in made.steps] == ["PutObject", "PutObject"]  # type: ignore[union-attr]
 
 
 def test_without_an_account_the_plan_says_what_it_does_not_know() -> None:

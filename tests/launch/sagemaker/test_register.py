@@ -10,8 +10,7 @@ from botocore.validate import ParamValidator
 from launch.core.names import OWNER_TAG
 from launch.core.plan import as_text
 from launch.sagemaker.images import inference_image
-from launch.sagemaker.ways import plain
-from launch.sagemaker.ways.sdks import importing
+from launch.sagemaker.sdk import importing
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import NAME, plan, request
 from tests.launch.sagemaker.world import Stage
@@ -44,7 +43,7 @@ def test_the_plan_shows_what_registers_the_model_and_awss_model_accepts_it() -> 
         report = ParamValidator().validate(dict(one.params), model.operation_model(one.operation).input_shape)
         assert not report.has_errors(), report.generate_report()
     (container,) = asked[1].params["InferenceSpecification"]["Containers"]
-    job = request(plain.WAY)
+    job = request()
     assert container["ModelDataUrl"] == f"{job['OutputDataConfig']['S3OutputPath']}/{NAME}/output/model.tar.gz"
     assert container["Environment"]["SAGEMAKER_PROGRAM"] == "inference.py"
     assert asked[1].params["ModelApprovalStatus"] == "PendingManualApproval"
@@ -54,14 +53,14 @@ def test_the_plan_shows_what_registers_the_model_and_awss_model_accepts_it() -> 
 
 
 def test_the_trainer_is_asked_for_the_code_that_serves_the_model() -> None:
-    asked = request(plain.WAY, register=GROUP)
+    asked = request(register=GROUP)
     assert asked["Environment"]["DDP_INFERENCE_CODE"] == "1"
     assert {"Key": "aws-ddp-toolkit:register", "Value": GROUP} in asked["Tags"]
-    assert "DDP_INFERENCE_CODE" not in request(plain.WAY).get("Environment", {})
+    assert "DDP_INFERENCE_CODE" not in request().get("Environment", {})
 
 
 def test_the_image_is_one_that_the_sdk_knows() -> None:
-    with importing(""):
+    with importing():
         from sagemaker import image_uris
     known = image_uris.retrieve("pytorch", "eu-west-1", version="2.6.0", py_version="py312",
                                 instance_type="ml.c5.xlarge", image_scope="inference")  # fmt: skip

@@ -1,4 +1,4 @@
-"""SageMaker's SDK: asked for a request it sends nothing, and it changes nothing of ours."""
+"""SageMaker's SDK 2: the estimator sends the planned request, calls nobody else, and changes nothing of ours."""
 
 import json
 import logging
@@ -11,32 +11,52 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import botocore.session
+import boto3
 import pytest
 import requests
-from botocore.validate import ParamValidator
 
 from launch.core.errors import NotSetUp
+from launch.sagemaker import sdk
 from launch.sagemaker.description import Description
-from launch.sagemaker.ways import OPERATION, sdks
-from launch.sagemaker.ways import estimator as sdk
+from launch.sagemaker.request import OPERATION
 from tests.conftest import ROOT
 from tests.launch.faults import Died, Faults, died_after, died_before, injected
-from tests.launch.sagemaker.known import NAME, plan, request
-from tests.launch.sagemaker.world import Stage
-from tests.strangers import given_to_another
+from tests.launch.sagemaker.known import NAME, plan
+from tests.launch.sagemaker.world import Stage, checked_once
 from trainer.errors import SettingsError
 
 REMEDY = (
-    " is not installed; run pip install -c constraints.txt -e '.[sagemaker]' in the checkout, or give --through boto3."
+    "SageMaker's SDK 2 is not installed; run pip install -c constraints.txt -e '.[sagemaker]' in the checkout, or give "
+    "--through boto3."
 )
 
 
 def described(**settings: Any) -> Description:
-    return plan(**settings).payload.description
+    return plan(through="estimator", **settings).payload.description
+
+
+def captured(description: Description) -> dict[str, Any]:
+    """The request that the estimator would send."""
+    keys = {"aws_access_key_id": "-", "aws_secret_access_key": "-"}
+    session = boto3.Session(**keys, region_name=description.region)
+    client, made = session.client("sagemaker"), list[dict[str, Any]]()
+    client.meta.events.register(
+        f"provide-client-params.sagemaker.{OPERATION}", lambda params, **_: made.append(deepcopy(dict(params)))
+    )
+    answer = (SimpleNamespace(status_code=200), {"TrainingJobArn": "-"})
+    client.meta.events.register(f"before-call.sagemaker.{OPERATION}", lambda **_: answer)
+    with checked_once():
+        sdk._fit(description, session, client)
+    (request,) = made
+    return request
+
+
+def of_the_estimator(**settings: Any) -> dict[str, Any]:
+    return captured(described(**settings))
 
 
 @contextmanager
@@ -66,7 +86,7 @@ def nobody_is_called() -> Iterator[list[object]]:
                 patch.stop()
 
 
-# ---- capture
+# ---- what it makes
 
 
 @pytest.fixture
@@ -80,18 +100,18 @@ def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("nobody")
 @pytest.mark.parametrize("region", ["us-east-1", "eu-central-2"])
-def test_capture_sends_nothing_and_needs_neither_credentials_nor_region(region: str) -> None:
+def test_the_estimator_calls_nobody_but_sagemaker(region: str) -> None:
     asked = described()
-    sdk.capture(replace(asked, region=region))  # imports what it needs
+    captured(replace(asked, region=region))  # imports what it needs
     # boto3 has one session for all who do not bring theirs, and it may know credentials of other tests.
     with mock.patch("boto3.DEFAULT_SESSION", None), nobody_is_called() as called:
-        captured = sdk.capture(replace(asked, region=region))
+        made = captured(replace(asked, region=region))
     assert called == []
-    assert captured["TrainingJobName"] == NAME
+    assert made["TrainingJobName"] == NAME
 
 
 def test_the_guard_itself_sees_a_call() -> None:
-    sdk.capture(described())
+    captured(described())
     with nobody_is_called() as called:
         with pytest.raises(AssertionError):
             requests.get("https://127.0.0.1:9/")
@@ -113,23 +133,23 @@ def test_the_sdk_is_also_told_not_to_call_home() -> None:
     from sagemaker.config.config_schema import TELEMETRY_OPT_OUT_PATH
     from sagemaker.utils import get_config_value
 
-    assert get_config_value(TELEMETRY_OPT_OUT_PATH, sdks.CONFIGURATION) is True
+    assert get_config_value(TELEMETRY_OPT_OUT_PATH, sdk.CONFIGURATION) is True
 
 
 def test_the_same_arguments_give_the_same_request() -> None:
     asked = described(spot=True, nodes=2)
-    assert sdk.capture(asked) == sdk.capture(asked)
+    assert captured(asked) == captured(asked)
 
 
 def test_the_sdk_does_not_change_the_arguments() -> None:
     asked = described(data="s3://bucket/x", environment="A=1", tags="a=b", kms_key="alias/k")
     before = deepcopy(asked)
-    sdk.capture(asked)
+    captured(asked)
     assert asked == before
 
 
 def test_what_the_user_configured_for_the_sdk_does_not_change_the_request(nobody: Path) -> None:
-    without = request()
+    without = of_the_estimator()
     config = {
         "SchemaVersion": "1.0",
         "SageMaker": {
@@ -153,24 +173,7 @@ def test_what_the_user_configured_for_the_sdk_does_not_change_the_request(nobody
         mock.patch.dict(os.environ, {"SAGEMAKER_USER_CONFIG_OVERRIDE": str(nobody / ".config/sagemaker/config.yaml")}),
     ):
         assert module.load_sagemaker_config()["SageMaker"]["TrainingJob"]["Environment"] == {"THEIRS": "1"}
-        assert request() == without
-
-
-@pytest.mark.parametrize("kind", ["file", "pipe"])
-def test_no_project_of_another_user_in_a_folder_above_tags_a_job_or_holds_it_up(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in /scratch, where everybody may write: a rule may say that who has a project may stop what carries it."""
-    left = tmp_path / ".sagemaker-code-config"
-    project = json.dumps({"sagemakerProjectId": "p-theirs", "sagemakerProjectName": "theirs"})
-    left.write_text(project) if kind == "file" else os.mkfifo(left)
-    (mine := tmp_path / "mine").mkdir()
-    monkeypatch.chdir(mine)
-    given_to_another(left)
-
-    assert "theirs" not in json.dumps(request())
-    (mine / left.name).write_text(project.replace("theirs", "ours"))
-    assert {"Key": "sagemaker:project-id", "Value": "p-ours"} in request()["Tags"]
+        assert of_the_estimator() == without
 
 
 EVERYTHING: dict[str, Any] = {
@@ -196,36 +199,16 @@ FILE_SYSTEMS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"instance_type": "ml.p3.16xlarge", "nodes": 2},
-        {"instance_type": "ml.c5.2xlarge", "allow_cpu": True},
-        {"instance_type": "ml.p5.48xlarge", "distribution": "torch_distributed"},
-        {"checkpoints": False, "max_restarts": 0},
-        EVERYTHING,
-        FILE_SYSTEMS,
-        {**FILE_SYSTEMS, "data": "data=efs://fs-0123456789abcdef0,weights=s3://bucket/w"},
-    ],
-    ids=["default", "p3", "cpu", "p5", "bare", "everything", "fsx", "efs"],
-)
-def test_aws_own_service_model_accepts_the_request(settings: dict[str, Any]) -> None:
-    model = botocore.session.Session().get_service_model("sagemaker")
-    report = ParamValidator().validate(dict(request(**settings)), model.operation_model(OPERATION).input_shape)
-    assert not report.has_errors(), report.generate_report()
-
-
 @pytest.mark.parametrize("name", ["pytorchddp", "torch_distributed"])
 def test_the_toolkit_in_the_container_is_told_who_starts_the_ranks(name: str) -> None:
-    given = request(distribution=name)["HyperParameters"]
+    given = of_the_estimator(distribution=name)["HyperParameters"]
     ddp, torchrun = "sagemaker_distributed_dataparallel_enabled", "sagemaker_torch_distributed_enabled"
     assert {ddp, torchrun} & set(given) == {ddp if name == "pytorchddp" else torchrun}
     assert given["sagemaker_program"] == '"train.py"'
 
 
 def test_no_profiler_debugger_or_metric_repository_is_switched_on() -> None:
-    asked = request()
+    asked = of_the_estimator()
     assert asked["ProfilerConfig"] == {"DisableProfiler": True}
     assert not {"DebugHookConfig", "DebugRuleConfigurations", "ProfilerRuleConfigurations", "ExperimentConfig"} & set(
         asked
@@ -236,7 +219,7 @@ def test_what_the_sdk_refuses_becomes_a_sentence() -> None:
     asked = described()
     wrong = replace(asked, instance_types=("ml.p5.48xlarge",))
     with pytest.raises(SettingsError, match=r"^SageMaker's SDK refuses the job: .*[^.]\.$"):
-        sdk.capture(wrong)
+        captured(wrong)
 
 
 # ---- send
@@ -247,7 +230,7 @@ def test_a_request_that_differs_from_the_plan_is_not_sent() -> None:
         made = stage.plan()
         planned = dict(made.steps[-1].params)  # type: ignore[union-attr]
         for other in ({**planned, "RoleArn": "arn:aws:iam::123456789012:role/x"}, {**planned, "X": 1}):
-            with pytest.raises(RuntimeError, match="would send another request than planned"):
+            with pytest.raises(SettingsError, match="would send another request than planned"):
                 sdk.send(made.payload.description, other, stage.aws)
         assert stage.account.jobs == {}
         sdk.send(made.payload.description, planned, stage.aws)
@@ -280,21 +263,6 @@ def python(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
 
 
-def test_the_sdk_checks_a_configuration_once_and_each_other_one() -> None:
-    import jsonschema
-
-    check, schema = jsonschema.validate, {"type": "object", "required": ["name"]}
-    with mock.patch.object(jsonschema.Draft202012Validator, "check_schema") as checked, sdks.at_work():
-        for _ in range(3):
-            jsonschema.validate({"name": "ours"}, schema)
-        assert checked.call_count == 1
-        for _ in range(2):
-            with pytest.raises(jsonschema.ValidationError):
-                jsonschema.validate({"other": "theirs"}, schema)
-        assert checked.call_count == 3
-    assert jsonschema.validate is check
-
-
 @pytest.mark.slow("importing SageMaker's SDK calls nobody and prints nothing")
 @pytest.mark.usefixtures("nobody")
 def test_the_sdks_import_calls_nobody_prints_nothing_and_changes_neither_tracebacks_nor_logs() -> None:
@@ -306,8 +274,8 @@ def test_the_sdks_import_calls_nobody_prints_nothing_and_changes_neither_traceba
         "    root = logging.root\n"
         "    return sys.excepthook, list(root.handlers), root.level, root.manager.disable, dict(os.environ)\n"
         "before, filters = state(), list(warnings.filters)\n"
-        "from tests.launch.sagemaker.known import request\n"
-        "request()\n"
+        "from tests.launch.sagemaker.test_sdk import of_the_estimator\n"
+        "of_the_estimator()\n"
         "assert called == [], called\n"
         "assert before == state(), (before, state())\n"
         "assert [f for f in warnings.filters if f in filters] == filters\n"
@@ -318,7 +286,7 @@ def test_the_sdks_import_calls_nobody_prints_nothing_and_changes_neither_traceba
 
 def test_in_this_process_too_logs_are_as_they_were() -> None:
     handlers, level = list(logging.root.handlers), logging.root.level
-    request(spot=True)
+    of_the_estimator(spot=True)
     assert (logging.root.handlers, logging.root.level, logging.root.manager.disable) == (handlers, level, 0)
 
 
@@ -336,22 +304,22 @@ def test_help_and_checks_do_without_the_sdk() -> None:
 @pytest.mark.parametrize("module", ["sagemaker", "sagemaker.pytorch"])
 def test_without_the_sdk_or_with_its_version_3_the_user_learns_what_to_install(module: str) -> None:
     with mock.patch.dict(sys.modules, {module: None, "sagemaker.estimator": None}), pytest.raises(NotSetUp) as error:
-        sdk.capture(described())
+        captured(described())
     assert str(error.value).endswith(REMEDY)
 
 
 def test_without_the_sdk_a_dry_run_still_shows_the_plan_and_a_launch_ends_with_the_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    missing = {name: None for name in list(sys.modules) if name.partition(".")[0] == "sagemaker"}
-    with Stage.opened() as stage, mock.patch.dict(sys.modules, {**missing, "sagemaker": None}):
-        assert stage.type("--job-name", NAME, "--dry-run") == 0
+    words = ("--job-name", NAME, "--through", "estimator")
+    with Stage.opened() as stage, mock.patch.object(sdk, "is_installed", return_value=False):
+        assert stage.type(*words, "--dry-run") == 0
         out, err = capsys.readouterr()
         assert err == ""
         assert out.startswith(f"1 x ml.g5.2xlarge on SageMaker, job {NAME}\n")
         assert "the estimator, sagemaker.pytorch.PyTorch" in out
         assert out.endswith(f"{REMEDY}\n")
-        assert stage.type("--job-name", NAME) == 2
+        assert stage.type(*words) == 2
         out, err = capsys.readouterr()
         assert out == ""
         assert err.endswith(f"{REMEDY}\n")

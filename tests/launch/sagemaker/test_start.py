@@ -21,9 +21,9 @@ from launch.core.source.find import Source, find
 from launch.core.training.script import Script
 from launch.rehearse.aws.sagemaker.changes import advance, complete, fail, interrupt, time_out
 from launch.rehearse.aws.sagemaker.messages import NO_CAPACITY
+from launch.sagemaker import sdk
 from launch.sagemaker import start as start_module
 from launch.sagemaker.planner import SageMakerPlan
-from launch.sagemaker.ways import estimator
 from tests.launch.faults import (
     Died,
     Fault,
@@ -500,7 +500,7 @@ def test_who_leaves_while_the_job_is_being_made_leaves_none(
     stage: Stage, faults: Faults, asked: type[BaseException], fault: object
 ) -> None:
     """The answer never comes, for the user does not wait for it."""
-    send = estimator.send
+    send = sdk.send
 
     def sent(*args: object) -> None:
         try:
@@ -686,7 +686,7 @@ LEAVES = pytest.mark.parametrize("leaves", [KeyboardInterrupt, Hangup], ids=["Ct
 
 def leaving(leaves: type[BaseException]) -> Any:
     """The user leaves when the job has just been made."""
-    send = estimator.send
+    send = sdk.send
 
     def sent(*args: Any) -> None:
         send(*args)
@@ -730,7 +730,7 @@ def test_who_leaves_twice_a_job_that_cannot_be_looked_at_learns_how_to_make_sure
 @LEAVES
 def test_who_leaves_before_the_job_can_be_seen_leaves_none(stage: Stage, leaves: type[BaseException]) -> None:
     """SageMaker has the request and answers a moment later: the job was not there yet, and ran on to its limit."""
-    send = estimator.send
+    send = sdk.send
 
     def sent(*args: Any) -> None:
         stage.events = iter([*idle(2), lambda: send(*args)])
@@ -743,7 +743,7 @@ def test_who_leaves_before_the_job_can_be_seen_leaves_none(stage: Stage, leaves:
 
 
 def test_a_job_that_appears_a_moment_after_a_lost_answer_is_followed(stage: Stage) -> None:
-    send = estimator.send
+    send = sdk.send
 
     def sent(*args: Any) -> None:
         stage.events = iter([*idle(2), lambda: send(*args), *idle(2), stage.complete()])

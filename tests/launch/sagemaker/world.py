@@ -4,14 +4,13 @@ import io
 import itertools
 import json
 import re
-import sys
 import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -24,14 +23,12 @@ from launch.core.names import tags
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.aws.sagemaker.changes import advance, complete
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
-from launch.sagemaker import follow, start
+from launch.sagemaker import follow, sdk, start
 from launch.sagemaker.__main__ import main
-from launch.sagemaker.description import Description
 from launch.sagemaker.names import number_of, start_name
 from launch.sagemaker.planner import SageMakerPlan
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.training_jobs import describe
-from launch.sagemaker.ways import estimator
 from tests.launch.sagemaker.account import SageMakerAccount
 from tests.launch.sagemaker.known import NAME, job, request
 
@@ -41,21 +38,26 @@ BEGAN = time.time()  # for all stages: time passes by sleeping only
 
 WEIGHTS: Mapping[str, str] = {"model.pt": "the weights"}
 
-_capture = estimator.capture
-_captured: dict[str, dict[str, Any]] = {}
-
-
-def _capture_once(description: Description) -> dict[str, Any]:
-    """The SDK's request, asked of it once for all stages: no time passes between them, so many plan the same."""
-    key = repr(description)
-    if key not in _captured or sys.modules.get("sagemaker", sys) is None:  # as if it were not installed
-        _captured[key] = _capture(description)
-    return deepcopy(_captured[key])
-
 
 def sending(sent: Callable[..., None]) -> Any:
-    """Inside the block, launches that are planned in it send through `sent`."""
-    return mock.patch.object(estimator, "WAY", replace(estimator.WAY, send=sent))
+    """Inside the block, launches through the SDK are sent by `sent`."""
+    return mock.patch.object(sdk, "send", sent)
+
+
+@contextmanager
+def checked_once() -> Iterator[None]:
+    """Inside the block the SDK checks its configuration once, and not 22 times a job, which takes seconds."""
+    import jsonschema
+
+    check, passed = jsonschema.validate, list[tuple[Any, Any]]()
+
+    def check_once(instance: Any, schema: Any, *args: Any, **named: Any) -> None:
+        if (instance, schema) not in passed:
+            check(instance, schema, *args, **named)
+            passed.append((deepcopy(instance), schema))
+
+    with mock.patch.object(jsonschema, "validate", check_once):
+        yield
 
 
 @cache
@@ -90,7 +92,7 @@ class Stage:
     def opened(cls, **settings: Any) -> Iterator["Stage"]:
         """A stage with a new account, until the end of the block."""
         with ExitStack() as stack:
-            stack.enter_context(mock.patch.object(estimator, "capture", _capture_once))
+            stack.enter_context(checked_once())
             account = stack.enter_context(SageMakerAccount.opened())
             # AWS's time is this one's, too, for much may lie between its beginning and a test; a millisecond a look.
             looks = itertools.count(1)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests import needs
 from tests.launch.rehearse.sagemaker.conftest import SETTINGS, Rehearse, needs_network
 from tests.launch.rehearse.terminal import Kept, Start, Terminal
 
@@ -142,18 +141,3 @@ def test_a_job_whose_launcher_is_killed_is_stopped(rehearse: Rehearse) -> None:
     assert terminal.end() == 137
     assert "python -m launch.sagemaker attach job" in terminal.text
     assert_nothing_left(terminal)
-
-
-@needs_network
-@needs.sagemaker_sdk_3()
-@pytest.mark.slow("a SageMaker job is rehearsed through SDK 3, whose own drivers start the ranks, and leaves nothing")
-def test_a_job_trains_through_sdk_3(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DDP_SDK_3_PYTHON", str(needs.SDK_3))
-    words = ["--rehearse", "--through", "model-trainer", "--epochs", "1", "--no-plot", "--job-name", "job"]
-    words += ["--distribution", "torch_distributed", "--instance-type", "ml.g5.2xlarge"]
-    terminal = start(*words, module="launch.sagemaker")
-
-    assert terminal.end() == 0, terminal.text
-    assert_nothing_left(terminal)
-    assert "Running Torchrun Driver" in terminal.text
-    assert [row["world_size"] for row in terminal.kept.epochs()] == [1]

@@ -1,6 +1,5 @@
 """launch.rehearse.stage.sagemaker: how it sets up its account, and what it refuses, with a remedy."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from launch.core.training.classifier import Classifier
 from launch.rehearse.aws.sagemaker.refusals import check_role
 from launch.rehearse.aws.server import RequestLog
 from launch.rehearse.nodes.sagemaker.machine import Machine
-from launch.rehearse.stage import sagemaker, sagemaker_account, sdk_3
+from launch.rehearse.stage import sagemaker, sagemaker_account
 from launch.rehearse.stage.faults import parse
 from launch.rehearse.stage.sagemaker import SageMaker, opened
 from launch.rehearse.stage.scene import RehearsedJob
@@ -83,34 +82,10 @@ def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 def test_only_the_estimator_takes_sdk_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sagemaker_account, "find_spec", lambda name: None if name == "sagemaker" else True)
 
-    with mock_aws(), opened(job(nodes=1, through="boto3"), tmp_path, RequestLog()) as scene:
-        assert scene.python == sys.executable
+    with mock_aws(), opened(job(nodes=1, through="boto3"), tmp_path, RequestLog()):
+        pass
     with pytest.raises(NotSetUp, match="needs sagemaker; run pip install"):
         opened(job(nodes=1, through="estimator"), tmp_path, RequestLog()).__enter__()
-
-
-def test_sdk_3_has_a_python_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sdk_3, "why_no_network", lambda: None)
-    through = job(nodes=1, through="model-trainer", distribution="torch_distributed")
-    with pytest.raises(NotSetUp, match=r"infra/locks/sagemaker-train.txt, and name its Python: DDP_SDK_3_PYTHON=VENV"):
-        sdk_3.python_for(through)
-    assert sdk_3.python_for(replace(through, env={"DDP_SDK_3_PYTHON": "/bin/sh"})) == "/bin/sh"
-
-
-@pytest.mark.parametrize(
-    ("nodes", "why", "sentence"),
-    [
-        (1, "needs root", "needs root; rehearse --through boto3, or run it as root."),
-        (2, None, "rehearse with --nodes 1 or --distribution torch_distributed, or --through boto3."),
-    ],
-)
-def test_what_sdk_3_cannot_have_here_is_refused(
-    monkeypatch: pytest.MonkeyPatch, nodes: int, why: str | None, sentence: str
-) -> None:
-    monkeypatch.setattr(sdk_3, "why_no_network", lambda: why)
-    with pytest.raises(SettingsError) as refused:
-        sdk_3.python_for(job(nodes=nodes, through="model-trainer"))
-    assert str(refused.value).endswith(sentence)
 
 
 def test_an_instance_has_as_many_ranks_as_gpus(here: SageMaker) -> None:

@@ -1,26 +1,45 @@
-"""Version 2 of SageMaker's Python SDK: its PyTorch estimator.  AWS supports it until 2027-07-06."""
+"""SageMaker's Python SDK, version 2: the same request through its PyTorch estimator.  AWS supports it until 2027-07-06.
 
-from collections.abc import Mapping
+The request is made by request.py; the estimator sends it, and nothing is sent if it would send another.
+"""
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from launch.core.aws import Aws
-from launch.core.steps import Request
+from launch.core.errors import NotSetUp
 from launch.sagemaker.channels import FILE_SYSTEMS, Channel
 from launch.sagemaker.description import Description
-from launch.sagemaker.ways import OPERATION, Arguments, Way
-from launch.sagemaker.ways.sdks import (
-    CONFIGURATION,
-    at_work,
-    check_planned,
-    importing,
-    kept,
-    no_metadata,
-    nobodys_session,
-)
+from launch.sagemaker.request import OPERATION
 from trainer.errors import SettingsError
 
-INSTALL = "-c constraints.txt -e '.[sagemaker]'"
+HEADING = "the estimator, sagemaker.pytorch.PyTorch, which makes the last request:"
+NO_METADATA = "AWS_EC2_METADATA_DISABLED"
+# Replaces the SDK's configuration: no telemetry, and no file of this machine changes a request.
+CONFIGURATION = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}}}
+
+
+def is_installed(version_of: Callable[[str], str] = version) -> bool:
+    """Whether version 2 of the SDK is installed, without importing it."""
+    try:
+        return version_of("sagemaker").startswith("2.")
+    except PackageNotFoundError:
+        return False
+
+
+def missing() -> NotSetUp:
+    """The error without the SDK."""
+    return NotSetUp(
+        "SageMaker's SDK 2 is not installed; run pip install -c constraints.txt -e '.[sagemaker]' in the checkout, or "
+        "give --through boto3."
+    )
 
 
 def arguments(description: Description) -> dict[str, Any]:
@@ -97,26 +116,17 @@ def _looks(description: Description) -> dict[str, Any]:
     return {name: True for name, is_on in looks.items() if is_on}
 
 
-def capture(description: Description) -> dict[str, Any]:
-    """The CreateTrainingJob request that the estimator makes.  Nothing is sent, so it takes no credentials.
-
-    Raises NotSetUp without the SDK, SettingsError if it refuses the arguments.
-    """
-    session, requests = nobodys_session(description.region), list[dict[str, Any]]()
-    client = session.client("sagemaker")
-    kept(client, requests)
-    with no_metadata():
-        _fit(description, session, client)
-    (request,) = requests
-    return request
-
-
 def send(description: Description, planned: Mapping[str, Any], aws: Aws) -> None:
-    """Starts the training job, through the SDK.  Raises AwsError, NoAnswer; RuntimeError for an unplanned request."""
+    """Starts the training job, through the SDK.
+
+    Raises AwsError and NoAnswer; NotSetUp without the SDK; SettingsError if it refuses the job or would send another
+    request than `planned`.
+    """
     client = aws.client("sagemaker")
 
     def compare(params: Mapping[str, Any], **_: Any) -> None:
-        check_planned(params, planned)
+        if not _is_planned(params, planned):
+            raise SettingsError("SageMaker's SDK would send another request than planned; give --through boto3.")
 
     event = f"provide-client-params.sagemaker.{OPERATION}"
     client.meta.events.register(event, compare)
@@ -127,12 +137,18 @@ def send(description: Description, planned: Mapping[str, Any], aws: Aws) -> None
         client.meta.events.unregister(event, compare)
 
 
+def _is_planned(made: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:
+    """Whether the SDK makes the planned request; in a project of SageMaker Studio it adds the project's tags."""
+    has_tags = all(tag in made["Tags"] for tag in planned["Tags"])
+    return has_tags and {**made, "Tags": planned["Tags"]} == planned
+
+
 def made(description: Description, boto_session: Any, client: Any) -> Any:
     """The sagemaker.pytorch.PyTorch of `description`.  Raises NotSetUp; ValueError if the SDK refuses it."""
-    with importing(INSTALL):
+    with importing():
         from sagemaker.pytorch import PyTorch
         from sagemaker.session import Session
-    with at_work():
+    with quiet():
         session = Session(
             boto_session,
             sagemaker_client=client,
@@ -145,10 +161,10 @@ def made(description: Description, boto_session: Any, client: Any) -> Any:
 
 def _fit(description: Description, boto_session: Any, client: Any) -> None:
     """PyTorch(...).fit(wait=False)."""
-    with importing(INSTALL):
+    with importing():
         from sagemaker.estimator import EstimatorBase
     inputs = {channel.name: _input(channel, description.input_mode) for channel in description.channels}
-    with at_work():
+    with quiet():
         try:
             pytorch = made(description, boto_session, client)
             # fit() without its telemetry decorator, which swallows Ctrl-C with a `return` in a `finally`.
@@ -172,21 +188,40 @@ def _experiment(description: Description) -> dict[str, str] | None:
 
 
 def _input(channel: Channel, mode: str) -> Any:
-    with importing(INSTALL):
+    with importing():
         from sagemaker.inputs import FileSystemInput, TrainingInput
     if channel.kind == "s3":
         return TrainingInput(channel.place, input_mode=mode)
     return FileSystemInput(channel.place, FILE_SYSTEMS[channel.kind], channel.path, "ro")
 
 
-def _requests(description: Description) -> tuple[Request, ...]:
-    why = "start the job, through the SDK's estimator"
-    return (Request("sagemaker", OPERATION, capture(description), why),)
+@contextmanager
+def importing() -> Iterator[None]:
+    """Raises NotSetUp if the SDK is missing."""
+    try:
+        with quiet():
+            yield
+    except ModuleNotFoundError as error:
+        raise missing() from error
 
 
-def _shown(description: Description) -> Arguments:
-    heading = "the estimator, sagemaker.pytorch.PyTorch, which makes the last request:"
-    return ((heading, arguments(description)),)
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silences the SDK and undoes its changes to tracebacks and loggers.
 
-
-WAY = Way("estimator", _requests, send, _shown)
+    It makes clients of its own, which look for credentials at EC2's metadata service: not on a laptop.
+    """
+    hook, root, before = sys.excepthook, logging.getLogger(), logging.root.manager.disable
+    handlers, level, metadata = list(root.handlers), root.level, os.environ.get(NO_METADATA)
+    logging.disable(logging.CRITICAL)
+    os.environ[NO_METADATA] = "true"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        sys.excepthook, root.handlers[:] = hook, handlers
+        root.setLevel(level)
+        logging.disable(before)
+        del os.environ[NO_METADATA]
+        os.environ |= {} if metadata is None else {NO_METADATA: metadata}

@@ -1,4 +1,4 @@
-"""boto3 alone: the CreateTrainingJob request written here, with what AWS's container toolkit must find in it.
+"""The CreateTrainingJob request of a description, with the hyperparameters that AWS's container toolkit reads.  Pure.
 
 It is the request that the SDK's estimator makes of the same description; a test compares the two.  The fields:
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
@@ -8,12 +8,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from launch.core.aws import Aws
-from launch.core.steps import Request
 from launch.sagemaker.channels import FILE_SYSTEMS, Channel
 from launch.sagemaker.description import Description
-from launch.sagemaker.ways import OPERATION, Arguments, Way
 
+OPERATION = "CreateTrainingJob"
 LOG_LEVEL = 20  # logging.INFO, of AWS's toolkit
 
 
@@ -163,18 +161,3 @@ def _channel(channel: Channel, mode: str) -> dict[str, Any]:
         }
     }
     return {"ChannelName": channel.name, "DataSource": source}
-
-
-def _requests(description: Description) -> tuple[Request, ...]:
-    return (Request("sagemaker", OPERATION, request_of(description), "start the job"),)
-
-
-def _send(description: Description, planned: Mapping[str, Any], aws: Aws) -> None:
-    aws.call("sagemaker", OPERATION, planned)
-
-
-def _no_arguments(description: Description) -> Arguments:
-    return ()
-
-
-WAY = Way("boto3", _requests, _send, _no_arguments)
