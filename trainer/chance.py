@@ -24,7 +24,7 @@ def warning_for_guessing(
     longer = f"; train for more updates (--epochs, a smaller --batch-size) than {updates:,}"
     folders = "; and check that each image is in the folder of its class"
     return (
-        f"after {epoch} epoch{'s' if epoch > 1 else ''} a test accuracy of {best_top1:.1%} is no better than guessing "
+        f"after {epoch} epoch{'s' if epoch > 1 else ''} an accuracy of {best_top1:.1%} is no better than guessing "
         f"among {classes} classes. Lower --lr to {peak_lr(config) / 10:.2g}{longer if updates < FEW_UPDATES else ''}"
         f"{folders if datasets.is_folder(config.dataset) else ''}."
     )

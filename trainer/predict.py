@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainer.cells import cell
 from trainer.contract import STOPPED, Exit
-from trainer.datasets.tree import SUFFIXES
+from trainer.datasets.tree import SUFFIXES, is_image
 from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import DataError, SettingsError, TrainerError, not_written, one_line, report_end
 from trainer.files import below, is_file, is_place_for_file, write_atomically
@@ -105,7 +105,8 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
 def _images_at(path: Path) -> Iterator[Path]:
     try:
         if path.is_dir():
-            yield from sorted(found for found in below(path) if found.suffix.lower() in SUFFIXES and is_file(found))
+            images = (found for found in below(path) if is_image(found.relative_to(path).as_posix()))
+            yield from sorted(filter(is_file, images))
             return
         path.stat()
     except OSError as error:  # a name that is too long, for one

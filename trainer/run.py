@@ -230,7 +230,7 @@ def _finish(training: Training, checkpoints: Checkpoints, run_dir: Path, say: Ca
     joined.on_head(lambda: save_weights(run_dir / WEIGHTS, weights))
     joined.on_head(lambda: _draw(training, run_dir, say))
     if training.progress.best_top1 >= 0:
-        say(f"done: best test accuracy {training.progress.best_top1:.1%}")
+        say(f"done: best {training.data.eval_split} accuracy {training.progress.best_top1:.1%}")
     for label, name in (("metrics", METRICS), ("picture", CURVES), ("weights", WEIGHTS)):
         if joined.ranks.is_head and (run_dir / name).exists():
             say(f"  {label:<12}{run_dir / name}")

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer.datasets.tree import class_name
 from trainer.errors import SettingsError
 
 Channels = tuple[float, float, float]
@@ -28,6 +29,9 @@ class Signature:
     mean: Channels
     std: Channels
     middle: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", tuple(map(class_name, self.classes)))  # the data, or a model, may be older
 
     def as_json(self, model: str) -> str:
         """The text of model.json for the model of that name."""

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from launch.core.s3 import parse_s3
+from trainer.datasets.tree import EVALUATION
 from trainer.errors import SettingsError
 
 # The channel of a whole data set, with train/ and val/ in it; trainer.sagemaker uses the same name.
@@ -43,7 +44,7 @@ def read_channels(words: tuple[str, ...]) -> tuple[Channel, ...]:
 def hold_images(channels: tuple[Channel, ...]) -> bool:
     """Whether the channels hold a folder of images, for training and for evaluation."""
     names = {channel.name for channel in channels}
-    return WHOLE in names or {"train", "val"} <= names or {"train", "test"} <= names
+    return WHOLE in names or ("train" in names and not names.isdisjoint(EVALUATION))
 
 
 def whole_in_s3(channels: tuple[Channel, ...]) -> str | None:

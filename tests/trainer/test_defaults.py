@@ -91,12 +91,12 @@ def told(config: TrainConfig, epoch: int, top1: float, **changes: Any) -> str | 
 
 def test_a_run_that_guesses_is_told_what_to_change() -> None:
     assert told(TrainConfig(), 3, 0.103) == (
-        "after 3 epochs a test accuracy of 10.3% is no better than guessing among 10 classes. Lower --lr to 0.01; "
+        "after 3 epochs an accuracy of 10.3% is no better than guessing among 10 classes. Lower --lr to 0.01; "
         "train for more updates (--epochs, a smaller --batch-size) than 25."
     )
     own = TrainConfig(dataset="imagefolder", lr=0.03)
     assert told(own, 1, 0.33, is_last=True, classes=3, images=60, updates=2000) == (
-        "after 1 epoch a test accuracy of 33.0% is no better than guessing among 3 classes. Lower --lr to 0.003; "
+        "after 1 epoch an accuracy of 33.0% is no better than guessing among 3 classes. Lower --lr to 0.003; "
         "and check that each image is in the folder of its class."
     )
 

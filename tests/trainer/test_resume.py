@@ -224,7 +224,28 @@ def test_a_checkpoint_with_other_classes_is_refused_in_words(train: Run) -> None
     train("--epochs", "1")
     more = train("--epochs", "2", "--synthetic-classes", "7")
     assert (more.returncode, "Traceback" in more.stderr) == (2, False)
-    assert "does not fit this run" in more.stderr
+    assert "was made with other classes" in more.stderr
+
+
+def test_a_checkpoint_goes_on_with_the_same_classes_by_name(train: Run, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for half in ("train", "val"):
+        for label in ("caf\u00e9", "dog"):
+            (data / half / label).mkdir(parents=True)
+            for number in range(8):
+                Image.new("L", (8, 8), 30 * number).save(data / half / label / f"{number}.png")
+    flags = ("--dataset", "imagefolder", "--data-dir", data, "--batch-size", "8", "--schedule", "constant")
+    train(*flags, "--epochs", "1")
+
+    for half in ("train", "val"):
+        (data / half / "caf\u00e9").rename(data / half / "cafe\u0301")
+    same = train(*flags, "--epochs", "2")
+    for half in ("train", "val"):
+        (data / half / "cafe\u0301").rename(data / half / "eel")
+    other = train(*flags, "--epochs", "3")
+
+    assert same.returncode == 0, same.stderr
+    assert (other.returncode, "was made with other classes, or in another order" in other.stderr) == (2, True)
 
 
 def test_no_resume_starts_afresh_in_the_same_folder(train: Run, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from tests.conftest import SMALL, Run, trainer_env
 from tests.processes import processes_with
@@ -74,6 +75,26 @@ def test_max_steps_ends_a_run_inside_an_epoch(train: Run, tmp_path: Path) -> Non
     assert not (tmp_path / "run" / "curves.png").exists()  # there is no curve, and matplotlib takes a second
     (record,) = read_records(tmp_path / "run" / "metrics.jsonl")
     assert (record["updates"], record["eval_images"] > 0) == (3, True)
+
+
+@pytest.mark.parametrize(("halves", "half", "images"), [("valid test", "valid", 4), ("test", "test", 6)])
+def test_what_is_said_and_recorded_names_the_half_that_was_scored(
+    halves: str, half: str, images: int, train: Run, tmp_path: Path
+) -> None:
+    for name in ("train", *halves.split()):
+        for label, shade in (("cat", 0), ("dog", 255)):
+            (folder := tmp_path / "data" / name / label).mkdir(parents=True)
+            for number in range({"train": 8, "valid": 2, "test": 3}[name]):
+                Image.new("L", (8, 8), shade).save(folder / f"{number}.png")
+
+    done = train("--dataset", "imagefolder", "--data-dir", tmp_path / "data", "--epochs", "1", "--batch-size", "8")
+
+    (record,) = read_records(tmp_path / "run" / "metrics.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert (record["eval_split"], record["eval_images"]) == (half, images)
+    assert f"of 8 px, 2 classes, evaluated on {half}\n" in done.stdout
+    assert f"  {half} accuracy " in done.stdout
+    assert f"done: best {half} accuracy " in done.stdout
 
 
 def test_a_short_run_is_warned_of_few_updates(train: Run) -> None:

@@ -72,6 +72,28 @@ def test_images_get_the_class_and_its_probability(run: Path, images: Path, capsy
     assert re.fullmatch(rf"{images}/more/bright\.JPG  dog \d\d(\.\d)?%", bright)
 
 
+def test_hidden_files_and_folders_called_like_images_are_not_classified(
+    run: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (images / "more").rename(images / "000.png")
+    (images / "._dark.png").write_bytes(b"\0\5\x16\7")
+    (images / ".thumbnails").mkdir()
+    (images / ".thumbnails" / "dark.png").write_bytes((images / "dark.png").read_bytes())
+
+    assert predict.main([str(run), str(images)]) == Exit.DONE
+
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        str(images / "000.png" / "bright.JPG"), str(images / "dark.png"),
+    ]  # fmt: skip
+
+
+def test_a_models_classes_are_in_the_form_of_unicode_of_all_others(run: Path) -> None:
+    text = replace(SIGNATURE, classes=("cat", "dog", "eel")).as_json("cnn")
+    (run / "model.json").write_text(text.replace("dog", "cafe\\u0301 "))
+
+    assert load(run).signature.classes == ("cat", "caf\u00e9", "eel")
+
+
 def test_a_table_has_as_many_classes_as_asked_for(run: Path, images: Path, tmp_path: Path) -> None:
     table = tmp_path / "classes.csv"
 

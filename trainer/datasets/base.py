@@ -43,11 +43,15 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class Data:
-    """A loaded data set.  signature: the names of its classes, and how its images become batches."""
+    """A loaded data set.  signature: the names of its classes, and how its images become batches.
+
+    eval_split: what its authors call the half to evaluate on.
+    """
 
     train: Split
     evaluation: Split
     signature: Signature
+    eval_split: str = "test"
 
     @property
     def classes(self) -> int:

@@ -19,7 +19,7 @@ from trainer.errors import one_line
 
 Content = dict[str, Any]
 
-VERSION = 5  # to be raised with any change to what is kept, or to how it is made
+VERSION = 6  # to be raised with any change to what is kept, or to how it is made
 SUFFIX = ".safetensors"
 PICKLED = ".pt"  # of earlier versions
 

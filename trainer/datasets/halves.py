@@ -18,4 +18,4 @@ def find_halves(request: Request) -> Halves:
         return open_folder(request, manifest)
     tree = find_tree(request.data_dir)
     train, evaluation = indexed_files(request.cache_dir, tree)
-    return Halves(FolderSource(train), FolderSource(evaluation), tree.classes, request.data_dir)
+    return Halves(FolderSource(train), FolderSource(evaluation), tree.classes, request.data_dir, tree.evaluation.name)

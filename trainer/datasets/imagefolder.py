@@ -2,6 +2,7 @@
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ def load(request: Request) -> Data:
     size = request.image_size or (largest if largest <= SMALL else SIDE)
     if min(size, largest) <= SMALL and fits(found.train.size + found.evaluation.size, size):
         _refuse_what_streams(request)
-        return _resident(request, found, size)
+        return replace(_resident(request, found, size), eval_split=found.eval_split)
     return stream(request, found, size)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from trainer.datasets.tree import EVALUATION
 from trainer.errors import DataError, one_line
 from trainer.files import read_json
 
@@ -78,6 +79,12 @@ class Manifest(_Part):
     splits: Splits
     source: dict[str, Any]
     bad_images: int = Field(ge=0)
+
+    @property
+    def eval_split(self) -> str:
+        """What the half to evaluate on was called in the source."""
+        name = self.source.get("eval_split")
+        return str(name) if name in EVALUATION else "val"
 
     def as_json(self) -> str:
         """The text of manifest.json."""

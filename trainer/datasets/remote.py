@@ -36,7 +36,7 @@ def open_remote(request: Request, url: str) -> Halves:
 
     # Its digest names what is kept of decoded small images: the address may hold other data tomorrow.
     place = Path("/s3", hashlib.sha256(text).hexdigest())
-    return Halves(opened(both[0]), opened(both[1]), manifest.classes, place)
+    return Halves(opened(both[0]), opened(both[1]), manifest.classes, place, manifest.eval_split)
 
 
 def _largest(half: Half) -> int:

@@ -157,7 +157,7 @@ def open_folder(request: Request, manifest: Manifest) -> Halves:
     """
     root, splits = request.data_dir, manifest.splits
     both = [_half(root, half, len(manifest.classes)) for half in (splits.train, splits.val)]
-    return Halves(both[0], both[1], manifest.classes, root / MANIFEST)
+    return Halves(both[0], both[1], manifest.classes, root / MANIFEST, manifest.eval_split)
 
 
 def _half(root: Path, half: Half, classes: int) -> ShardSource:

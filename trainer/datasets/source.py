@@ -137,9 +137,13 @@ def _version(path: str) -> str:
 
 
 class Halves(NamedTuple):
-    """A data set as it is found.  place: the folder or address, for messages and caches."""
+    """A data set as it is found.
+
+    place: the folder or address, for messages and caches; eval_split: what the folder to evaluate on is called.
+    """
 
     train: Source
     evaluation: Source
     classes: tuple[str, ...]
     place: Path
+    eval_split: str

@@ -207,4 +207,5 @@ def stream(request: Request, found: Halves, size: int) -> Data:
         StreamingSplit(found.train, size, request, processes),
         StreamingSplit(found.evaluation, size, request, processes),
         Signature(found.classes, size, IMAGENET.mean, IMAGENET.std, MIDDLE),
+        found.eval_split,
     )

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from trainer import datasets
 from trainer.distributed.probe import Communication
 from trainer.epoch import EpochResult
 from trainer.evaluation import Score
@@ -34,6 +35,7 @@ def epoch_record(
         "eval_loss": score.loss if score else None,
         "eval_top1": score.top1 if score else None,
         "eval_top5": score.top5 if score else None,
+        "eval_split": data.eval_split,
         "eval_images": score.images if score else None,
         "images_per_s": result.images / result.seconds,
         "epoch_s": result.seconds,
@@ -84,7 +86,8 @@ def opening(training: Training, strategy: str) -> str:
     updates = count_updates(config, data.train.size, training.wrapped.replicas)
     return (
         f"{config.model}, {weights:,} parameters, on {config.dataset}: {data.train.size:,} training and "
-        f"{data.evaluation.size:,} evaluation images of {data.image_size} px, {data.classes} classes\n"
+        f"{data.evaluation.size:,} evaluation images of {data.image_size} px, {data.classes} classes"
+        f"{f', evaluated on {data.eval_split}' if datasets.is_folder(config.dataset) else ''}\n"
         f"{strategy} on {ranks} {where}{'s' if ranks > 1 else ''}, {training.precision}, "
         f"{_count(config.epochs, 'epoch')}, {_count(updates, 'update')}\n"
         f"{config.optimizer}, learning rate {peak_lr(config):g}, {config.schedule}, "
@@ -116,7 +119,8 @@ def headline(record: dict[str, Any], epochs: int, left_s: float) -> str:
         f"accuracy {record['train_top1']:.1%}",
     ]
     if record["eval_top1"] is not None:
-        parts += [f"test loss {record['eval_loss']:.4f}", f"test accuracy {record['eval_top1']:.1%}"]
+        half = record["eval_split"]
+        parts += [f"{half} loss {record['eval_loss']:.4f}", f"{half} accuracy {record['eval_top1']:.1%}"]
     parts += [f"{record['images_per_s']:,.0f} images/s", f"{record['epoch_s']:.1f} s"]
     if left_s > 0:
         parts.append(f"{duration(left_s)} left")

@@ -12,6 +12,7 @@ from PIL import Image
 from trainer.datasets.archive import DAMAGED, contents, opened
 from trainer.datasets.encoded import Pixels
 from trainer.datasets.pickled import DAMAGE, read_arrays
+from trainer.datasets.tree import TEST
 from trainer.errors import DataError, one_line
 from trainer.files import create_anew
 from trainer.prepare.listing import Found
@@ -43,7 +44,7 @@ def cifar(archive: Path, room: Path) -> Found:
             ) from error
         part.replace(target)
     found = tar_of_folders(target, room)
-    return Found("cifar", archive.name, found.classes, found.train, found.val)
+    return Found("cifar", archive.name, found.classes, found.train, found.val, TEST)
 
 
 def _convert(packed: tarfile.TarFile, plain: tarfile.TarFile) -> None:

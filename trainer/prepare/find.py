@@ -1,10 +1,11 @@
 """What SRC is: a folder of images, ILSVRC's tars, CIFAR's archive, or any tar of images."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainer.datasets.manifest import MANIFEST, find_manifest
-from trainer.datasets.tree import find_tree, list_files
+from trainer.datasets.tree import find_tree, images_by_class
 from trainer.errors import DataError, one_line
 from trainer.prepare import cifar, ilsvrc, tars
 from trainer.prepare.listing import Found, Item, Listing, Origin
@@ -36,14 +37,16 @@ def _folder(source: Path) -> Found:
         tree = find_tree(source)
     except DataError as error:
         raise DataError(str(error).replace("point --data-dir at", "give as SRC")) from error
-    halves = []
-    for root in (tree.train, tree.evaluation):
-        listing = Listing(Origin(root))
-        for label, name in enumerate(tree.classes):
-            for file in list_files(root, (name,)).names:
-                listing.add(_item(root, file, label))
-        halves.append(listing)
-    return Found("folder", source.resolve().name, tree.classes, *halves)
+    train, val = (_listing(root, tree.classes) for root in (tree.train, tree.evaluation))
+    return Found("folder", source.resolve().name, tree.classes, train, val, tree.evaluation.name)
+
+
+def _listing(root: Path, classes: Sequence[str]) -> Listing:
+    listing = Listing(Origin(root))
+    for label, files in enumerate(images_by_class(root, classes, {})):
+        for file in files:
+            listing.add(_item(root, file, label))
+    return listing
 
 
 def _item(root: Path, name: str, label: int) -> Item:

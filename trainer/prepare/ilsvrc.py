@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainer.datasets.archive import DAMAGED, contents, opened
+from trainer.datasets.tree import is_hidden, is_image
 from trainer.errors import DataError, one_line
 from trainer.prepare.listing import Found
 from trainer.prepare.matlab import read_table
@@ -26,11 +27,16 @@ def ilsvrc(folder: Path) -> Found:
     wnids = read_devkit(folder)
     train, val = Unsorted(folder / TRAIN, TRAIN), Unsorted(folder / VAL, VAL)
     for outer in members(folder / TRAIN):
-        for member in members(folder / TRAIN, outer):
-            train.add(f"{outer.name.removesuffix('.tar')}/{member.name}", member)
-    for member in members(folder / VAL):
+        if not is_hidden(outer.name):
+            for member in filter(_is_image, members(folder / TRAIN, outer)):
+                train.add(f"{outer.name.removesuffix('.tar')}/{member.name}", member)
+    for member in filter(_is_image, members(folder / VAL)):
         val.add(f"{_class_of(member, wnids)}/{member.name}", member)
-    return in_order("ilsvrc", "ILSVRC2012", train, val)
+    return in_order("ilsvrc", "ILSVRC2012", train, val, "val")
+
+
+def _is_image(member: Member) -> bool:
+    return is_image(member.name)
 
 
 def _class_of(member: Member, wnids: Mapping[int, str]) -> str:

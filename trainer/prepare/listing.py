@@ -104,13 +104,14 @@ class Listing:
 
 @dataclass(frozen=True)
 class Found:
-    """A source.  kind: folder, tar, ilsvrc or cifar."""
+    """A source.  kind: folder, tar, ilsvrc or cifar; eval_split: what the half to evaluate on is called there."""
 
     kind: str
     name: str
     classes: Sequence[str]
     train: Listing
     val: Listing
+    eval_split: str
 
     def halves(self) -> tuple[tuple[str, Listing], ...]:
         """Both, by name."""

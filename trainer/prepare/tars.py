@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainer.datasets.archive import DAMAGED, Part, entries, opener_of, tar_of
-from trainer.datasets.tree import EVALUATION, SUFFIXES
+from trainer.datasets.tree import EVALUATION, classes_in, evaluation_half, is_image
 from trainer.errors import DataError, one_line
 from trainer.files import create_anew
 from trainer.prepare.listing import Found, Item, Listing, Origin
@@ -71,18 +71,21 @@ def uncompressed(path: Path, room: Path) -> Path:
 def tar_of_folders(path: Path, room: Path) -> Found:
     """The images of any tar with train/ and val/ (or test/) and a folder for each class.  Raises DataError."""
     tar = uncompressed(path, room)
-    found = {name: Unsorted(tar, f"{path.name}, {name}/") for name in HALVES}
+    found = dict[tuple[str, str], Unsorted]()
     for member in members(tar):
-        half, inner = _place(member.name)
-        if half:
-            found[half].add(inner, member)
-    evaluation = next((found[name] for name in EVALUATION if found[name].classes), None)
-    if not found["train"].classes or evaluation is None:
-        lacking = "val/ or test/" if found["train"].classes else "train/"
+        for top, half, inner in _places(member.name):
+            if (top, half) not in found:
+                found[top, half] = Unsorted(tar, f"{path.name}, {half}/")
+            found[top, half].add(inner, member)
+    # The folder that holds train/ may itself lie in one called dev/, or have a class called train.
+    tops = sorted((top for top, half in found if half == "train"), key=len)
+    evaluation = evaluation_half([half for top, half in found if [top] == tops[:1]], one_line(path, 300))
+    if not tops or evaluation is None:
+        lacking = "val/ or test/" if tops else "train/"
         raise DataError(
             f"{one_line(path, 300)} has no images in {lacking}; it needs train/CLASS/IMAGE and val/CLASS/IMAGE."
         )
-    return in_order("tar", path.name, found["train"], evaluation)
+    return in_order("tar", path.name, found[tops[0], "train"], found[tops[0], evaluation], evaluation)
 
 
 class Unsorted:
@@ -90,13 +93,13 @@ class Unsorted:
 
     def __init__(self, tar: Path, what: str) -> None:
         self.what = what
-        self.classes: dict[str, array[int]] = {}  # the numbers of each class's images
+        self.folders: dict[str, array[int]] = {}  # the numbers of the images in each class's folder
         self._images = Listing(Origin(tar))
         self._changed = tar.stat().st_mtime_ns
 
     def add(self, name: str, member: Member) -> None:
         """name: CLASS/..."""
-        self.classes.setdefault(name.partition("/")[0], array("Q")).append(len(self._images))
+        self.folders.setdefault(name.partition("/")[0], array("Q")).append(len(self._images))
         self._images.add(Item(name, 0, member.size, self._changed, member.offset))
 
     def sorted(self, classes: Sequence[str]) -> Listing:
@@ -104,13 +107,14 @@ class Unsorted:
 
         Raises DataError if the classes are others, and for a name that is there twice, as in a tar that was added to.
         """
-        if other := sorted(self.classes.keys() ^ set(classes)):
+        folder_of = classes_in(self.folders, self.what)
+        if other := sorted(folder_of.keys() ^ set(classes)):
             raise DataError(
                 f"{self.what} has other classes than train/, such as {one_line(other[0])}; both need the same."
             )
         listing, before = Listing(self._images.origin), ""
         for label, name in enumerate(classes):
-            for item in sorted(self._images[number] for number in self.classes[name]):
+            for item in sorted(self._images[number] for number in self.folders[folder_of[name]]):
                 if item.name == before:
                     raise DataError(
                         f"{self.what} has {one_line(before, 200)} twice, and which of them counts is unclear; unpack "
@@ -121,25 +125,19 @@ class Unsorted:
         return listing
 
 
-def in_order(kind: str, name: str, train: Unsorted, val: Unsorted) -> Found:
-    """A source of both halves.  Raises DataError if their classes differ, or have names that cannot be printed."""
-    classes = sorted(train.classes)
-    if odd := next((one for one in classes if not one.isprintable()), None):
-        raise DataError(f"{train.what} has a class whose name cannot be printed, {one_line(odd)}; rename it.")
-    return Found(kind, name, classes, train.sorted(classes), val.sorted(classes))
+def in_order(kind: str, name: str, train: Unsorted, evaluation: Unsorted, half: str) -> Found:
+    """A source of both halves.  Raises DataError if their classes differ, or have names that cannot be printed.
+
+    half: what the folder of `evaluation` is called.
+    """
+    classes = list(classes_in(train.folders, train.what))
+    return Found(kind, name, classes, train.sorted(classes), evaluation.sorted(classes), half)
 
 
-def _place(name: str) -> tuple[str, str]:
-    """The half that a member belongs to, and its name from the class on; "" for what is no image of a class."""
+def _places(name: str) -> Iterator[tuple[str, str, str]]:
+    """Where a member may belong: the folder that holds the half, the half, and its name from the class on."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
-    for place, part in enumerate(parts):
-        if part in HALVES:
-            inner = parts[place + 1 :]
-            return (part, "/".join(inner)) if _is_image(inner) else ("", "")
-    return "", ""
-
-
-def _is_image(inner: Sequence[str]) -> bool:
-    """inner: what is below train/ or val/."""
-    hidden = any(part.startswith(".") for part in inner)
-    return len(inner) > 1 and not hidden and inner[-1].lower().endswith(SUFFIXES)
+    for place, part in enumerate(parts[:-2]):
+        inner = "/".join(parts[place + 1 :])
+        if part in HALVES and is_image(inner):
+            yield "/".join(parts[:place]), part, inner

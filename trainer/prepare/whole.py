@@ -80,7 +80,9 @@ def _checked(options: Options, found: Found) -> Manifest:
     flags = (recipe.resize, recipe.quality if recipe.resize else None)
     name = options.name or _usual_name(found.name)
     wanted = (_source(found), name, *flags)
-    if manifest is None or (manifest.source, manifest.name, manifest.resize, manifest.quality) != wanted:
+    # An earlier version did not keep the name of the half.
+    source = manifest and {"eval_split": found.eval_split, **manifest.source}
+    if manifest is None or (source, manifest.name, manifest.resize, manifest.quality) != wanted:
         raise SettingsError(
             f"{one_line(options.target, 300)} is prepared already, from other images or with other flags; "
             "give another DST, or delete it."
@@ -142,11 +144,12 @@ def _verify(halves: Sequence[HalfWork], options: Options, screen: Screen) -> Non
 
 
 def _source(found: Found) -> dict[str, Any]:
-    """What the manifest says of it.  sha256: over names, labels and sizes."""
+    """What the manifest says of it.  eval_split: see Found; sha256: over names, labels and sizes."""
     halves = [half for _, half in found.halves()]
     return {
         "kind": found.kind,
         "name": found.name,
+        "eval_split": found.eval_split,
         "images": sum(map(len, halves)),
         "bytes": sum(half.total_bytes() for half in halves),
         "sha256": found.digest(),

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from trainer.datasets.tree import class_name
 from trainer.errors import SettingsError, one_line
 from trainer.optimizers.muon import MuonWithAdamW
 from trainer.settings.flags import LARGEST
@@ -257,6 +258,12 @@ def _check_fits(training: Training, state: dict[str, Any]) -> None:
                 f"the checkpoint to resume from was made with {flag} {one_line(was.get(name))}, not {now[name]}; "
                 "give that again, another --checkpoint-dir, or --no-resume to start afresh."
             )
+    classes = tuple(map(class_name, state["signature"]["classes"]))
+    if classes != training.data.signature.classes:
+        raise SettingsError(
+            "the checkpoint to resume from was made with other classes, or in another order; "
+            "give the same data again, another --checkpoint-dir, or --no-resume to start afresh."
+        )
 
 
 def _check_images(were: Any, training: Training, progress: Progress) -> None:

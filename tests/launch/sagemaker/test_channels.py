@@ -61,8 +61,9 @@ def test_a_channel_names_its_place_as_it_was_given(word: str) -> None:
 
 @pytest.mark.parametrize(
     ("names", "enough"),
-    [((), False), (("data",), True), (("train", "val"), True), (("train", "test"), True), (("train",), False),
-     (("train", "vla"), False), (("weights",), False), (("data", "weights"), True)],
+    [((), False), (("data",), True), (("train", "val"), True), (("train", "test"), True),
+     (("train", "validation"), True), (("train",), False), (("train", "vla"), False),
+     (("weights",), False), (("data", "weights"), True)],
 )  # fmt: skip
 def test_images_lie_in_one_folder_or_in_two(names: tuple[str, ...], enough: bool) -> None:
     assert hold_images(tuple(Channel(name, "s3", "s3://bucket/") for name in names)) is enough

@@ -135,6 +135,16 @@ def test_a_folder_without_a_single_readable_image_is_refused(ask, make_tree) -> 
         imagefolder.load(ask(root, max_bad_images=100))
 
 
+def test_companions_that_macos_leaves_are_no_images(ask, make_tree) -> None:
+    root = make_tree(side=32)
+    for path in list(root.rglob("*.jpg")):
+        path.with_name(f"._{path.name}").write_bytes(b"\0\5\x16\7")
+
+    data = imagefolder.load(ask(root))
+
+    assert (data.train.size, data.evaluation.size, data.image_size, data.train.bad_images) == (12, 6, 32, ())
+
+
 def test_mixed_sizes_become_the_size_of_the_largest_of_the_first(ask, make_tree) -> None:
     root = make_tree(side=16)
     Image.new("RGB", (40, 20), (255, 0, 0)).save(root / "train/cat/0.jpg")

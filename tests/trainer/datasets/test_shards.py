@@ -53,6 +53,16 @@ def test_training_and_evaluation_see_the_bits_that_the_folder_gives(
     assert folder.signature == shards.signature
 
 
+def test_shards_know_what_their_half_was_called(photos, prepared, ask, tmp_path: Path) -> None:
+    source = photos()
+    (source / "val").rename(source / "valid")
+    prepared(source)
+
+    folder, shards = (imagefolder.load(ask(root)).eval_split for root in (source, tmp_path / "prepared"))
+
+    assert (folder, shards) == ("valid", "valid")
+
+
 def test_a_published_folder_is_trained_from_where_it_can_only_be_read(
     photos, prepared, ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,12 +14,48 @@ def lay(root: Path, *files: str) -> Path:
     return root
 
 
-def test_val_goes_before_test_and_classes_are_sorted(tmp_path: Path) -> None:
-    lay(tmp_path, *(f"{half}/{name}/1.jpg" for half in ("train", "val", "test") for name in ("dog", "cat")))
+@pytest.mark.parametrize(
+    ("others", "half"),
+    [("val test", "val"), ("valid", "valid"), ("validation test", "validation"), ("test dev", "dev"), ("test", "test")],
+)
+def test_test_is_evaluated_on_only_where_there_is_no_other_half(others: str, half: str, tmp_path: Path) -> None:
+    lay(tmp_path, *(f"{one}/{name}/1.jpg" for one in ("train", *others.split()) for name in ("dog", "cat")))
 
     tree = find_tree(tmp_path)
 
-    assert (tree.evaluation.name, tree.classes) == ("val", ("cat", "dog"))
+    assert (tree.evaluation.name, tree.classes) == (half, ("cat", "dog"))
+
+
+def test_a_half_under_two_names_is_one_half_and_two_halves_are_named(tmp_path: Path) -> None:
+    lay(tmp_path, *(f"{half}/{name}/1.jpg" for half in ("train", "valid", "test") for name in ("cat", "dog")))
+    (tmp_path / "val").symlink_to("valid")
+    assert find_tree(tmp_path).evaluation.name == "val"
+
+    (tmp_path / "dev").mkdir()
+    with pytest.raises(DataError) as caught:
+        find_tree(tmp_path)
+
+    assert str(caught.value) == f"{tmp_path} has val/ and dev/, and one is evaluated on; remove or rename the others."
+
+
+def test_classes_are_the_same_in_another_form_of_unicode_and_with_blanks_around(tmp_path: Path) -> None:
+    lay(tmp_path, "train/caf\u00e9/1.jpg", "train/m\u00fcsli/2.jpg")  # composed, as Linux writes them
+    lay(tmp_path, "val/cafe\u0301/3.jpg", "val/mu\u0308sli /4.jpg")  # decomposed, as macOS does
+
+    tree = find_tree(tmp_path)
+
+    assert tree.classes == ("caf\u00e9", "m\u00fcsli")
+    assert list_files(tree.evaluation, tree.classes).names == ["cafe\u0301/3.jpg", "mu\u0308sli /4.jpg"]
+
+
+@pytest.mark.parametrize("twin", ["cafe\u0301", "caf\u00e9 "])
+def test_two_folders_of_one_class_are_refused(twin: str, tmp_path: Path) -> None:
+    lay(tmp_path, "train/caf\u00e9/1.jpg", f"train/{twin}/2.jpg", "val/caf\u00e9/3.jpg")
+
+    with pytest.raises(
+        DataError, match=r"train has two folders for the class caf\u00e9, .*; move their images into one"
+    ):
+        find_tree(tmp_path)
 
 
 def test_files_are_listed_by_class_also_from_folders_within_and_hidden_ones_are_not(tmp_path: Path) -> None:
@@ -29,14 +65,16 @@ def test_files_are_listed_by_class_also_from_folders_within_and_hidden_ones_are_
         "train/cat/1.png",
         "train/dog/images/3.jpg",
         "train/dog/.x/4.jpg",
+        "train/dog/._3.jpg",
+        "train/dog/000.png/5.jpg",
         "train/dog/a.txt",
     )
 
     files = list_files(tmp_path / "train", ("cat", "dog"))
 
-    assert files.names == ["cat/1.png", "cat/2.JPEG", "dog/images/3.jpg"]
-    assert files.labels == [0, 0, 1]
-    assert list(files.folders) == ["cat", "dog", "dog/images"]
+    assert files.names == ["cat/1.png", "cat/2.JPEG", "dog/000.png/5.jpg", "dog/images/3.jpg"]
+    assert files.labels == [0, 0, 1, 1]
+    assert set(files.folders) == {"cat", "dog", "dog/images", "dog/000.png"}
 
 
 @pytest.mark.parametrize(

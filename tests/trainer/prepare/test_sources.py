@@ -70,6 +70,59 @@ def test_a_tar_without_both_halves_is_refused(files: list[str], sentence: str, p
     assert not (tmp_path / "prepared").exists()
 
 
+def halves(*names: str) -> dict[str, bytes]:
+    """An image in each class of each of these folders."""
+    paths = [f"{name}/{label}/1.jpg" for name in names for label in ("cat", "dog")]
+    return {path: photo(number) for number, path in enumerate(paths)}
+
+
+@pytest.mark.parametrize(
+    ("names", "half"),
+    [
+        ("train valid test", "valid"),
+        ("test validation train", "validation"),
+        ("train dev", "dev"),
+        ("train test", "test"),
+        ("dev/photos/train dev/photos/val", "val"),
+    ],
+)
+def test_a_tars_half_to_evaluate_on_is_that_of_a_folder(names: str, half: str, prepared, tmp_path: Path) -> None:
+    files = halves(*names.split())
+    archive = tar_of(tmp_path / "a.tar", files)
+
+    assert prepared(archive, "tar").source["eval_split"] == half
+    key = next(path for path in files if f"{half}/cat" in path)
+    assert samples(tmp_path / "tar", "val")["00000000-1"]["jpg"] == files[key]
+
+
+def test_a_folder_and_a_tar_with_two_halves_to_evaluate_on_are_refused(prepared, tmp_path: Path) -> None:
+    archive = tar_of(tmp_path / "a.tar", halves("train", "val", "dev", "test"))
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path / "folder", filter="data")
+
+    for source in (archive, tmp_path / "folder"):
+        with pytest.raises(DataError, match="has val/ and dev/, and one is evaluated on; remove or rename the others"):
+            prepared(source)
+
+
+def test_classes_of_a_tar_are_the_same_in_another_form_of_unicode(prepared, tmp_path: Path) -> None:
+    names = ["train/caf\u00e9/1.jpg", "train/dog /1.jpg", "val/cafe\u0301/1.jpg", "val/dog/1.jpg"]
+    archive = tar_of(tmp_path / "a.tar", {name: photo(number) for number, name in enumerate(names)})
+
+    assert prepared(archive).classes == ("caf\u00e9", "dog")
+
+
+def test_what_was_prepared_before_its_half_was_kept_is_prepared_still(photos, prepared, tmp_path: Path) -> None:
+    source, path = photos(), tmp_path / "prepared" / "manifest.json"
+    made = prepared(source)
+    path.write_text(path.read_text().replace(' "eval_split": "val",\n', ""))
+
+    again = prepared(source)
+
+    assert "eval_split" not in again.source
+    assert (again.splits, again.eval_split) == (made.splits, "val")
+
+
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
 def test_what_is_no_tar_or_is_cut_off_is_refused(name: str, prepared, tmp_path: Path) -> None:
     whole = tar_of(tmp_path / name, {f"train/cat/{n}.jpg": photo(n) for n in range(9)}, "w:gz" if "gz" in name else "w")
@@ -131,7 +184,7 @@ def test_an_image_that_is_there_twice_is_refused(prepared, tmp_path: Path) -> No
 def test_a_class_whose_name_cannot_be_printed_is_refused(odd: str, prepared, tmp_path: Path) -> None:
     names = [f"{half}/{name}/1.jpg" for half in ("train", "val") for name in (odd, "dog")]
 
-    with pytest.raises(DataError, match="has a class whose name cannot be printed"):
+    with pytest.raises(DataError, match="has a class folder whose name cannot be printed"):
         prepared(tar_of(tmp_path / "a.tar", {name: photo(number) for number, name in enumerate(names)}))
 
 
@@ -200,6 +253,16 @@ def ilsvrc(tmp_path: Path) -> Path:
     }
     tar_of(folder / "ILSVRC2012_devkit_t12.tar.gz", files, "w:gz")
     return folder
+
+
+def test_what_macos_leaves_in_imagenets_files_is_no_image(ilsvrc: Path, prepared, tmp_path: Path) -> None:
+    for name, companion in (("train", "._n01.tar"), ("val", "._ILSVRC2012_val_00000001.JPEG")):
+        with tarfile.open(ilsvrc / f"ILSVRC2012_img_{name}.tar", "a") as tar:
+            tar.addfile(tarfile.TarInfo(companion), None)
+
+    splits = prepared(ilsvrc).splits
+
+    assert (splits.train.images, splits.val.images) == (4, 3)
 
 
 @pytest.mark.parametrize("given", ["", "ILSVRC2012_img_train.tar"])
