@@ -45,13 +45,14 @@ class Split(Protocol):
 class Data:
     """A loaded data set.  signature: the names of its classes, and how its images become batches.
 
-    eval_split: what its authors call the half to evaluate on.
+    eval_split: what its authors call the half to evaluate on; sizes: a remark on images of several sizes, or "".
     """
 
     train: Split
     evaluation: Split
     signature: Signature
     eval_split: str = "test"
+    sizes: str = ""
 
     @property
     def classes(self) -> int:

@@ -1,8 +1,10 @@
 """Any images by class, in folders or shards.  Small ones are decoded once and kept in memory; big ones are streamed."""
 
 import hashlib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,19 +24,31 @@ from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import DataError, SettingsError
 
 SMALL = 64  # pixels a side
-SAMPLE = 8  # images looked at to tell small from big
+SAMPLE = 256  # images looked at to tell small from big; more where there are more classes
 CHUNK = 256  # images a thread decodes at a time
 
 
 def load(request: Request) -> Data:
     """The images in data_dir, mirrored for training.  Raises DataError when they are not as they should be."""
     found = find_halves(request)
-    largest = _largest_side(found.train)
+    sides = _sides_in(found.train, request.workers)
+    largest = max(sides)
     size = request.image_size or (largest if largest <= SMALL else SIDE)
     if min(size, largest) <= SMALL and fits(found.train.size + found.evaluation.size, size):
         _refuse_what_streams(request)
-        return replace(_resident(request, found, size), eval_split=found.eval_split)
-    return stream(request, found, size)
+        data = _resident(request, found, size)
+    else:
+        data = stream(request, found, size)
+    return replace(data, eval_split=found.eval_split, sizes="" if request.image_size else _choice(sides, size))
+
+
+def _choice(sides: Sequence[int], size: int) -> str:
+    """What was chosen for images of several sizes, and why; "" where all have one."""
+    least, most = min(sides), max(sides)
+    if least == most:
+        return ""
+    why = "the largest" if most <= SMALL else f"as for any set with images of more than {SMALL} px"
+    return f"image sizes are mixed, {least} to {most} px: {size} px was chosen, {why}; --image-size changes it"
 
 
 def _refuse_what_streams(request: Request) -> None:
@@ -47,20 +61,19 @@ def _refuse_what_streams(request: Request) -> None:
         )
 
 
-def _largest_side(source: Source) -> int:
-    """Of the first images that can be read; a big number when none can, since streaming will say which."""
-    sides, first = [0], torch.arange(min(SAMPLE, source.size))
-    with source.reading(first):
-        for number in first.tolist():
-            sides += _sides(source, number)
-    return max(sides) or SIDE
+def _sides_in(source: Source, workers: int) -> Sequence[int]:
+    """The longer sides of a sample of the images; a big number where none can be read: streaming will say which."""
+    numbers = source.sample(SAMPLE)
+    with source.reading(numbers), ThreadPoolExecutor(workers) as threads:
+        sides = threads.map(partial(_longer_side, source), numbers.tolist())
+        return [side for side in sides if side] or [SIDE]
 
 
-def _sides(source: Source, number: int) -> tuple[int, ...]:
+def _longer_side(source: Source, number: int) -> int:
     try:
-        return sides_of(source.read(number))
+        return max(sides_of(source.read(number)))
     except UnreadableError:
-        return ()
+        return 0
 
 
 def _resident(request: Request, found: Halves, size: int) -> Data:

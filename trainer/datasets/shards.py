@@ -24,7 +24,7 @@ from trainer.datasets.base import Request
 from trainer.datasets.encoded import LARGEST_BYTES
 from trainer.datasets.entries import ENTRY, HEADER, Entries
 from trainer.datasets.manifest import MANIFEST, Half, Manifest, Shard
-from trainer.datasets.source import CUT_OFF, Halves, Piece
+from trainer.datasets.source import CUT_OFF, Halves, Piece, spread
 from trainer.datasets.unreadable import UnreadableError
 from trainer.distributed.sampler import Order
 from trainer.errors import DataError, one_line
@@ -102,6 +102,14 @@ class ShardSource:
 
     def fingerprint(self) -> str:
         return self._half.index.sha256 + " ".join(shard.sha256 for shard in self._half.shards)
+
+    def sample(self, count: int) -> Tensor:
+        """Of the first shards only, each of which holds images of all classes: others need not be fetched yet."""
+        shard_of = self._index["shard"]
+        last = np.searchsorted(np.bincount(shard_of).cumsum(), min(count, self.size))
+        near = np.flatnonzero(shard_of <= last)
+        chosen = near[spread(self._index["label"][near], count)]
+        return torch.from_numpy(chosen[np.argsort(shard_of[chosen], kind="stable")])
 
     def permutation(self, order: Order) -> Tensor:
         return self._shelf.permutation(order, self._index["shard"])

@@ -4,8 +4,11 @@ import hashlib
 import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.datasets.encoded import LARGEST_BYTES
@@ -76,6 +79,10 @@ class Source(Protocol):
         """Changes whenever an image is added, removed or written to.  Reads no image."""
         ...
 
+    def sample(self, count: int) -> Tensor:
+        """(n,) int64: about `count` images, the same at each start, from all classes; all images of a small set."""
+        ...
+
     def permutation(self, order: Order) -> Tensor:
         """(size,) int64 on the CPU: the image at each position of an epoch.  The same on every rank."""
         ...
@@ -120,11 +127,24 @@ class FolderSource:
             digest.update(os.fsencode(f"{name}\0{_version(prefix + name)}\n"))
         return digest.hexdigest()
 
+    def sample(self, count: int) -> Tensor:
+        return torch.from_numpy(spread(np.asarray(self._files.labels), count))
+
     def permutation(self, order: Order) -> Tensor:
         return order.permutation
 
     def reading(self, numbers: Tensor) -> AbstractContextManager[object]:
         return nullcontext()
+
+
+def spread(labels: NDArray[np.integer[Any]], count: int) -> NDArray[np.int64]:
+    """The places of about `count` images, evenly over each class, at least one of each; of all if there are fewer."""
+    if len(labels) <= count:
+        return np.arange(len(labels))
+    _, sizes = np.unique(labels, return_counts=True)
+    starts, each = sizes.cumsum() - sizes, max(1, count // len(sizes))
+    places = [starts + sizes * (2 * number + 1) // (2 * each) for number in range(each)]
+    return np.sort(labels.argsort(kind="stable")[np.unique(places)])
 
 
 def _version(path: str) -> str:

@@ -88,6 +88,7 @@ def opening(training: Training, strategy: str) -> str:
         f"{config.model}, {weights:,} parameters, on {config.dataset}: {data.train.size:,} training and "
         f"{data.evaluation.size:,} evaluation images of {data.image_size} px, {data.classes} classes"
         f"{f', evaluated on {data.eval_split}' if datasets.is_folder(config.dataset) else ''}\n"
+        f"{f'{data.sizes}{chr(10)}' if data.sizes else ''}"
         f"{strategy} on {ranks} {where}{'s' if ranks > 1 else ''}, {training.precision}, "
         f"{_count(config.epochs, 'epoch')}, {_count(updates, 'update')}\n"
         f"{config.optimizer}, learning rate {peak_lr(config):g}, {config.schedule}, "

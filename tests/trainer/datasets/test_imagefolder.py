@@ -9,6 +9,7 @@ from PIL import Image
 
 from trainer.datasets import imagefolder
 from trainer.datasets.resident import ResidentSplit
+from trainer.datasets.source import spread
 from trainer.datasets.streaming import StreamingSplit
 from trainer.errors import DataError
 
@@ -135,6 +136,41 @@ def test_a_folder_without_a_single_readable_image_is_refused(ask, make_tree) -> 
         imagefolder.load(ask(root, max_bad_images=100))
 
 
+def test_the_size_follows_from_images_of_all_classes_not_from_the_first(ask, make_tree) -> None:
+    root = make_tree(side=16, train=10)
+    for number in range(10):
+        Image.new("RGB", (200 + number, 100)).save(root / "train/dog" / f"{number}.jpg")
+
+    data = imagefolder.load(ask(root))
+
+    assert (data.image_size, type(data.train)) == (224, StreamingSplit)
+    assert data.sizes == (
+        "image sizes are mixed, 16 to 209 px: 224 px was chosen, as for any set with images of more than 64 px; "
+        "--image-size changes it"
+    )
+
+
+def test_one_size_or_one_that_was_asked_for_needs_no_remark(ask, make_tree) -> None:
+    root = make_tree(side=16)
+    assert imagefolder.load(ask(root)).sizes == ""
+
+    Image.new("RGB", (40, 40)).save(root / "train/cat/0.jpg")
+    assert imagefolder.load(ask(root, image_size=32)).sizes == ""
+    assert "16 to 40 px: 40 px was chosen, the largest" in imagefolder.load(ask(root)).sizes
+
+
+def test_a_sample_has_images_of_each_class_and_of_all_of_it() -> None:
+    labels = np.repeat([0, 1, 2], [1, 1000, 99_000])
+
+    few = spread(labels, 30)
+
+    assert np.bincount(labels[few]).tolist() == [1, 10, 10]
+    assert few[1:11].tolist() == [51, 151, 251, 351, 451, 551, 651, 751, 851, 951]
+    assert spread(labels[:25], 30).tolist() == list(range(25))
+    assert np.bincount(labels[spread(labels, 2)]).tolist() == [1, 1, 1]
+    assert labels[::-1][spread(labels[::-1], 3)].tolist() == [2, 1, 0]
+
+
 def test_companions_that_macos_leaves_are_no_images(ask, make_tree) -> None:
     root = make_tree(side=32)
     for path in list(root.rglob("*.jpg")):
@@ -145,7 +181,7 @@ def test_companions_that_macos_leaves_are_no_images(ask, make_tree) -> None:
     assert (data.train.size, data.evaluation.size, data.image_size, data.train.bad_images) == (12, 6, 32, ())
 
 
-def test_mixed_sizes_become_the_size_of_the_largest_of_the_first(ask, make_tree) -> None:
+def test_mixed_sizes_become_the_size_of_the_largest(ask, make_tree) -> None:
     root = make_tree(side=16)
     Image.new("RGB", (40, 20), (255, 0, 0)).save(root / "train/cat/0.jpg")
     Image.new("L", (30, 30), 255).save(root / "train/cat/0.png")

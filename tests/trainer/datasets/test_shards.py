@@ -18,6 +18,7 @@ from trainer.batches import Batches
 from trainer.datasets import imagefolder, imagenet
 from trainer.datasets.base import UNREADABLE, Batch, Data
 from trainer.datasets.bounded import bounded_permutation
+from trainer.datasets.halves import find_halves
 from trainer.datasets.manifest import Shard
 from trainer.datasets.resident import ResidentSplit
 from trainer.datasets.shards import Folder, numbers_by_shard
@@ -51,6 +52,23 @@ def test_training_and_evaluation_see_the_bits_that_the_folder_gives(
     assert same(trained(folder), trained(shards))
     assert same(*evaluated)
     assert folder.signature == shards.signature
+
+
+def test_sizes_are_sampled_from_the_first_shards_of_a_large_set(
+    photos, prepared, ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others would have to be fetched before the first step."""
+    prepared(photos(train=40), shard_bytes=40_000)
+    train = find_halves(ask(tmp_path / "prepared")).train
+    monkeypatch.setattr(Folder, "read", lambda self, shard, offset, length: read.append(shard) or bytes(length))
+
+    read: list[int] = []
+    for number in train.sample(8).tolist():
+        train.read(number)
+
+    assert (len(read), read) == (8, [0] * 8)
+    assert sorted({train.label(number) for number in train.sample(8).tolist()}) == [0, 1]
+    assert sorted(train.sample(80).tolist()) == list(range(80))
 
 
 def test_shards_know_what_their_half_was_called(photos, prepared, ask, tmp_path: Path) -> None:
