@@ -18,7 +18,7 @@ from trainer.script.pace import Pace, parse
 Record = Mapping[str, Any]
 
 ALWAYS = ("epoch", "images_per_s", "epoch_s")
-SOMETIMES = (("loss", "train_loss", ".4f"), ("accuracy", "train_top1", ".1%"), ("test accuracy", "eval_top1", ".1%"))
+SOMETIMES = (("loss", "train_loss", ".4f"), ("accuracy", "train_top1", ".1%"), ("eval accuracy", "eval_top1", ".1%"))
 LARGEST = 1e15
 NUMBER = r"[0-9]{1,9}"
 # Of metrics.jsonl, at every look; and for whoever wants all its records, some 100,000.

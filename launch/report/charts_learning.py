@@ -24,8 +24,8 @@ def all_learning(
 
 def against_count(series: Sequence[Series], unit: str, kind: str) -> Chart | str:
     name, factor, y_label = {
-        "loss": ("eval_loss", 1, "final test loss (cross-entropy, nats)"),
-        "accuracy": ("eval_top1", 100, "final test accuracy (%)"),
+        "loss": ("eval_loss", 1, "final eval loss (cross-entropy, nats)"),
+        "accuracy": ("eval_top1", 100, "final eval accuracy (%)"),
     }[kind]
     lines = []
     for one in series:
@@ -58,7 +58,7 @@ def _over(points: Sequence[Point], unit: str, name: str, title: str, x_label: st
         lines.append(Line(f"{point.replicas} {TIMES} {point.per_gpu:,}  {point.label}", places))
     shown, _ = lines_of(lines)
     note = f"{len(shown)} of {len(scored)} points." if len(shown) < len(scored) else ""
-    return Lines(name, title, x_label, "test accuracy (%)", shown, note=note)
+    return Lines(name, title, x_label, "eval accuracy (%)", shown, note=note)
 
 
 def _spread_out(points: Sequence[Point]) -> list[Point]:
@@ -84,7 +84,7 @@ def large_batch(compared: Comparison | None) -> Chart | str:
     zero = compared.baseline.accuracy.value
     ideal = ((batches[0], zero), (batches[-1], zero)) if len(batches) > 1 else ()
     return Lines("large_batch", f"Large batches: {compared.task}", "global batch (images per update)",
-                 "final test accuracy (%)", shown, (ideal,) if ideal else (), "baseline", x_ticks=batches,
+                 "final eval accuracy (%)", shown, (ideal,) if ideal else (), "baseline", x_ticks=batches,
                  note=note)  # fmt: skip
 
 
@@ -95,5 +95,5 @@ def gaps(compared: Comparison | None) -> Chart | str:
     rows = [Bar(f"{trial.per_update:,}  {trial.recipe}", (trial.gap,), signed(trial.gap)) for trial in others]
     shown, note = rows_of(rows)
     zero = compared.baseline
-    x_label = f"test accuracy above {zero.per_update:,} {zero.recipe} (percentage points)"
+    x_label = f"eval accuracy above {zero.per_update:,} {zero.recipe} (percentage points)"
     return Bars("large_batch_gap", "Gap to the baseline", x_label, "images per update", ("",), shown, note=note)

@@ -88,7 +88,7 @@ def cost_per_epoch(costs: Sequence[Cost], unit: str) -> Chart | str:
 
 def cost_per_accuracy(costs: Sequence[Cost], unit: str) -> Chart | str:
     return _single(
-        "cost_per_accuracy", "Cost per point of test accuracy", _row_key(unit),
+        "cost_per_accuracy", "Cost per point of eval accuracy", _row_key(unit),
         "whole cost / final accuracy (USD per percentage point)",
         [(one.point, one.per_accuracy) for one in costs], "USD",
         "cost per point of accuracy: needs runs with a price and an evaluation.",

@@ -12,7 +12,7 @@ from launch.report.repeats import median_of
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one point.  per_accuracy: USD of the whole training per percentage point of its test accuracy."""
+    """Of one point.  per_accuracy: USD of the whole training per percentage point of its eval accuracy."""
 
     point: Point
     per_epoch: Measured | None
@@ -77,7 +77,7 @@ class Reached:
 
 
 def reached(points: Iterable[Point], target: float) -> list[Reached]:
-    """The points with a run that reached `target` % of test accuracy, the fastest first."""
+    """The points with a run that reached `target` % of eval accuracy, the fastest first."""
     found = []
     for point in points:
         ways = [way for run in point.runs if (way := to_target(run, target))]

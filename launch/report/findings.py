@@ -217,10 +217,10 @@ def _of_target(results: Findings) -> list[str]:
     if results.target is None:
         return []
     if not results.reached:
-        return [f"No run reached {results.target:g}% of test accuracy."]
+        return [f"No run reached {results.target:g}% of eval accuracy."]
     fastest, target = results.reached[0], f"{results.target:g}%"
     where = _got_there(fastest, results.unit)
-    lines = [f"Fastest to {target} of test accuracy: {figure(fastest.s.value)} s ({where})."]
+    lines = [f"Fastest to {target} of eval accuracy: {figure(fastest.s.value)} s ({where})."]
     if paid := [(one.usd.value, place) for place, one in enumerate(results.reached) if one.usd]:
         amount, place = min(paid)
         where = _got_there(results.reached[place], results.unit)

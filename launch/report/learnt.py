@@ -17,7 +17,7 @@ def learning(points: Sequence[Point], compared: Comparison | None, unit: str) ->
     if not scored:
         return []
     accuracy, point = max(scored, key=lambda pair: pair[0])
-    lines = [f"Best final test accuracy: {accuracy:.1%} ({called(point, unit)})."]
+    lines = [f"Best final eval accuracy: {accuracy:.1%} ({called(point, unit)})."]
     if compared:
         lines += _of_large_batches(compared)
     return lines

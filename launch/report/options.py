@@ -19,6 +19,6 @@ class ReportOptions(Options):
         None, gt=0, allow_inf_nan=False, description="USD per hour of a GPU (or CPU rank), for runs without a price"
     )
     target_accuracy: float | None = Field(
-        None, gt=0, le=100, allow_inf_nan=False, description="test accuracy in %: report the time and price to reach it"
+        None, gt=0, le=100, allow_inf_nan=False, description="eval accuracy in %: report the time and price to reach it"
     )
     format: WordList = Field(("png",), description="file formats of figures/: png, svg, pdf")

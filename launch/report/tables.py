@@ -84,7 +84,7 @@ def of_points(results: Findings) -> Table:
     rows = tuple(_point_row(point) for point in results.points)
     columns = ("settings", f"{results.unit}s", f"images per {short(results.unit)}", "images per update", "runs",
                "epoch, s", "update, ms", "data wait, ms", "forward, ms", "backward, ms", "communication, ms",
-               "optimizer, ms", "all-reduce, GB/s", "peak memory, MiB", "test loss", "test accuracy")  # fmt: skip
+               "optimizer, ms", "all-reduce, GB/s", "peak memory, MiB", "eval loss", "eval accuracy")  # fmt: skip
     caption = (
         "Every point: medians of the steady epochs, with their range; of several runs their median with its 95% "
         "interval, which of up to five is their whole range, and holds for two in 50%, for three in 75% of cases"
@@ -123,7 +123,7 @@ def of_targets(results: Findings) -> Table:
         for one in results.reached
     )  # fmt: skip
     columns = ("settings", f"{results.unit}s", "images per update", "runs that reached it", "time, s", "USD")
-    return Table("targets", f"To {results.target:g}% of test accuracy" if results.target else "", columns, rows)
+    return Table("targets", f"To {results.target:g}% of eval accuracy" if results.target else "", columns, rows)
 
 
 def of_batches(results: Findings) -> Table:
@@ -133,7 +133,7 @@ def of_batches(results: Findings) -> Table:
          percent_of_repeats(trial.accuracy), "baseline" if place == 0 else signed(trial.gap))
         for place, trial in enumerate(trials)
     )  # fmt: skip
-    columns = ("recipe", "images per update", "runs", "test accuracy", "gap, points")
+    columns = ("recipe", "images per update", "runs", "eval accuracy", "gap, points")
     return Table("batches", "Large batches", columns, rows)
 
 

@@ -147,7 +147,7 @@ class Receipt:
 
     @property
     def best(self) -> float | None:
-        """The best test accuracy."""
+        """The best eval accuracy."""
         values = [epoch.values.get("eval_top1", math.nan) for epoch in self.epochs]
         return max((value for value in values if math.isfinite(value)), default=None)
 

@@ -19,7 +19,7 @@ EPOCH = re.compile(r"\bepoch (\d+)/\d+  loss ")  # in the trainer's own words
 COMMAND = re.compile(r"\b(python -m launch\.|aws s3 )")
 # Of our trainer's figures, those that tell its records from a script's.
 OURS = ("train_loss", "train_top1", "eval_loss", "eval_top1", "images_per_s")
-FIGURES = {"train_loss": "loss {:.4f}", "eval_top1": "test accuracy {:.1%}", "images_per_s": "{:,.0f} images/s"}
+FIGURES = {"train_loss": "loss {:.4f}", "eval_top1": "eval accuracy {:.1%}", "images_per_s": "{:,.0f} images/s"}
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def test_a_file_that_may_not_be_read_is_an_error(aws: Aws, faults: Faults) -> No
     ("more", "words"),
     [
         ({}, "epoch 1/5, loss 2.3026, accuracy 10.0%, 2,932 images/s, 12.2 s"),
-        ({"eval_top1": 0.4567}, "epoch 1/5, loss 2.3026, accuracy 10.0%, test accuracy 45.7%, 2,932 images/s, 12.2 s"),
+        ({"eval_top1": 0.4567}, "epoch 1/5, loss 2.3026, accuracy 10.0%, eval accuracy 45.7%, 2,932 images/s, 12.2 s"),
         ({"train_loss": None, "eval_top1": None}, "epoch 1/5, accuracy 10.0%, 2,932 images/s, 12.2 s"),
     ],
 )

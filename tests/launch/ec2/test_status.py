@@ -69,7 +69,7 @@ job imagenet-1 in us-east-1: 2 of 2 nodes, started 2 h 0 min ago
   0     i-0   running  g5.2xlarge  us-east-1b  10.0.0.10  2 h 0 min
   1     i-1   running  g5.2xlarge  us-east-1b  10.0.0.11  2 h 0 min
 
-  training    epoch 3/16, loss 1.2346, accuracy 51.2%, test accuracy 50.0%, 2,450 images/s, 523.0 s
+  training    epoch 3/16, loss 1.2346, accuracy 51.2%, eval accuracy 50.0%, 2,450 images/s, 523.0 s
   cost        about 4.91 USD so far, 2.46 USD per hour now
   time limit  10 h 0 min left, 2026-11-22 02:00 UTC
   job folder  s3://some-bucket/jobs/imagenet-1
@@ -95,7 +95,7 @@ nodes that ended:
   0     i-0   0          train  0         1 h 0 min ago  done
   1     i-1   0          train  0         59 min ago     done
 
-  training    epoch 16/16, loss 1.2346, accuracy 51.2%, test accuracy 50.0%, 2,450 images/s, 523.0 s
+  training    epoch 16/16, loss 1.2346, accuracy 51.2%, eval accuracy 50.0%, 2,450 images/s, 523.0 s
   cost        at most about 3.69 USD
   job folder  s3://some-bucket/jobs/imagenet-1
 

@@ -89,7 +89,7 @@ def test_the_report_says_where_a_target_is_reached_first_and_for_least() -> None
 
     assert [one.point.replicas for one in found.reached] == [8, 1]
     said = sentences(found)
-    assert "Fastest to 85% of test accuracy: 6.00 s (ddp, bf16, 8 \N{MULTIPLICATION SIGN} 100 images per GPU)." in said
+    assert "Fastest to 85% of eval accuracy: 6.00 s (ddp, bf16, 8 \N{MULTIPLICATION SIGN} 100 images per GPU)." in said
     assert "Cheapest to 85%: 0.00583 USD (ddp, bf16, 1 \N{MULTIPLICATION SIGN} 100 images per GPU)." in said
-    assert sentences(find([slow], target=99))[-1] == "No run reached 99% of test accuracy."
+    assert sentences(find([slow], target=99))[-1] == "No run reached 99% of eval accuracy."
     assert [len(one.point.runs) for one in reached(found.points, 85)] == [1, 1]

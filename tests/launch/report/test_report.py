@@ -58,7 +58,7 @@ def test_the_sentences_say_speedup_serial_part_communication_accuracy_and_cost()
         "for each the law has no ceiling (fitted to 4 numbers of GPUs, off by at most 9.6%).",
         "4 of its 4 points rest on a single run; a range is that of its epochs.",
         "Communication takes 20% of an update.",
-        "Best final test accuracy: 90.0% (ddp, 1 × 100 images per GPU).",  # noqa: RUF001
+        "Best final eval accuracy: 90.0% (ddp, 1 × 100 images per GPU).",  # noqa: RUF001
         "With 8,000 images per update, lars loses 5.0 points and sgd loses 20.0 points, against 90.0% with 100.",
         "Cheapest epoch: 0.00550 USD (ddp, 1 × 100 images per GPU).",  # noqa: RUF001
         "Cheapest point of accuracy: 0.000300 USD (ddp, 1 × 100 images per GPU).",  # noqa: RUF001

@@ -53,7 +53,7 @@ def test_a_running_job_in_full() -> None:
         f"job {NAME} in us-east-1: Training, started 1 h 0 min ago",
         "",
         "  SageMaker    Training image download completed. Training in progress.",
-        "  training     epoch 2/3, loss 1.5000, accuracy 44.4%, test accuracy 50.0%, 31,000 images/s, 12.3 s",
+        "  training     epoch 2/3, loss 1.5000, accuracy 44.4%, eval accuracy 50.0%, 31,000 images/s, 12.3 s",
         "  machines     2 x ml.g5.12xlarge",
         "  cost         about 11.82 USD so far",
         "  time limit   2026-11-22 13:10 UTC",

@@ -36,10 +36,10 @@ RECEIPT = Receipt(
         Line(0.0, "rehearsal", "an AWS in this process, us-east-1; nodes: network namespaces; job digits-cnn"),
         Line(1.9, "launcher", "start 2 nodes, all or none, where there is room first"),
         Line(2.5, "node", f"node {FIRST}, rank 0 at 172.31.0.4: boots"),
-        Line(21.2, "node", "epoch 1/2: loss 1.7584, test accuracy 85.6%, 1,829 images/s"),
+        Line(21.2, "node", "epoch 1/2: loss 1.7584, eval accuracy 85.6%, 1,829 images/s"),
         Line(21.9, "rehearsal", f"injected node-dies@epoch:1: {SECOND} is dead, after epoch 1"),
         Line(70.0, "launcher", HOSTILE),
-        Line(79.0, "node", "epoch 2/2: loss 0.2210, test accuracy 98.3%, 971 images/s"),
+        Line(79.0, "node", "epoch 2/2: loss 0.2210, eval accuracy 98.3%, 971 images/s"),
         Line(95.9, "launcher", "the training is done"),
     ],
     changes=[

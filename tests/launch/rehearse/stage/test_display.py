@@ -62,7 +62,7 @@ def test_a_wide_terminal_ends_with_the_whole_table(capsys: pytest.CaptureFixture
     assert rows(screen) == [
         "T  an AWS in this process",
         "T  | start 2 nodes, all or none",
-        "T  epoch 1/5: loss 1.5000, test accuracy 75.0%, 1,234 images/s",
+        "T  epoch 1/5: loss 1.5000, eval accuracy 75.0%, 1,234 images/s",
         "T  | [0] warning: take a smaller batch, --batch-ramp (such as 0:512,2:2048) or more --epochs;",
         "  node                 state  rank  epoch  loss    images/s  address     time  end",
         f"  i-4a579d6d2ee1191b1  off    0     1/5    1.5000  1,234     172.31.0.4  3 s   {SHUT_DOWN}",
@@ -152,7 +152,7 @@ def test_a_log_has_a_line_for_each_change_and_nothing_else(capsys: pytest.Captur
         f"T  node {SECOND}, rank 1 at 172.31.0.5: boots",
         f"T  node {FIRST}, rank 0: trains",
         f"T  node {SECOND}, rank 1: trains",
-        "T  epoch 1/5: loss 1.5000, test accuracy 75.0%, 1,234 images/s",
+        "T  epoch 1/5: loss 1.5000, eval accuracy 75.0%, 1,234 images/s",
         f"T  | {LONG}",
         f"T  node {SECOND}, rank 1: off, Server.InternalError",
         f"T  node {FIRST}, rank 0: off, {SHUT_DOWN}",

@@ -69,7 +69,7 @@ def test_an_epoch_is_told_once_and_at_once() -> None:
     recorder = Recorder(scene.as_scene, 5)
     scene.train(1)
 
-    assert [line.text for line in recorder.update()] == ["epoch 1/5: loss 1.5000, test accuracy 75.0%, 1,234 images/s"]
+    assert [line.text for line in recorder.update()] == ["epoch 1/5: loss 1.5000, eval accuracy 75.0%, 1,234 images/s"]
     assert recorder.update() == []
     assert recorder.launcher_line("[0] epoch 1/5  loss 1.5000  accuracy 41.1%") is None
     assert recorder.launcher_line("[0] [METRIC] epoch=1 train_loss=1.5") is None
