@@ -1,10 +1,13 @@
 """Settings that contradict each other, and batch arithmetic."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from tests.conftest import ROOT
+from trainer.__main__ import main
 from trainer.batches import Batches, batches_at
 from trainer.config import SECTIONS, TrainConfig
 from trainer.errors import SettingsError
@@ -131,3 +134,15 @@ def test_a_global_batch_that_does_not_divide_gets_the_nearest_that_does(wanted: 
 def test_an_epoch_that_a_ramp_names_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="twice"):
         TrainConfig(batch_ramp="0:16,0:32")  # type: ignore[arg-type]
+
+
+def test_the_page_of_settings_is_what_help_prints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit):
+        main(["--help"], {})
+
+    heading = "# Settings of the trainer\n\nThe output of `python -m trainer --help`; "
+    how = "`python -m pytest tests/trainer/test_config.py --write-golden` writes this page."
+    golden(str(ROOT / "trainer/SETTINGS.md"), f"{heading}{how}\n\n```\n{capsys.readouterr().out}```\n")
