@@ -27,9 +27,11 @@ from trainer.contract import SCRIPT_WORKER, STOPPED, TIME_IN_NAMES, Exit
 from trainer.distributed import loopback
 from trainer.process import compiler, libraries
 from trainer.process.parent import TORCHRUN_WITHIN_S, end_with_parent
-from trainer.process.workers import Worker, keep_workers, serve_forks, start_as_forks
+from trainer.process.workers import Worker, all_done, finish_when_done, keep_workers, serve_forks, start_as_forks
 
 MEET_WITHIN = timedelta(minutes=5)
+# How long a node of our own training, whose ranks end together, waits at the end for one that may be lost.
+EXIT_WITHIN_S = 60.0
 
 # All that torch's RendezvousState is made of.
 _RENDEZVOUS = "torch.distributed.elastic.rendezvous.dynamic_rendezvous"
@@ -76,7 +78,8 @@ def failed_leaving(codes: Collection[int]) -> bool:
 def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     """Runs the workers that torchrun's flags describe; returns the exit code.  verbose: keep torchrun's own log."""
     no_workers: list[int] = []
-    _leave_quietly_when_asked(no_workers)
+    workers: dict[int, Worker] = {}
+    _leave_quietly_when_asked(no_workers, workers)
     _before_torch(argv, verbose=verbose)
     # Imported here because it takes seconds, and a signal meanwhile must end this quietly.
     from torch.distributed import DistError, run
@@ -87,7 +90,8 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     args = run.parse_args(list(argv))
     no_workers += _fork_ranks(args)
     logging.disable(logging.NOTSET if verbose else logging.ERROR)  # of this process, and not of its forks
-    workers = keep_workers()
+    keep_workers(workers)
+    finish_when_done(workers, EXIT_WITHIN_S if args.module and args.training_script == "trainer" else None)
     tells_all = args.module and args.training_script == SCRIPT_WORKER
     _read_only_states()
     try:
@@ -134,6 +138,8 @@ def _fork_ranks(args: Namespace) -> list[int]:
 
 def _left(signum: int, workers: Mapping[int, Worker], *, tells_all: bool) -> int:
     """The exit code after all workers were asked to leave by `signum`; tells of one that was lost then."""
+    if all_done(workers):
+        return Exit.DONE
     codes = {rank: worker.process.poll() or 0 for rank, worker in workers.items()}
     if failed_leaving(codes.values()):
         death = cause([Death(rank, code, 0) for rank, code in codes.items() if code])
@@ -227,18 +233,23 @@ def _code_when_stopped_by(signum: int) -> int:
     return Exit.INTERRUPTED if signum in (signal.SIGTERM, signal.SIGUSR1) else 128 + signum
 
 
-def _leave_quietly_when_asked(no_workers: Collection[int]) -> None:
+def _leave_quietly_when_asked(no_workers: Collection[int], workers: Collection[int]) -> None:
     """Until torchrun installs its own handlers, a signal ends this process with the right code and no traceback.
 
-    no_workers: children that are not asked, at the time.
+    no_workers: children that are not asked, at the time; workers: the ranks that were started.
     """
 
     def leave(signum: int, _frame: FrameType | None) -> NoReturn:
         sys.exit(_code_when_stopped_by(signum))
 
     def pass_on(signum: int, frame: FrameType | None) -> None:
-        if not _signal_children(signum, no_workers):
-            leave(signum, frame)
+        if _signal_children(signum, no_workers):
+            return
+        if workers:  # which have all ended
+            from torch.distributed.elastic.multiprocessing.api import SignalException
+
+            raise SignalException("", signal.Signals(signum))
+        leave(signum, frame)
 
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, leave)

@@ -5,13 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT, trainer_env
-from tests.processes import left_of
-from tests.warm import Job
+from tests.processes import is_alive, left_of
+from tests.warm import Job, free_port
 from trainer.torchrun import Death, cause, failed_leaving
 
 # Rank N does what word N says: ends with that code, kills itself with that signal, raises, or waits for SIGTERM and
@@ -227,3 +228,89 @@ def test_two_standalone_runs_of_one_second_have_run_folders_of_their_own(tmp_pat
     names = [job.communicate(timeout=100)[0].strip() for job in pair]
 
     assert [name.rpartition("-")[2] for name in names] == [str(job.pid) for job in pair]
+
+
+# Ends when the file is there; "at once" is.
+LAST = """
+import os, sys, time
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+"""
+# torchrun looks so seldom that a signal comes between the end of the workers and its notice of it.
+SELDOM = ("--monitor-interval", "3")
+ALL_SIGNALS = [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
+
+
+def agent(folder: Path, *words: str) -> Job:
+    (folder / "last.py").write_text(LAST)
+    return start(folder, *words[:-1], str(folder / "last.py"), words[-1])
+
+
+def workers_of(job: Job) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def wait_for_workers(job: Job, count: int) -> None:
+    """Until `count` have been started."""
+    wait_for(lambda: len(workers_of(job)) >= count)
+
+
+@pytest.mark.parametrize("signum", ALL_SIGNALS)
+def test_a_training_that_is_done_ends_with_0_whatever_signal_comes(tmp_path: Path, signum: signal.Signals) -> None:
+    job = agent(tmp_path, "--standalone", "--nproc-per-node", "2", *SELDOM, str(tmp_path / "go"))
+    wait_for_workers(job, 2)
+    (tmp_path / "go").touch()
+    wait_for(lambda: not any(is_alive(pid) for pid in workers_of(job)))
+
+    job.send_signal(signum)
+
+    assert job.communicate(timeout=30) == ("", "")
+    assert job.returncode == 0
+
+
+def pair(folder: Path, first: str, second: str, *seldom: str) -> tuple[Job, Job]:
+    """Two nodes whose workers end once the file is there; the second looks `seldom` whether they have."""
+    endpoint = ("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}")
+    nodes = (folder / "a", folder / "b")
+    for node in nodes:
+        node.mkdir()
+    host = agent(nodes[0], *endpoint, "--rdzv-conf", "is_host=1", first)
+    return host, agent(nodes[1], *endpoint, "--rdzv-conf", "is_host=0", *seldom, second)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_node_that_is_done_and_asked_to_leave_lets_the_other_go(tmp_path: Path, signum: signal.Signals) -> None:
+    go = str(tmp_path / "go")
+    host, other = pair(tmp_path, go, go, *SELDOM)
+    wait_for_workers(host, 1), wait_for_workers(other, 1)
+    (tmp_path / "go").touch()
+    wait_for(lambda: not any(is_alive(pid) for pid in workers_of(other)))
+
+    other.send_signal(signum)
+
+    assert [job.communicate(timeout=30) for job in (other, host)] == [("", "")] * 2
+    assert (host.returncode, other.returncode) == (0, 0)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_node_that_is_asked_to_leave_while_it_waits_for_the_other_is_done(
+    tmp_path: Path, signum: signal.Signals
+) -> None:
+    host, other = pair(tmp_path, str(tmp_path / "host"), str(tmp_path / "other"))
+    wait_for_workers(host, 1), wait_for_workers(other, 1)
+    (tmp_path / "other").touch()
+    wait_for(lambda: not workers_of(other))
+    time.sleep(0.5)  # for the barrier
+
+    other.send_signal(signum)
+    (tmp_path / "host").touch()
+
+    assert [job.communicate(timeout=30) for job in (other, host)] == [("", "")] * 2
+    assert (host.returncode, other.returncode) == (0, 0)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainer.process.forks import Command, Fork, Server, serve
+from trainer.process.signals import ignore_requests_to_leave
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
@@ -18,23 +20,34 @@ Process = subprocess.Popen[bytes] | Fork
 
 @dataclass
 class Worker:
-    """was_forced: torchrun killed it, because it had not left in time."""
+    """was_forced: torchrun killed it, because it had not left in time; siblings: how many this node has, with it."""
 
     process: Process
+    siblings: int
     was_forced: bool = False
 
 
-def keep_workers() -> dict[int, Worker]:
-    """The worker of each rank, from now on.  torchrun tells how they ended, but not where a signal ended itself."""
+def all_done(workers: Mapping[int, Worker]) -> bool:
+    """Whether all workers of this node have been started and have ended with 0."""
+    codes = [worker.process.poll() for worker in workers.values()]
+    return any(worker.siblings == len(codes) for worker in workers.values()) and not any(code != 0 for code in codes)
+
+
+def keep_workers(workers: dict[int, Worker]) -> None:
+    """Puts the worker of each rank into `workers`, from now on.
+
+    torchrun tells how they ended, but not where a signal ended itself.
+    """
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
-    workers: dict[int, Worker] = {}
     start, close = SubprocessHandler.__init__, SubprocessHandler.close
 
     def start_and_keep(handler: SubprocessHandler, *args: Any, **named: Any) -> None:
         start(handler, *args, **named)
         env = named["env"] if "env" in named else args[2]
-        workers[int(env["RANK"])] = Worker(handler.proc)
+        if env["LOCAL_RANK"] == "0":  # the first, also of those that torchrun starts again
+            workers.clear()
+        workers[int(env["RANK"])] = Worker(handler.proc, int(env["LOCAL_WORLD_SIZE"]))
 
     def note_force(handler: SubprocessHandler, death_sig: signal.Signals | None = None) -> None:
         if death_sig == signal.SIGKILL:
@@ -43,7 +56,36 @@ def keep_workers() -> dict[int, Worker]:
         close(handler, death_sig)
 
     SubprocessHandler.__init__, SubprocessHandler.close = start_and_keep, note_force  # type: ignore[assignment,method-assign]
-    return workers
+
+
+def finish_when_done(workers: Mapping[int, Worker], exit_within_s: float | None) -> None:
+    """Has a signal change nothing once all workers have ended with 0.
+
+    torchrun would leave its last barrier out, where the other nodes then wait, and end as if the job were not done.
+    exit_within_s: how long to wait there for nodes that do not come; None: as long as torch does.
+    """
+    from torch.distributed.elastic.agent.server.api import DEFAULT_ROLE, RunResult, WorkerState
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.launcher import api
+
+    class Agent(api.LocalElasticAgent):
+        def run(self, role: str = DEFAULT_ROLE) -> RunResult:
+            try:
+                result: RunResult = super().run(role)
+            except SignalException:
+                if not all_done(workers):
+                    raise
+                self._exit_barrier()
+                return RunResult(state=WorkerState.SUCCEEDED)
+            return result
+
+        def _exit_barrier(self) -> None:
+            ignore_requests_to_leave()
+            if exit_within_s is not None:
+                self._exit_barrier_timeout = exit_within_s
+            super()._exit_barrier()
+
+    vars(api)["LocalElasticAgent"] = Agent
 
 
 def serve_forks(module: str) -> Server | None:
