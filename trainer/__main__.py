@@ -27,6 +27,7 @@ from trainer.process import compiler, libraries
 from trainer.process.output import say
 from trainer.process.parent import end_with_parent
 from trainer.process.run_folder import RunFolder
+from trainer.process.signals import ignore_requests_to_leave
 from trainer.settings import flags
 from trainer.settings.checks import check
 
@@ -85,6 +86,7 @@ def _run(config: TrainConfig, ranks: Ranks, env: Mapping[str, str]) -> int:
         from trainer.run import run  # torch takes seconds to import; --help and wrong flags need not wait
 
         run(config, ranks, folder.claim, say, sys.stderr.isatty(), record, read_expected(env))
+        ignore_requests_to_leave()  # it is done: a notice that comes now must not make it run again
     return Exit.DONE
 
 

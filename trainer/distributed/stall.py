@@ -6,7 +6,7 @@ their stack to standard error; where none is behind, as in a collective that han
 
 from __future__ import annotations
 
-import faulthandler
+import math
 import sys
 import threading
 import time
@@ -24,8 +24,9 @@ USUAL = 20
 # The first batches compile, tune and start workers; the usual time is that of the newest.
 FIRST, NEWEST = 5, 50
 LOOK_EVERY_S = 1.0
-# If not even this thread gets to run, the interpreter's own watchdog, which needs no lock, writes the stacks later.
-LATER_S = 10.0
+# There are so many looks at least before a stall.  One that comes late by this part of the limit found the process
+# suspended, as by Ctrl-Z or `docker pause`, or its interpreter held: no batch could have come.
+LOOKS = 3
 
 # How many batches each rank has come to; empty where nobody can be asked.
 Progress = Callable[[], Mapping[int, int]]
@@ -47,6 +48,7 @@ class Pace:
         self._at_least_s = at_least_s
         self._times: deque[float] = deque(maxlen=NEWEST)
         self._at: float | None = None
+        self._counts_from = -math.inf
 
     def step(self, now: float) -> None:
         """A batch has come."""
@@ -57,6 +59,10 @@ class Pace:
     def rest(self) -> None:
         """No batch is expected until the next one comes."""
         self._at = None
+
+    def start_anew(self, now: float) -> None:
+        """Time before `now` is no waiting.  Another thread's than step() and rest()."""
+        self._counts_from = now
 
     @property
     def usual_s(self) -> float | None:
@@ -73,7 +79,7 @@ class Pace:
     def waited_s(self, now: float) -> float:
         """How long no batch has come; 0 while none is expected."""
         at = self._at
-        return 0.0 if at is None else now - at
+        return 0.0 if at is None else now - max(at, self._counts_from)
 
     def is_stalled(self, now: float) -> bool:
         limit = self.limit_s
@@ -103,18 +109,30 @@ class StallWatch:
         """Ends the thread."""
         self._over.set()
         self._thread.join(LOOK_EVERY_S)
-        _disarm()
 
     def _run(self) -> None:
-        while not self._over.wait(min(LOOK_EVERY_S, self._pace.limit_s or LOOK_EVERY_S)):
-            is_stalled = self._pace.is_stalled(time.monotonic())
-            _arm(self._pace.limit_s)
+        while (now := self._next_look()) is not None:
+            is_stalled = self._pace.is_stalled(now)
             if is_stalled and not self._was_stalled:
                 self._has_told = self._tell_stall()
             elif self._has_told and not is_stalled:
                 self._has_told = False
                 self._tell(f"{self._name} continues.\n")
             self._was_stalled = is_stalled
+
+    def _next_look(self) -> float | None:
+        """Waits for the next look; None: there is none."""
+        wait_s, begun = min(LOOK_EVERY_S, self._part_s), time.monotonic()
+        if self._over.wait(wait_s):
+            return None
+        now = time.monotonic()
+        if now - begun - wait_s > self._part_s:
+            self._pace.start_anew(now)
+        return now
+
+    @property
+    def _part_s(self) -> float:
+        return (self._pace.limit_s or math.inf) / LOOKS
 
     @property
     def _name(self) -> str:
@@ -170,14 +188,3 @@ def role_of(rank: int, progress: Mapping[int, int]) -> str:
     if not slow or rank in slow or rank not in progress:
         return "shows"
     return "names" if rank == min(set(progress) - set(slow)) else "waits"
-
-
-def _arm(limit_s: float | None) -> None:
-    """Starts the interpreter's watchdog anew: it fires only where this thread is held up for so long."""
-    if limit_s is not None and sys.__stderr__ is not None:
-        with suppress(OSError, ValueError):  # it may be no file
-            faulthandler.dump_traceback_later(limit_s + LATER_S, file=sys.__stderr__)
-
-
-def _disarm() -> None:
-    faulthandler.cancel_dump_traceback_later()

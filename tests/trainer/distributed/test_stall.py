@@ -1,13 +1,18 @@
 """A training that stands still says where, soon and once."""
 
 import io
+import os
 import re
+import signal
 import sys
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.trainer.ranks_here import on_ranks
 from trainer.distributed import stall
 from trainer.distributed.session import Session
@@ -35,6 +40,16 @@ def test_a_stall_is_many_times_the_usual_and_never_less_than_the_setting() -> No
 def test_the_first_batches_may_take_as_long_as_they_like() -> None:
     assert not pace(0, 1, 2, 3).is_stalled(1e6)
     assert pace(*range(FIRST + 1)).is_stalled(1e6)
+
+
+def test_time_in_which_the_process_was_suspended_is_no_stall() -> None:
+    made = pace(*range(10))
+    made.start_anew(1000)
+    assert not made.is_stalled(1000 + 29)
+    assert made.is_stalled(1000 + 31)
+    made.rest()
+    made.start_anew(2000)
+    assert not made.is_stalled(1e6)
 
 
 def test_one_slow_batch_does_not_make_the_usual_longer() -> None:
@@ -96,6 +111,34 @@ def test_a_process_that_stands_still_shows_where_and_says_when_it_goes_on() -> N
     )
     assert any("test_stall.py" in line and "in stand_still_here: until.wait(20)" in line for line in stack[:6])
     assert said[1] == "rank 0 of 1 continues.\n"
+
+
+def stopped_once(said: Any) -> None:
+    """Puts what is said about a process that is stopped for longer than the limit, and whose next batch then comes."""
+    lines = list[str]()
+    watch = StallWatch(1.0, Place(0, 1), lines.append)
+    for _ in range(FIRST + 1):
+        watch.step()
+        time.sleep(0.02)  # by now the watch's thread waits
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(0.6)  # the watch's thread comes first
+    watch.step()
+    watch.stop()
+    said.put(lines)
+
+
+def test_a_process_that_was_stopped_reports_nothing() -> None:
+    said = warm.queue()
+    process = warm.start(stopped_once, said)
+    assert process.pid is not None
+    end = time.monotonic() + 30
+    while "\nState:\tT" not in Path(f"/proc/{process.pid}/status").read_text():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    time.sleep(2.5)
+    os.kill(process.pid, signal.SIGCONT)
+
+    assert said.get(timeout=30) == []
 
 
 def ranks_that_hang(session: Session) -> str:
