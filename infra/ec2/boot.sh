@@ -386,6 +386,7 @@ train() {
         attend_container
         code=$? CONTAINER=''
         say "the training ended with exit code $code"
+        [ "$code" != 0 ] || trap '' TERM INT HUP # it is done, also on a node that is being reclaimed
         trim_output
         [ "$code" = 0 ] || tail -c 10000 "$OUTPUT" | tail -n 20 # also of a line without end, to a console that is slow
         unsaved=''

@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from launch.rehearse.nodes.ec2.node import programs
 from tests.launch.ec2.boot.job import (
     docker_that,
     file_on,
@@ -124,6 +126,23 @@ def test_a_node_asked_to_stop_while_it_trains_lets_the_training_save(here: Regio
 
     assert record(here, node)["code"] == 143
     assert "run/saved" in keys(here)
+
+
+@needs_nodes
+@pytest.mark.slow("a node that is asked to stop while it uploads what is done is done")
+def test_a_node_asked_to_stop_while_it_uploads_what_is_done_is_done(here: Region, tmp_path: Path) -> None:
+    world = image_of(tmp_path, "sys.exit(0)")
+    upload = 'case $* in *"cp --recursive"*) sleep 5.5 ;; esac'
+    world = replace(world, programs={"aws": programs()["aws"].replace("\n", f"\n{upload}\n", 1)})
+    node = here.launch(user_data(), world=world)
+    put_cluster(here, node)
+    wait_for(lambda: node.processes("sleep", "5.5"), node)
+
+    ask_to_stop(node)
+
+    left = record(here, node)
+    assert (left["code"], left["step"]) == (0, "train")
+    assert "run/try-0" in keys(here)
 
 
 def ask_to_stop(node: Node, *more: str) -> None:
