@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-import trainer
 from trainer.contract import METRICS, PACE, STOPPED, Exit
 from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import Interrupted, MachineError, SettingsError, TrainerError, not_writable, one_line, report_end
@@ -128,7 +127,7 @@ def _run(rank: Rank, env: Mapping[str, str]) -> int:
     top = source_folder(config)
     cwd = top / config.cwd
     _check(rank, cwd)
-    script_env = script_environment(config, rank.ranks, env, _toolkit())
+    script_env = script_environment(config, rank.ranks, env)
     if config.requirements:
         from trainer.script import packages  # what it imports would keep the other scripts waiting
 
@@ -190,12 +189,6 @@ def _try_port(port: int) -> None:
                 f"port {port}, at which the script's processes would meet, is taken on this node; give another "
                 "--master-port to torchrun, from which it follows, or start again."
             ) from error
-
-
-def _toolkit() -> Path | None:
-    """The folder with this package, where no Python would look: it need not be installed."""
-    folder = Path(trainer.__file__).absolute().parents[1]
-    return None if folder.name in ("site-packages", "dist-packages") else folder
 
 
 def _relay(rank: Rank) -> tuple[Relay, MetricLines]:

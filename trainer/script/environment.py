@@ -19,15 +19,11 @@ _OF_ONE_RANK = re.compile(
 )
 # Ports below those that Linux lends to whoever connects (net.ipv4.ip_local_port_range).
 _LOWEST_PORT, _PORTS = 15_000, 17_000
+ON_PATH, _TOOLKIT = Path(__file__).with_name("on_path"), Path(__file__).parents[2]
 
 
-def script_environment(
-    config: ScriptConfig, ranks: Ranks, env: Mapping[str, str], toolkit: Path | None
-) -> dict[str, str]:
-    """The script's environment: `env`, in which this rank was started, and what we promise.
-
-    toolkit: the folder with our own packages, where Python would not find them.
-    """
+def script_environment(config: ScriptConfig, ranks: Ranks, env: Mapping[str, str]) -> dict[str, str]:
+    """The script's environment: `env`, in which this rank was started, and what we promise."""
     found = {name: value for name, value in env.items() if config.processes == "torchrun" or not _is_of_one_rank(name)}
     found |= _one_process(ranks) if config.processes == "one" else _as_torchrun(ranks, env)
     found |= dict(word.split("=", 1) for word in config.variables if "=" in word)
@@ -41,9 +37,14 @@ def script_environment(
     found.pop(DATA_DIR, None)
     if config.data_dir is not None:
         found[DATA_DIR] = str(config.data_dir.absolute())
-    if toolkit is not None:  # last, so that nothing of the user's is hidden
-        found["PYTHONPATH"] = ":".join(filter(None, (found.get("PYTHONPATH"), str(toolkit))))
+    found["PYTHONPATH"] = _python_path(found.get("PYTHONPATH"))
     return found
+
+
+def _python_path(given: str | None) -> str:
+    """The user's own without our packages, which would hide his, and behind it `from trainer import kit`."""
+    folders = given.split(":") if given else []
+    return ":".join([*(one for one in folders if Path(one) != _TOOLKIT), str(ON_PATH)])
 
 
 def restarts(config: ScriptConfig, env: Mapping[str, str]) -> int:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import ROOT
 from trainer.distributed.ranks import read_ranks
 from trainer.script.config import ScriptConfig
-from trainer.script.environment import own_port, script_environment
+from trainer.script.environment import ON_PATH, own_port, script_environment
 
 SLURM = {
     "SLURM_PROCID": "3", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2",
@@ -26,9 +27,9 @@ TORCHRUN = {
 }  # fmt: skip
 
 
-def environment(env: Mapping[str, str], toolkit: Path | None = None, **flags: Any) -> dict[str, str]:
+def environment(env: Mapping[str, str], **flags: Any) -> dict[str, str]:
     config = ScriptConfig(run_dir=Path("/run"), words=("t.py",), **flags)
-    return script_environment(config, read_ranks(env), env, toolkit)
+    return script_environment(config, read_ranks(env), env)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_what_starts_its_own_processes_finds_no_ranks(env: Mapping[str, str]) ->
     found = environment({**env, "HOME": "/home", "SLURM_JOB_ID": "7"}, processes="one")
 
     assert (found["NNODES"], found["NODE_RANK"], found["MASTER_ADDR"]) == ("2", "1", "n1")
-    ours = ("DDP_RUN_DIR", "DDP_JOB", "DDP_RESTARTS", "DDP_STOP_WITHIN_S", "PYTHONUNBUFFERED")
+    ours = ("DDP_RUN_DIR", "DDP_JOB", "DDP_RESTARTS", "DDP_STOP_WITHIN_S", "PYTHONPATH", "PYTHONUNBUFFERED")
     left = {"HOME", "SLURM_JOB_ID", *(name for name in env if name in ("SLURM_NODEID",))}
     assert set(found) == {"NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", *ours, *left}
 
@@ -69,6 +70,6 @@ def test_restarts_of_the_launcher_and_of_torchrun_are_counted_together() -> None
     assert environment(TORCHRUN, restarts=2)["DDP_RESTARTS"] == "3"
 
 
-def test_our_own_packages_come_after_the_users() -> None:
-    assert environment({"PYTHONPATH": "/mine"}, Path("/toolkit"))["PYTHONPATH"] == "/mine:/toolkit"
-    assert "PYTHONPATH" not in environment({})
+def test_of_our_own_packages_only_kit_is_on_the_path_and_after_the_users() -> None:
+    assert environment({"PYTHONPATH": f"{ROOT}:/mine:{ROOT}/"})["PYTHONPATH"] == f"/mine:{ON_PATH}"
+    assert environment({})["PYTHONPATH"] == str(ON_PATH)

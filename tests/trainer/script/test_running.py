@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +25,7 @@ from trainer.process.folder_lock import FolderLock
 from trainer.script.__main__ import Rank, main
 from trainer.script.child import FORCE_AFTER_S, Requests, Watch, say_unless_asked
 from trainer.script.config import ScriptConfig
-from trainer.script.environment import own_port, run_of
+from trainer.script.environment import ON_PATH, own_port, run_of
 from trainer.script.record import Book
 from trainer.script.relay import Relay
 
@@ -83,6 +85,51 @@ def test_a_module_runs_with_what_lies_beside_it(start: Start, tmp_path: Path) ->
     job = Job(["--run-dir", "run", "--", "-m", "package.train", "-x"], tmp_path, [rank_env(tmp_path, 0, 1, {})], SCRIPT)
 
     assert job.communicate()[0] == "beside ['-x']\n"
+
+
+# What stands in the user's folder, and what its tools/train.py prints.
+OWN_WORLDS = [
+    pytest.param({"trainer/__init__.py": "", "trainer/model.py": "name = 'own'"}, "trainer.model", id="a package"),
+    pytest.param({"trainer/model.py": "name = 'own'"}, "trainer.model", id="a folder without __init__"),
+    pytest.param({"trainer.py": "name = 'own'"}, "trainer", id="a module"),
+    pytest.param({"launch.py": "name = 'own'"}, "launch", id="launch"),
+    pytest.param({"infra/__init__.py": "name = 'own'"}, "infra", id="infra"),
+    pytest.param({"tools/tests/__init__.py": "name = 'own'"}, "tests", id="tests"),
+    pytest.param({"tools/trainer.py": "name = 'own'"}, "trainer", id="beside the script"),
+    pytest.param({"tools/queue.py": "name = 'own'"}, "queue", id="as the standard library"),
+]
+
+
+@pytest.mark.parametrize(("files", "module"), OWN_WORLDS)
+def test_a_script_imports_its_own_as_without_us(files: Mapping[str, str], module: str, tmp_path: Path) -> None:
+    text = f"import sys; sys.path.append('.')\nfrom {module} import name; print(name)"
+    for name, content in {**files, "tools/train.py": text}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+
+    job = Job(["--run-dir", "run", "--", "tools/train.py"], tmp_path, [rank_env(tmp_path, 0, 1, {})], SCRIPT)
+
+    assert job.communicate() == ("own\n", "")
+
+
+@pytest.mark.parametrize("beside", [[], ["trainer"]], ids=["nothing", "a folder of results"])
+def test_a_script_without_a_trainer_of_its_own_finds_kit(beside: list[str], start: Start, tmp_path: Path) -> None:
+    for name in beside:
+        (tmp_path / name).mkdir()
+
+    assert start("from trainer import kit; print(kit.AGAIN)").communicate() == ("75\n", "")
+
+
+def test_a_script_imports_its_own_also_where_the_toolkit_is_installed(tmp_path: Path) -> None:
+    site, own = tmp_path / "site-packages", tmp_path / "own"
+    shutil.copytree(ON_PATH, site / "trainer/script/on_path")
+    own.mkdir()
+    (site / "trainer/__init__.py").write_text("raise RuntimeError('the toolkit')")
+    (own / "trainer.py").write_text("name = 'own'")
+    text = f"import sys; sys.path.append({str(own)!r}); from trainer import name; print(name)"
+    env = {"PYTHONPATH": f"{site}/trainer/script/on_path:{site}"}
+
+    assert subprocess.check_output([sys.executable, "-S", "-c", text], env=env, cwd=tmp_path, text=True) == "own\n"
 
 
 PRINT_ENV = "import json, os; print(json.dumps(dict(os.environ)))"
