@@ -2,10 +2,14 @@
 
 import sys
 
-from trainer.process.driver import BeforeTorch
-
 # So sys.argv is while Python looks for the module that it is to run; a user's own, which imports us, is none of ours.
-if sys.argv[:1] == ["-m"] and any(word.split(".")[0] in ("trainer", "launch") for word in sys.orig_argv):
+_is_command = sys.argv[:1] == ["-m"] and any(word.split(".")[0] in ("trainer", "launch") for word in sys.orig_argv)
+if _is_command and "launch" not in sys.modules and not sys.flags.safe_path and f"{sys.path[0]}/trainer" not in __path__:
+    del sys.path[0]  # the current folder: what is called queue there is the user's own
+
+from trainer.process.driver import BeforeTorch  # noqa: E402
+
+if _is_command:
     from trainer.process.as_command import begin
 
     begin()
