@@ -25,7 +25,7 @@ from trainer.files import open_lock, read_json, write_atomically
 from trainer.process.output import say
 from trainer.process.own_folder import is_anothers
 from trainer.script.ending import SHOWN_LINES
-from trainer.script.requirements import files_in, hashes_in, hashes_of, lines_of
+from trainer.script.requirements import files_in, hashes_in, hashes_of, lines_of, text_of
 
 Run = Callable[[Sequence[str], Path], "subprocess.CompletedProcess[str]"]
 
@@ -101,7 +101,7 @@ def _texts(listed: Path, seen: set[Path]) -> Iterator[str]:
     if file in seen or not file.is_file():  # pip says what it misses
         return
     seen.add(file)
-    text = file.read_text("utf-8-sig", errors="replace")
+    text = text_of(file.read_bytes())
     yield text
     for line in lines_of(text):
         for nested in files_in(line, os.environ):
@@ -133,7 +133,9 @@ def exactly(report: Mapping[str, Any], listed: Path) -> str:
 
 def _wanted(row: Mapping[str, Any]) -> str:
     metadata = row["metadata"]
-    place = f" @ {_place(row['download_info'])}" if row["is_direct"] else f"=={metadata['version']}"
+    # Also what was found in a folder: --find-links of a file that is named with -r is relative to that.
+    is_placed = row["is_direct"] or row["download_info"]["url"].startswith("file:")
+    place = f" @ {_place(row['download_info'])}" if is_placed else f"=={metadata['version']}"
     return str(metadata["name"]) + place
 
 
@@ -197,8 +199,8 @@ def _make(layer: Path, listed: Path, run: Run) -> None:
         report, pins = part / "report.json", part / "exactly.txt"
         _checked(run([*PIP, "--dry-run", "--report", str(report), "-r", str(listed)], listed.parent), listed, layer)
         lacking = json.loads(report.read_text())
-        pins.write_text(exactly(lacking, listed))
-        if pins.read_text():
+        if text := exactly(lacking, listed):
+            pins.write_text(text, "utf-8-sig")  # with the mark, or an older pip would go by the locale
             say(f"{listed.name}: installing {_named(lacking)}")
             words = [*PIP, "--no-deps", "--target", str(part), "-r", str(pins)]
             _checked(run(words, listed.parent), listed, layer)

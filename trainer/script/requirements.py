@@ -3,14 +3,24 @@
 https://pip.pypa.io/en/stable/reference/requirements-file-format/
 """
 
+import codecs
+import locale
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from trainer.errors import SettingsError, one_line
 
+# The longer first: that of UTF-16 is the beginning of one of UTF-32.
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    *((mark, "utf-32") for mark in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)),
+    *((mark, "utf-16") for mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)),
+)
+_CODING = re.compile(rb"(?:.*\n)?#.*coding[:=]\s*([-\w.]+)")  # PEP 263, in one of the first two lines
 _CONTINUED = re.compile(r"\\\r?\n")
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
 # https://pip.pypa.io/en/stable/reference/requirements-file-format/#using-environment-variables
@@ -20,6 +30,16 @@ _DEMANDS = re.compile(r"(?<!\S)[\"']?--(?:ha(?:sh?)?|req(?:uire-hashes)?)\b")
 _HASH = re.compile(r"--ha(?:sh?)?[\s=]+[\"']?(\w+:[0-9A-Fa-f]+)")
 # `demo==1.0`, `demo[extra]`, `demo @ https://...`, and neither `https://...` nor `./demo`.
 _NAME = re.compile(r"\s*([A-Za-z0-9][\w.-]*)(?![\w.:/-])")
+
+
+def text_of(content: bytes) -> str:
+    """The text of a file, decoded as by pip: by its mark, by its line on coding, as UTF-8, or as the locale has it."""
+    coding = _CODING.match(content)
+    named = [coding[1].decode("ascii")] if coding else ["utf-8", locale.getpreferredencoding(False)]
+    for encoding in [name for mark, name in _MARKS if content.startswith(mark)][:1] or named:
+        with suppress(UnicodeDecodeError, LookupError):
+            return content.decode(encoding)
+    return content.decode("utf-8", errors="replace")  # pip refuses it
 
 
 def lines_of(text: str) -> list[str]:

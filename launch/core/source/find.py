@@ -1,6 +1,7 @@
 """The source of a training that its user wrote: which folder is sent, and what the script is called in it."""
 
 import os
+import posixpath
 import re
 import stat
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from launch.core.source.walk import list_files, why_left_out
 from trainer.errors import SettingsError, one_line
 from trainer.files import LARGEST_JSON, read_regular
 from trainer.process.own_folder import is_anothers
+from trainer.script.requirements import files_in, lines_of, text_of
 
 REQUIREMENTS = "requirements.txt"
 
@@ -63,7 +65,10 @@ def find(
     members = read_files(list_files(top, repository, cwd))
     found = _source(top, entry, cwd.relative_to(top).as_posix() if cwd.is_relative_to(top) else ".", members)
     if entry and entry not in found.files:
-        raise _left_out(entry, why_left_out(top, repository, cwd, top / entry))
+        raise _left_out(f"--script {one_line(entry, 300)}", why_left_out(top, repository, cwd, top / entry))
+    for name in set(_required_files(found)).difference(found.files):
+        what = f"{one_line(name, 300)}, which {found.requirements} needs,"
+        raise _left_out(what, _why_not(name, top, repository, cwd))
     if module is not None:
         _check_module(module, found)
     return found
@@ -175,11 +180,32 @@ def _entry(script: Path, top: Path) -> str:
     return script.relative_to(top).as_posix()
 
 
-def _left_out(entry: str, reason: Path | str) -> SettingsError:
-    why = f"{one_line(reason, 300)} names it" if isinstance(reason, Path) else reason
-    return SettingsError(
-        f"--script {one_line(entry, 300)} would not be sent: {why}; take it out of there, or give --source-dir."
-    )
+def _why_not(name: str, top: Path, repository: Path | None, cwd: Path) -> Path | str:
+    is_there = not name.startswith("../") and (top / name).exists()
+    return why_left_out(top, repository, cwd, top / name) if is_there else f"it is not in {one_line(top, 300)}"
+
+
+def _left_out(what: str, reason: Path | str) -> SettingsError:
+    why = f"{one_line(reason, 300)} names it; take it out of there, or" if isinstance(reason, Path) else f"{reason};"
+    return SettingsError(f"{what} would not be sent: {why} give --source-dir.")
+
+
+# ---- Its requirements
+
+
+def _required_files(source: Source) -> list[str]:
+    """The requirements file, and those that it names with -r or -c, as names below the top; some may not be there."""
+    names = [source.requirements] if source.requirements else []
+    for name in names:  # which grows
+        for line in lines_of(_text(source, name)):
+            places = [place for place in files_in(line, {}) if not place.startswith(("/", "$")) and "://" not in place]
+            named = [posixpath.normpath(posixpath.join(posixpath.dirname(name), place)) for place in places]
+            names += [one for one in named if one not in names]
+    return names
+
+
+def _text(source: Source, name: str) -> str:
+    return text_of(read_regular(source.top / name, LARGEST_JSON)) if name in source.files else ""
 
 
 # ---- The module
@@ -208,9 +234,7 @@ def _check_module(module: str, source: Source) -> None:
 
 
 def _is_required(package: str, source: Source) -> bool:
-    """Whether requirements.txt names a package, whose modules it then brings."""
-    if not source.requirements:
-        return False
-    text = read_regular(source.top / source.requirements, LARGEST_JSON).decode("utf-8", errors="replace")
+    """Whether a requirement names a package, whose modules it then brings."""
+    text = "\n".join(_text(source, name) for name in _required_files(source))
     found = re.findall(r"^[^\S\n]*([A-Za-z0-9][A-Za-z0-9._-]*)", text, re.MULTILINE)
     return package.lower() in {re.sub(r"[._-]+", "_", name).lower() for name in found}

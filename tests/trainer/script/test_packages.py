@@ -53,7 +53,7 @@ class Pip:
         if "--dry-run" in words:
             Path(words[words.index("--report") + 1]).write_text(json.dumps({"install": self.rows}))
         else:
-            self.pins = Path(words[-1]).read_text()
+            self.pins = Path(words[-1]).read_text("utf-8-sig")
             (Path(words[words.index("--target") + 1]) / "demo.py").write_text("")
         return subprocess.CompletedProcess(words, self.code, "", self.stderr)
 
@@ -134,6 +134,26 @@ def test_where_packages_are_counts_for_what_is_installed_too(listed: Path) -> No
     layer(listed, pip)
 
     assert pip.pins.splitlines() == [*lines[:3], "--pre", "demo==1.0 --hash=sha256:ab"]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "first"),
+    [
+        ("utf-8", ""), ("utf-8-sig", ""), ("utf-16", ""), ("utf-32", ""),
+        ("utf-16-be", "\ufeff"), ("utf-32-be", "\ufeff"),
+        ("latin-1", "# -*- coding: latin-1 -*-\r\n"), ("cp1252", "#!/x\r\n# vim: set fileencoding=cp1252 :\r\n"),
+    ],
+)  # fmt: skip
+def test_a_list_is_read_in_every_encoding_that_pip_reads(encoding: str, first: str, listed: Path) -> None:
+    """https://pip.pypa.io/en/stable/reference/requirements-file-format/#encoding"""
+    text = "# n\u00e9cessaires\r\n--extra-index-url https://h/\u00e9\r\n-r more.txt\r\n"
+    listed.write_bytes((first + text).encode(encoding))
+    (listed.parent / "more.txt").write_bytes((first + "demo --hash=sha256:cd\r\n").encode(encoding))
+    pip = Pip(row("demo"))
+
+    layer(listed, pip)
+
+    assert pip.pins == "--extra-index-url https://h/\u00e9\ndemo==1.0 --hash=sha256:cd\n"
 
 
 @pytest.mark.parametrize(
@@ -289,7 +309,7 @@ def test_the_layer_comes_before_the_image_and_so_do_its_programs(tmp_path: Path)
 
 def wheel(folder: Path, name: str, version: str, needs: str = "") -> str:
     """Writes a wheel with one module, and returns its SHA-256."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True, parents=True)
     info = f"{name}-{version}.dist-info"
     path = folder / f"{name}-{version}-py3-none-any.whl"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
@@ -316,7 +336,16 @@ def test_the_real_pip_installs_what_lacks_with_its_hash_and_leaves_what_fits(lis
     assert sorted(path.name for path in made.glob("*") if path.suffix != ".json") == [
         "__pycache__", "ddp_demo-1.0.dist-info", "ddp_demo.py", "exactly.txt"
     ]  # fmt: skip
-    assert f"ddp_demo==1.0 --hash=sha256:{digest}" in (made / "exactly.txt").read_text()
+    assert f"{wheels}/ddp_demo-1.0-py3-none-any.whl --hash=sha256:{digest}\n" in (made / "exactly.txt").read_text()
+
+
+def test_the_real_pip_installs_from_lists_of_powershells(listed: Path) -> None:
+    """Which writes UTF-16; --find-links is relative to the list that has it."""
+    wheel(listed.parent / "more/wheels", "ddp_demo", "1.0")
+    listed.write_text("-r more/base.txt\r\n", "utf-16")
+    (listed.parent / "more/base.txt").write_text("--no-index\r\n--find-links ./wheels\r\nddp_demo==1.0\r\n", "utf-16")
+
+    assert (layer(listed, run_pip) / "ddp_demo.py").read_text() == "version = '1.0'\n"
 
 
 def test_the_real_pip_refuses_another_file_than_the_one_that_was_locked(listed: Path) -> None:

@@ -103,6 +103,32 @@ def test_requirements_are_the_scripts_own_or_else_the_tops(
     assert source(repository(tmp_path, files), script).requirements == expected
 
 
+MISSING_LISTS = {
+    "ignored": ({"base.txt": "", ".gitignore": "base.txt"}, r"^base\.txt, which .* needs, .*\.gitignore names it; "),
+    "not there": ({}, r"^base\.txt, which requirements\.txt needs, would not be sent: it is not in "),
+    "of another": ({"base.txt": "-c ../x.txt"}, r"^\.\./x\.txt, which requirements\.txt needs, "),
+}
+
+
+@pytest.mark.parametrize(("files", "message"), MISSING_LISTS.values(), ids=MISSING_LISTS)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_list_that_requirements_name_and_that_is_not_sent_is_refused(
+    encoding: str, files: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    repository(tmp_path, {"train.py": "", **files})
+    (tmp_path / "requirements.txt").write_text("-r base.txt\n", encoding)
+
+    with pytest.raises(SettingsError, match=message):
+        source(tmp_path, "train.py")
+
+
+def test_lists_that_are_sent_name_each_other_and_what_is_not_in_the_source(tmp_path: Path) -> None:
+    listed = "-r a/base.txt\n-c https://h/c.txt\n-r /image/r.txt\n-r ${LIST}\n"
+    files = {"requirements.txt": listed, "a/base.txt": "-r ../requirements.txt\n-c c.txt\n", "a/c.txt": "x<2\n"}
+
+    assert {*files} <= {*source(repository(tmp_path, {"train.py": "", **files}), "train.py").files}
+
+
 REFUSED = {
     "missing": ("trian.py", r"there is no file trian\.py; did you mean train\.py\?"),
     "a folder": ("lib", "lib is a folder"),
@@ -153,6 +179,7 @@ MODULES = {
         "accelerate.test",
         {"requirements.txt": "accelerate\n" + "\n" * 100_000 + "#"},
     ),
+    "of a list that requirements name": ("x.y", {"requirements.txt": "-r r.txt", "r.txt": "x"}),
     "of a requirement with a dash": ("pytorch_lightning.demos", {"requirements.txt": "pytorch-lightning[extra]>=2"}),
 }
 
