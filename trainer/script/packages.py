@@ -43,6 +43,8 @@ _NO_NETWORK = re.compile(
     r"connection broken by|Failed to establish a new connection|Temporary failure in name resolution|ProxyError"
     r"|Connection (refused|reset)|Network is unreachable|Read timed out|ReadTimeoutError|ConnectTimeout"
 )
+# What pip says once the index has answered: it may have waited for that, but another try ends in the same way.
+_ANSWERED = re.compile(r"\(from versions: (?!none\))|ResolutionImpossible|DO NOT MATCH THE HASHES")
 
 
 def run_pip(words: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
@@ -176,7 +178,7 @@ def failure(listed: Path, ended: "subprocess.CompletedProcess[str]") -> TrainerE
     code, remedy = Exit.SETTINGS, "correct it"
     if "No space left on device" in ended.stderr:
         code, remedy = Exit.DISK, "make room, then start again"
-    elif _NO_NETWORK.search(ended.stderr):
+    elif _NO_NETWORK.search(ended.stderr) and not _ANSWERED.search(ended.stderr):
         code, remedy = (
             Exit.MACHINE,
             "this node cannot reach the package index; start again, or put the packages into the image",

@@ -234,6 +234,10 @@ ERROR: No matching distribution found for demo
         (NO_NETWORK, Exit.MACHINE,
          "requirements.txt cannot be installed: No matching distribution found for demo; this node cannot reach the "
          "package index; start again, or put the packages into the image."),
+        (NO_NETWORK.replace("versions: none", "versions: 1.0, 2.0"), Exit.SETTINGS,
+         "requirements.txt cannot be installed: No matching distribution found for demo; correct it."),
+        (f"{NO_NETWORK.splitlines()[0]}\nERROR: ResolutionImpossible: for help visit https://pip\n", Exit.SETTINGS,
+         "requirements.txt cannot be installed: ResolutionImpossible: for help visit https://pip; correct it."),
         ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n", Exit.DISK,
          "requirements.txt cannot be installed: Could not install packages due to an OSError: [Errno 28] No space "
          "left on device; make room, then start again."),
