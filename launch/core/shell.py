@@ -257,7 +257,9 @@ class Captured:
     err: str
 
 
-def run_captured(command: Sequence[str], env: Mapping[str, str]) -> Captured:
-    """Output and exit code of a short command, which may fail; from any thread."""
-    ended = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, text=True, capture_output=True, check=False)
+def run_captured(command: Sequence[str], env: Mapping[str, str], folder: str | None = None) -> Captured:
+    """Output and exit code of a short command, started in `folder`, which may fail; from any thread."""
+    ended = subprocess.run(
+        command, env=env, cwd=folder, stdin=subprocess.DEVNULL, text=True, capture_output=True, check=False
+    )
     return Captured(ended.returncode, ended.stdout, ended.stderr)

@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from launch.core import shell
@@ -26,7 +27,7 @@ from launch.rehearse.stage.environment import cleaned, entered, leave_out_parser
 from launch.rehearse.stage.faults import check
 from launch.rehearse.stage.scene import KILLED, OpenScene, RehearsedJob, Scene
 from trainer.contract import Exit
-from trainer.errors import MachineError, SettingsError
+from trainer.errors import MachineError, SettingsError, one_line
 from trainer.settings.registry import import_function
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ def rehearse(job: RehearsedJob, *, is_terminal: bool = False) -> int:
     """
     check(job.faults, job.train.epochs)
     _check_installed()
+    _check_requirements(job)
     check_settings()  # or the receipt has no page, after all that was played
     leave_out_parsers()
     with (
@@ -238,3 +240,24 @@ def _check_installed() -> None:
     """Raises NotSetUp with the command that installs what is missing."""
     if missing := [name for name in MODULES if find_spec(name) is None]:
         raise NotSetUp(f"a rehearsal needs {', '.join(missing)}; run pip install -c constraints.txt -e '.[rehearse]'")
+
+
+def _check_requirements(job: RehearsedJob) -> None:
+    """Raises NotSetUp where pip would have to fetch what the script's requirements ask for, which no node can."""
+    source = job.train.source
+    if source is None or not source.requirements:
+        return
+    listed = source.top / source.requirements
+    flags = ["--isolated", "--no-input", "--dry-run", "--no-index", "--retries", "0"]
+    # The proxies are for what is named by its address: a node would not get there.
+    offline = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+    ended = shell.run_captured(
+        [sys.executable, "-m", "pip", "install", *flags, "-r", str(listed)], {**job.env, **offline}, str(listed.parent)
+    )
+    if ended.code:
+        reasons = [line for line in ended.err.splitlines() if line.startswith("ERROR: ")] or ended.err.splitlines()
+        raise NotSetUp(
+            f"nodes of a rehearsal have the packages of this Python and no package index, and {source.requirements} "
+            f"asks for more ({one_line(''.join(reasons[-1:]).removeprefix('ERROR: '), 200)}); run pip install -r "
+            f"{quote(str(listed))}"
+        )

@@ -72,3 +72,39 @@ def test_where_nothing_can_be_kept_nothing_starts(tmp_path: Path) -> None:
 
     assert code == 6
     assert said == "error: cannot create runs/mine (Not a directory); change to a folder that you may write to.\n"
+
+
+ON_EC2 = ("--instance-type", "c7i.2xlarge", "--allow-cpu", "--job-name", "mine", "--script", "train.py")
+
+
+@pytest.mark.parametrize(
+    ("listed", "asks_for"),
+    [
+        ("no-such-package-here", "no-such-package-here"),
+        ("-r more.txt\nnumpy", "no-such-package-either"),
+        ("numpy<1", "numpy<1"),
+    ],
+)
+def test_packages_that_no_node_could_fetch_are_asked_for_before_it_begins(
+    listed: str, asks_for: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "more.txt").write_text("no-such-package-either\n")
+    (tmp_path / "requirements.txt").write_text(listed)
+
+    code, said = rehearse(tmp_path, *ON_EC2)
+
+    assert code == 2
+    assert asks_for in said
+    assert said.endswith(f"; run pip install -r {tmp_path}/requirements.txt\n")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_packages_that_are_here_are_no_reason_to_refuse(tmp_path: Path) -> None:
+    """It ends for another reason, which comes next."""
+    (tmp_path / "train.py").touch()
+    (tmp_path / "requirements.txt").write_text("numpy>=1  # as pip reads it\n-r more.txt\n")
+    (tmp_path / "more.txt").write_text("torch\n")
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+
+    assert rehearse(tmp_path, *ON_EC2)[1] == "error: runs/mine exists from an earlier run; choose another --job-name.\n"
