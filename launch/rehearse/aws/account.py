@@ -6,6 +6,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
@@ -16,6 +17,7 @@ from moto.secretsmanager.models import secretsmanager_backends
 from moto.ssm.models import ssm_backends
 
 from launch.core.names import bucket_of
+from launch.core.s3 import known_s3
 from launch.core.secrets import read_references
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
@@ -35,12 +37,21 @@ class Account:
         return bucket_of(self.id, self.region)
 
     def make_bucket(self, name: str, region: str | None = None) -> None:
-        """Makes another bucket.  region: default: the account's."""
-        s3_backends[self.id]["aws"].create_bucket(name, region or self.region)
+        """Makes another bucket, if it is not there.  region: default: the account's."""
+        if name not in s3_backends[self.id]["aws"].buckets:
+            s3_backends[self.id]["aws"].create_bucket(name, region or self.region)
 
     def put(self, bucket: str, key: str, content: bytes) -> None:
         """Makes an object."""
         s3_backends[self.id]["aws"].put_object(bucket, key, content)
+
+    def put_folder(self, uri: str, folder: Path) -> None:
+        """Puts the files of a folder under an s3:// URI."""
+        place = known_s3(uri)
+        self.make_bucket(place.bucket)
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+            key = "/".join(filter(None, (place.key.rstrip("/"), file.relative_to(folder).as_posix())))
+            self.put(place.bucket, key, file.read_bytes())
 
     def make_image(self, repository: str, tag: str = "latest", digest: str = "") -> str:
         """Makes a container image; returns its digest.  digest: the one to give it, by default moto's own."""

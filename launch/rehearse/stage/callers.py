@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from launch.core.registry import PLACE
 from launch.core.secrets import read_references
 from launch.rehearse.aws.access import Access
 from launch.rehearse.aws.iam.policies import Policy, policy
@@ -21,24 +23,36 @@ def admit(access: Access, account: str, job: RehearsedJob, role: str, key: str, 
 
     role: of infra/iam, such as node; token: of the machines' session.
     """
-    own: Policy = {
-        "Statement": [{"Effect": "Allow", "Action": ON_OWN_NAMES, "Resource": sorted(set(_own_arns(job.options)))}]
-    }
+    own: Policy = {"Statement": [{"Effect": "Allow", "Action": ON_OWN_NAMES, "Resource": sorted(set(_own_arns(job)))}]}
     # Who registers models has the policy for that, too.
     extras = policy("sagemaker-extras")["Statement"] if job.options.get("register") else []
     # And who publishes data sets that for data sets.
     extras = [*extras, *policy("data")["Statement"]] if job.is_published else extras
+    # And who names a VPC on SageMaker that for this network.
+    extras = [*extras, *_in_vpc(job.options)["Statement"]] if role == "sagemaker" and job.options["subnet"] else extras
     launchers: Policy = {"Statement": [*own["Statement"], *extras]}
     access.add(CREDENTIALS["AWS_ACCESS_KEY_ID"], f"arn:aws:iam::{account}:user/launcher", "launcher", launchers)
     access.add(key, f"arn:aws:sts::{account}:assumed-role/aws-ddp-toolkit-{role}/{role}", role, own)
     access.tokens |= {CREDENTIALS["AWS_ACCESS_KEY_ID"]: CREDENTIALS["AWS_SESSION_TOKEN"], key: token}
 
 
-def _own_arns(options: Mapping[str, Any]) -> Iterator[str]:
+def _in_vpc(options: Mapping[str, Any]) -> Policy:
+    """infra/iam/launcher-vpc.json with the subnets and security groups that its owner puts in."""
+    text = json.dumps(policy("launcher-vpc"))
+    for placeholder, names in (("subnet-REPLACE", options["subnet"]), ("sg-REPLACE", options["security_group"])):
+        text = text.replace(f'["{placeholder}"]', json.dumps(list(names)))
+    filled: Policy = json.loads(text)
+    return filled
+
+
+def _own_arns(job: RehearsedJob) -> Iterator[str]:
     """The resources that the command line names."""
-    for bucket in (*_data_buckets(options), options.get("bucket")):
+    options = job.options
+    for bucket in (*_data_buckets(job), options.get("bucket")):
         yield from (f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*")
-    repository = (options.get("image") or "").partition("@")[0].partition(":")[0]
+    image = options.get("image") or ""
+    place = PLACE.fullmatch(image)
+    repository = place["name"] if place else image.partition("@")[0].partition(":")[0]
     yield f"arn:aws:ecr:*:*:repository/{repository}"
     for name in ("instance_profile", "scheduler_role", "role"):
         word = str(options.get(name)).rpartition("/")[2]
@@ -49,7 +63,7 @@ def _own_arns(options: Mapping[str, Any]) -> Iterator[str]:
         yield f"arn:aws:{service}:*:*:{kind}{name}*"
 
 
-def _data_buckets(options: Mapping[str, Any]) -> list[str]:
+def _data_buckets(job: RehearsedJob) -> list[str]:
     """The buckets that the command line reads data from."""
-    uris = [options.get("data_s3") or "", *(options.get("data") or ())]
+    uris = [job.options.get("data_s3") or "", job.train.data_url or "", *(job.options.get("data") or ())]
     return [uri.partition("s3://")[2].partition("/")[0] for uri in uris if "s3://" in uri]

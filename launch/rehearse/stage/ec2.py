@@ -224,8 +224,8 @@ def _machines(folder: Path) -> Iterator[Machines]:
 
 def _publishes(job: RehearsedJob, machines: Machines) -> bool:
     """The data go into a snapshot block by block, for nodes that can mount it."""
-    is_for_volume = seed.brings_data(job) and not job.options.get("data_s3") and not job.options.get("data_snapshot")
-    return job.is_published and is_for_volume and machines.kind != processes.Processes.kind
+    is_elsewhere = job.options.get("data_s3") or job.options.get("data_snapshot") or job.train.data_url
+    return job.is_published and seed.brings_data(job) and not is_elsewhere and machines.kind != processes.Processes.kind
 
 
 def _data(job: RehearsedJob, folder: Path, account: Ec2Account, makes_images: bool) -> Callable[[str], Volume | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from importlib.util import find_spec
@@ -10,10 +11,9 @@ from pathlib import Path
 
 from launch.core import catalog
 from launch.core.errors import NotSetUp
-from launch.core.s3 import known_s3
+from launch.core.registry import PLACE
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 from launch.rehearse.aws.sagemaker.plans import TrainingPlan
-from launch.rehearse.nodes.sagemaker.files import files_in
 from launch.rehearse.stage.scene import RehearsedJob
 from trainer.errors import SettingsError
 
@@ -38,37 +38,40 @@ def most_ranks() -> int:
 def fill(account: SageMakerAccount, job: RehearsedJob) -> None:
     """Sets the account up as in infra/account.md, with everything that the command line names."""
     account.fill()
-    if job.bucket and job.bucket not in account.buckets():
+    if job.bucket:
         account.make_bucket(job.bucket)
     account.make_secrets(job.options.get("secret") or ())
     if role := job.options.get("role"):
         account.make_known(str(role))
     if plan := job.options.get("training_plan"):
         account.rules.plans[str(plan)] = TrainingPlan(_first_type(job), job.nodes)
+    _make_image(account, PLACE.fullmatch(job.options.get("image") or ""))
+    if job.train.data_url and job.data:
+        account.put_folder(job.train.data_url, job.data)
     for word in job.options.get("data") or ():
         _fill_channel(account, job, word)
 
 
+def _make_image(account: SageMakerAccount, place: re.Match[str] | None) -> None:
+    if place and place["account"] == account.id:
+        SageMakerAccount(place["region"]).make_image(place["name"], place["tag"] or "latest", place["digest"] or "")
+
+
 def _fill_channel(account: SageMakerAccount, job: RehearsedJob, word: str) -> None:
-    """Puts the job's data where `word`, [CHANNEL=]s3://..., says they are."""
+    """Puts the job's data where `word`, [CHANNEL=]s3://... or fsx:// or efs://, says they are."""
     name, uri = "", word
     if "=" in word and not word.startswith(("s3:", "fsx:", "efs:")):
         name, uri = word.split("=", 1)
-    if not uri.startswith("s3://"):
-        raise SettingsError(f"--data {word}: only data in S3 can be rehearsed.")
     if job.data is None:
         raise SettingsError(f"--data {word}: a rehearsal has no data there; add --rehearse-data FOLDER.")
-    _put_data(account, uri, job.data / name)
-
-
-def _put_data(account: SageMakerAccount, uri: str, folder: Path) -> None:
-    """Puts the files of `folder` under `uri`."""
-    place = known_s3(uri)
-    if place.bucket not in account.buckets():
-        account.make_bucket(place.bucket)
-    for file in files_in(folder):
-        key = "/".join(part for part in (place.key.rstrip("/"), file.relative_to(folder).as_posix()) if part)
-        account.put(place.bucket, key, file.read_bytes())
+    folder = job.data / name
+    if not folder.is_dir():
+        raise SettingsError(f"--data {word}: a rehearsal takes these from {folder}, which is no folder; add it.")
+    if uri.startswith("s3://"):
+        account.put_folder(uri, folder)
+    else:
+        system, _, path = uri.partition("://")[2].partition("/")
+        account.rules.file_systems[system, f"/{path.rstrip('/')}"] = folder
 
 
 def check_toolkit(job: RehearsedJob) -> None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from moto.ec2.models import ec2_backends
+from moto.iam.exceptions import EntityAlreadyExists
 from moto.iam.models import iam_backends
 from moto.scheduler.models import scheduler_backends
 from moto.ssm.models import Parameter, ssm_backends
@@ -105,14 +107,16 @@ class Ec2Account(account.Account):
         services = ["ec2.amazonaws.com", "scheduler.amazonaws.com", "ssm.amazonaws.com"]
         allow = {"Effect": "Allow", "Principal": {"Service": services}, "Action": "sts:AssumeRole"}
         trust = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
-        iam_backends[self.id]["aws"].create_role(name, trust, "/", None, "", [], 3600)  # type: ignore[arg-type,unused-ignore]
+        with suppress(EntityAlreadyExists):
+            iam_backends[self.id]["aws"].create_role(name, trust, "/", None, "", [], 3600)  # type: ignore[arg-type,unused-ignore]
 
     def make_profile(self, name: str) -> None:
         """Makes a role and the instance profile that gives it to nodes."""
         self.make_role(name)
         iam = iam_backends[self.id]["aws"]
-        iam.create_instance_profile(name, "/", [])
-        iam.add_role_to_instance_profile(name, name)
+        with suppress(EntityAlreadyExists):
+            iam.create_instance_profile(name, "/", [])
+            iam.add_role_to_instance_profile(name, name)
 
     # ---- what it contains
 

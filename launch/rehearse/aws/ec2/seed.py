@@ -6,20 +6,23 @@ Only the names are the user's: a rehearsal shows the life of the job, not that t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
-from moto.ec2.models import ec2_backends
+from moto.ec2.models import amis, ec2_backends, elastic_block_store, security_groups, subnets
 
 from launch.core.names import ALLOWED_TAG, DATA_TAG, TOOLKIT
-from launch.core.s3 import known_s3
 from launch.rehearse.aws.ec2.account import PROFILE, SCHEDULER_ROLE, Ec2Account
 from launch.rehearse.stage.scene import RehearsedJob
 from trainer.errors import SettingsError
 
 GIB = 8  # size of each snapshot
+FREE = 224  # the third number of addresses from which on the default VPC, 172.31.0.0/16, has no subnets of its own
+# Where moto makes up the id of a new one.
+MAKERS = {"ami": amis, "security_group": security_groups, "snapshot": elastic_block_store, "subnet": subnets}
 FORMS = {"ami": "ami", "security_group": "sg", "data_snapshot": "snap", "subnet": "subnet",
          "capacity_reservation": "cr", "capacity_block": "cr"}  # fmt: skip
 
@@ -75,23 +78,29 @@ def fill(account: Ec2Account, job: RehearsedJob) -> None:
     """Sets the account up as in infra/account.md, with everything that the command line names."""
     options = job.options
     account.fill()
-    snapshot = account.make_snapshot(job.data_name, GIB)
+    _make_data(account, job)
     if bucket := options.get("bucket"):
         account.make_bucket(bucket)
     account.make_secrets(options.get("secret") or ())
-    _make_roles(account, options)
+    account.make_profile(options.get("instance_profile") or PROFILE)
+    account.make_role(options.get("scheduler_role") or SCHEDULER_ROLE)
     _make_image(account, options.get("image") or TOOLKIT)
     if ami := options.get("ami"):
-        _rename(account.ec2.amis, account.make_ami(), ami)
-    if name := options.get("data_snapshot"):
-        _rename(account.ec2.snapshots, snapshot, name)
+        _named("ami", ami, account.make_ami)
     _make_network(account, options)
     for name in (options.get("capacity_reservation"), options.get("capacity_block")):
         if name:
             account.rules.reservations[name] = _reservation(account, name, options)
             account.ec2.create_tags([name], {ALLOWED_TAG: "yes"})
-    if (target := options.get("data_s3")) and job.data:
-        _copy(account, job.data, target)
+
+
+def _make_data(account: Ec2Account, job: RehearsedJob) -> None:
+    if name := job.options.get("data_snapshot"):
+        _named("snapshot", name, partial(account.make_snapshot, job.data_name or "data", GIB))
+    else:
+        account.make_snapshot(job.data_name, GIB)
+    if (target := job.options.get("data_s3") or job.train.data_url) and job.data:
+        account.put_folder(target, job.data)
 
 
 def fill_elsewhere(account: Ec2Account, job: RehearsedJob) -> None:
@@ -118,18 +127,10 @@ def placeholder(account: Ec2Account, job: RehearsedJob) -> str:
     return next((name for name, one in snapshots if one.get_filter_value(tagged) == job.data_name), "")
 
 
-def _rename(resources: dict[str, Any], old: str, new: str) -> None:
-    """Gives one of moto's resources the ID that the command line names."""
-    resources[new] = resources.pop(old)
-    resources[new].id = new
-
-
-def _make_roles(account: Ec2Account, options: Mapping[str, Any]) -> None:
-    profile, role = options.get("instance_profile", PROFILE), options.get("scheduler_role", SCHEDULER_ROLE)
-    if profile != PROFILE:
-        account.make_profile(profile)
-    if role not in (SCHEDULER_ROLE, profile):
-        account.make_role(role)
+def _named(kind: str, name: str, make: Callable[[], Any]) -> Any:
+    """What `make` makes has the id that the command line names, in all that refers to it: tags, network ACLs, ..."""
+    with mock.patch.object(MAKERS[kind], f"random_{kind}_id", return_value=name):
+        return make()
 
 
 def _make_image(account: Ec2Account, image: str) -> None:
@@ -144,42 +145,39 @@ def _make_image(account: Ec2Account, image: str) -> None:
 
 
 def _make_network(account: Ec2Account, options: Mapping[str, Any]) -> None:
-    """The user's subnets are the default VPC's, one per zone, in the order of --zones."""
-    names, subnets = _names(options.get("subnet")), account.ec2.get_default_subnets()
-    zones_in_order = [zone for zone in options.get("zones") or () if zone in subnets]
-    zones_in_order += [zone for zone in sorted(subnets) if zone not in zones_in_order]
+    """The user's subnets are beside the default VPC's own, one per zone."""
+    names, vpc = _names(options.get("subnet")), account.ec2.get_default_vpc().id
+    zones_in_order = _zones_for(account, options)
     if len(names) > len(zones_in_order):
         count = len(zones_in_order)
         raise SettingsError(
             f"--subnet: a rehearsal has one per zone, {count} in {account.region}; name at most {count}."
         )
-    for zone, name in zip(zones_in_order, names, strict=False):
-        _rename(account.ec2.subnets[zone], subnets[zone].id, name)
+    for number, (zone, name) in enumerate(zip(zones_in_order, names, strict=False)):
+        cidr = f"172.31.{FREE + number}.0/24"
+        made = _named("subnet", name, partial(account.ec2.create_subnet, vpc, cidr, availability_zone=zone))
+        made.map_public_ip_on_launch = True
     if group := options.get("security_group"):
-        vpc = subnets[zones_in_order[0]].vpc_id
-        created = account.ec2.create_security_group(group, "the user's own", vpc)
-        _rename(account.ec2.groups[vpc], created.id, group)
+        created = _named("security_group", group, partial(account.ec2.create_security_group, group, "own", vpc))
+        account.rules.fresh.pop(group, None)
         created.add_tags({ALLOWED_TAG: "yes"})
+
+
+def _zones_for(account: Ec2Account, options: Mapping[str, Any]) -> list[str]:
+    """The region's zones: those of --zones in their order, then those that offer the job's first type."""
+    kind, given = next(iter(options["instance_type"])), list(options.get("zones") or ())
+    offers = account.ec2.describe_instance_type_offerings("availability-zone", filters={"instance-type": [kind]})
+    offered = sorted(offer["Location"] for offer in offers)
+    return [zone for zone in dict.fromkeys([*given, *offered, *zones(account)]) if zone in zones(account)]
 
 
 def _reservation(account: Ec2Account, name: str, options: Mapping[str, Any]) -> SimpleNamespace:
     nodes = options.get("nodes") or 1
     return SimpleNamespace(
         capacity_reservation_id=name,
-        availability_zone=next(iter(options.get("zones") or zones(account))),
+        availability_zone=_zones_for(account, options)[0],
         instance_type=next(iter(options["instance_type"])),
         available_instance_count=nodes,
         total_instance_count=nodes,
         state="active",
     )
-
-
-def _copy(account: Ec2Account, folder: Path, target: str) -> None:
-    place = known_s3(target)
-    account.make_bucket(place.bucket)
-    for file, name in _files(folder):
-        account.put(place.bucket, f"{place.key.rstrip('/')}/{name}".lstrip("/"), file.read_bytes())
-
-
-def _files(folder: Path) -> Iterator[tuple[Path, str]]:
-    yield from ((file, str(file.relative_to(folder))) for file in sorted(folder.rglob("*")) if file.is_file())

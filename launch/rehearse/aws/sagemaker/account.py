@@ -50,8 +50,10 @@ class SageMakerAccount(account.Account):
         self.make_bucket(self.bucket)
 
     def make_role(self, name: str, trust: Any = TRUST) -> str:
-        """Makes a role and returns its ARN; SageMaker may assume it unless `trust` says otherwise."""
+        """Makes a role if it is not there; returns its ARN.  SageMaker may assume it unless `trust` says otherwise."""
         iam = iam_backends[self.id]["aws"]
+        if there := [role for role in iam.get_roles() if role.name == name]:
+            return str(there[0].arn)
         role = iam.create_role(name, json.dumps(trust), "/", None, "", [], 3600)  # type: ignore[arg-type,unused-ignore]
         return str(role.arn)
 
@@ -59,7 +61,7 @@ class SageMakerAccount(account.Account):
         """Makes a role by its name, or makes its ARN known, which may be of another account."""
         if role.startswith("arn:"):
             self.rules.roles.add(role)
-        elif role != ROLE:
+        else:
             self.make_role(role)
 
     # ---- what it contains
@@ -101,10 +103,6 @@ class SageMakerAccount(account.Account):
                 logs.create_log_stream(LOG_GROUP, stream)
             logs.put_log_events(LOG_GROUP, stream, [{"timestamp": now_ms, "message": line} for line in lines])
         return stream
-
-    def buckets(self) -> list[str]:
-        """Their names."""
-        return list(s3_backends[self.id]["aws"].buckets)
 
     def _bucket(self, name: str | None) -> Any:
         return s3_backends[self.id]["aws"].get_bucket(name or self.bucket)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from moto.core.utils import get_service_model
@@ -54,7 +55,7 @@ class Rules:
     stop_s: what a job that is to end has between SIGTERM and SIGKILL, by the clock of its hosts; one that has saved and
     left ends earlier: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html
     unlisted: names of jobs that listings do not show yet; roles: ARNs that SageMaker may assume, beside the account's.
-    plans: the account's training plans by their ARNs.
+    plans: the account's training plans by their ARNs; file_systems: the folders here of (FileSystemId, DirectoryPath).
     """
 
     quota: dict[str, float] = field(default_factory=_quotas)
@@ -65,6 +66,7 @@ class Rules:
     unlisted: set[str] = field(default_factory=set)
     roles: set[str] = field(default_factory=set)
     plans: dict[str, TrainingPlan] = field(default_factory=dict)
+    file_systems: dict[tuple[str, str], Path] = field(default_factory=dict)
     access: Access = field(default_factory=Access)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     lock: Any = field(default_factory=threading.RLock)  # of everything that is under these rules

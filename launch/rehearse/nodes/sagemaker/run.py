@@ -6,6 +6,7 @@ Time limits, StopTrainingJob and faults have the same effects as on AWS, only so
 from __future__ import annotations
 
 import posixpath
+import shutil
 import threading
 import time
 import traceback
@@ -175,13 +176,16 @@ class JobRun(threading.Thread):
     def _fill(self, base: Path, index: int) -> None:
         """Copies data and checkpoints to where a container finds them."""
         for channel in self.request.get("InputDataConfig", []):
-            source = channel["DataSource"].get("S3DataSource")
+            folder, source = base / "input/data" / channel["ChannelName"], channel["DataSource"].get("S3DataSource")
             if source is None:
-                raise NotImplementedError("data in file systems; only data in S3 can be used here")
+                system = channel["DataSource"]["FileSystemDataSource"]
+                known = self.account.rules.file_systems
+                shutil.copytree(known[system["FileSystemId"], system["DirectoryPath"]], folder, dirs_exist_ok=True)
+                continue
             objects = self.account.under(source["S3Uri"])
             if source.get("S3DataDistributionType") == "ShardedByS3Key":
                 objects = objects[index :: len(self.bases)]
-            download(self.account, objects, source["S3Uri"], base / "input/data" / channel["ChannelName"])
+            download(self.account, objects, source["S3Uri"], folder)
         self.checkpoints.restore(base)
 
     def _start(self, stack: ExitStack) -> list[Container]:
