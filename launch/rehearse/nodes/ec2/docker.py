@@ -1,9 +1,9 @@
 """docker as far as infra/ec2/boot.sh uses it, on a node of a rehearsal: a program, which nothing imports.
 
 Runs a container's command with this Python and this checkout as the image: in a mount namespace of its own with the
-volumes, in a process namespace of its own unless --pid host, with the environment of the image and -e only, and with
-its output in CloudWatch.  Refuses options that boot.sh does not use with docker's own exit code, 125.  Records every
-call in /ec2/docker-calls.
+volumes, in a process namespace of its own unless --pid host, with the environment of the image, -e and the embedded
+AWS, and with its output in CloudWatch.  Refuses options that boot.sh does not use with docker's own exit code, 125.
+Records every call in /ec2/docker-calls.
 """
 
 import ctypes
@@ -138,7 +138,7 @@ def run_container(name: str, command: list[str], options: dict[str, list[str]], 
     script = "".join(f"{attach(volume)}\n" for volume in options["-v"]) + f'cd {ROOT / "job"} && exec "$@"'
     process = subprocess.Popen(
         [*isolated, "sh", "-euc", script, "sh", *command],
-        env=image_environment() | given(options["-e"]) | THIS_MACHINE,
+        env=image_environment() | given(options["-e"]) | THIS_MACHINE | embedded_aws(),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     CONTAINERS.mkdir(exist_ok=True)
@@ -159,6 +159,13 @@ def given(words: list[str]) -> dict[str, str]:
     return {
         name: value if equals else os.environ[name] for name, equals, value in named if equals or name in os.environ
     }
+
+
+def embedded_aws() -> dict[str, str]:
+    """Where the embedded AWS and the node's metadata service are: on EC2 these have known addresses."""
+    endpoints = {name: value for name, value in os.environ.items() if name.startswith("AWS_ENDPOINT_URL")}
+    metadata = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
+    return endpoints | ({"AWS_METADATA_ENDPOINT": metadata} if metadata else {})  # obstore's name for it
 
 
 def mount(volume: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from launch.rehearse.nodes.ec2.docker import CHUNK, LONGEST_EVENT, AwsLogs
+from launch.rehearse.nodes.ec2.docker import CHUNK, LONGEST_EVENT, AwsLogs, embedded_aws
 
 
 class Logs:
@@ -50,3 +50,14 @@ def test_no_request_has_more_than_cloudwatch_takes(logs: Logs) -> None:
     assert max(map(len, logs.sent)) < 10_000
     assert max(len(message) for messages in logs.sent for message in messages) < 2**18
     assert sum(len(message) for messages in logs.sent for message in messages) == (CHUNK + 1) * 10 + 2 * LONGEST_EVENT
+
+
+def test_a_training_that_reads_s3_itself_finds_the_embedded_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://172.31.255.254:5000")
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:4000")
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+
+    assert embedded_aws() == {
+        "AWS_ENDPOINT_URL": "http://172.31.255.254:5000",
+        "AWS_METADATA_ENDPOINT": "http://127.0.0.1:4000",
+    }
