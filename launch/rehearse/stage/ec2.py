@@ -16,7 +16,7 @@ from launch.rehearse.aws.ec2.moto_patches import patched
 from launch.rehearse.aws.server import Request, RequestLog, first, served
 from launch.rehearse.nodes.ec2 import namespaces, processes
 from launch.rehearse.nodes.ec2.imds import KEY, TOKEN
-from launch.rehearse.nodes.ec2.node import Machines, Node, NodeSetup, Volume, check_aws_cli
+from launch.rehearse.nodes.ec2.node import Machines, Node, NodeSetup, Volume
 from launch.rehearse.nodes.ec2.watcher import Life, Watcher
 from launch.rehearse.stage.callers import admit
 from launch.rehearse.stage.faults import Fault
@@ -33,7 +33,6 @@ NOTICE_S = 120.0
 def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[Ec2]:
     """EC2 and its nodes; nothing of them is left afterwards.  Raises NotSetUp, SettingsError."""
     seed.check(job)
-    check_aws_cli()
     account = Ec2Account(job.region)
     with ExitStack() as stack:
         stack.enter_context(patched(account.rules))
@@ -42,6 +41,7 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[Ec2]:
             seed.fill_elsewhere(Ec2Account(region, rules=account.rules), job)
         admit(account.rules.access, account.id, job, "node", KEY, TOKEN)
         machines = stack.enter_context(_machines(folder))
+        machines.check_aws_cli()
         account.rules.address = machines.address
         tokens = account.rules.access.tokens
         port = inside = stack.enter_context(served(log, tokens))

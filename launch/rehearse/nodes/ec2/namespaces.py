@@ -9,6 +9,7 @@ process holds the other end of its standard input.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +22,18 @@ from typing import TypeVar
 from launch.core import shell
 from launch.core.shell import ChildProcess
 from launch.rehearse.nodes.ec2.imds import Imds
-from launch.rehearse.nodes.ec2.node import HERE, Node, NodeSetup, Volume, environment, pin, programs, write_program
+from launch.rehearse.nodes.ec2.node import (
+    AWS_CLI,
+    HERE,
+    Node,
+    NodeSetup,
+    Volume,
+    check_aws_cli,
+    environment,
+    pin,
+    programs,
+    write_program,
+)
 from launch.rehearse.nodes.network import in_network, ip, slow_down, why_no_namespaces
 from trainer.errors import MachineError
 
@@ -40,9 +52,7 @@ DIFFERENCES = (
 
 DISK = "/ec2/disk"  # of a node with a disk of its own
 
-# Builds the node's root and becomes its first process.  A line on stdin starts it when the network is there; the node
-# goes off when stdin is closed.
-POWER_ON = """
+BUILD = """
 set -eu
 root=$1 image=$2 volume=$3 disk=$4; shift 4
 mount --bind "$root" "$root"
@@ -82,6 +92,10 @@ if [ -n "$image" ]; then
     ln -s ../../nvme1n1 "$root/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_$volume"
 fi
 hostname "$(cat "$root/ec2/hostname")"
+"""
+# Builds the node's root and becomes its first process.  A line on stdin starts it when the network is there; the node
+# goes off when stdin is closed.
+POWER_ON = f"""{BUILD}
 exec chroot "$root" /bin/bash -c '
     exec 3<&0
     echo ready
@@ -94,6 +108,8 @@ exec chroot "$root" /bin/bash -c '
 """
 
 # sleep: once the power is off, there is no shell to return to.
+PATH, TMP = "/ec2/bin:/usr/sbin:/usr/bin:/sbin:/bin", "/tmp"  # nosec B108  # the node's own
+
 SHUTDOWN = """#!/bin/bash
 echo "$*" >> /ec2/shutdown-calls
 case ${!#} in now | -f) : > /ec2/switch && sleep 60 ;; esac
@@ -156,7 +172,7 @@ class NodeNetwork:
             ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "bash", "-c", POWER_ON, "bash",
              str(root), str(volume.image) if volume else "", volume.id.replace("-", "") if volume else "",
              DISK if setup.has_own_disk else "", *_shown_folders()],
-            environment(setup, "/ec2/bin:/usr/sbin:/usr/bin:/sbin:/bin", "/tmp"),  # nosec B108  # the node's own
+            environment(setup, PATH, TMP),
         )  # fmt: skip
         node = Node(instance, address, root, volume, process)
         self.nodes.append(node)
@@ -169,6 +185,16 @@ class NodeNetwork:
             pin(pid, setup.cores)
         process.tell("on")
         return node
+
+    def check_aws_cli(self) -> None:
+        """Raises NotSetUp if nodes could not run it: they do not see all folders of this machine."""
+        root = self.folder / "check"
+        _lay_out(
+            root, "127.0.0.1", self.folder / "hosts-of-check", f"#!/bin/sh\nexec {shlex.join(AWS_CLI)}\n", NodeSetup("")
+        )
+        run = f'{BUILD}exec chroot "$root" /var/lib/cloud/instance/scripts/part-001'
+        command = ["unshare", "--mount", "--uts", "--pid", "--fork", "bash", "-c", run, "bash"]
+        check_aws_cli([*command, str(root), "", "", "", *_shown_folders()], environment(NodeSetup(""), PATH, TMP))
 
     def note_namespaces(self, pid: int) -> None:
         """Notes the namespaces of process `pid`, so that tests can see that they are gone in the end."""

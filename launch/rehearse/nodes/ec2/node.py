@@ -23,6 +23,7 @@ NOWHERE = "http://127.0.0.1:9"  # where nobody listens; on AWS nobody answers, w
 VARIABLES = {"s3": "S3", "logs": "CLOUDWATCH_LOGS", "ecr.api": "ECR", "ssm": "SSM",
              "secretsmanager": "SECRETS_MANAGER"}  # fmt: skip
 Result = TypeVar("Result")
+AWS_CLI = ("python", "-P", "-m", "awscli", "--version")
 # What the kernel of a node logs whose GPU is broken: https://docs.nvidia.com/deploy/xid-errors
 SICK_DMESG = """#!/bin/sh
 echo '[   71.514022] NVRM: Xid (PCI:0000:00:1e): 79, GPU has fallen off the bus.'
@@ -120,6 +121,10 @@ class Machines(Protocol):
 
     def place(self, make: Callable[[], Result]) -> Result: ...
 
+    def check_aws_cli(self) -> None:
+        """Raises NotSetUp if nodes could not run it."""
+        ...
+
     def power_on(
         self, instance: str, address: str, user_data: str, setup: NodeSetup, volume: Volume | None = None
     ) -> Node: ...
@@ -167,10 +172,9 @@ def _bare_environment(path: str, home: Path | str) -> dict[str, str]:
     return {**NO_ACCOUNT, "PATH": path, "HOME": str(home), "PYTHONUSERBASE": site.getuserbase()}
 
 
-def check_aws_cli() -> None:
-    """Raises NotSetUp if a node could not run the AWS CLI: its boot script would fail without a word."""
-    command = [sys.executable, "-P", "-m", "awscli", "--version"]
-    result = shell.run_captured(command, _bare_environment(os.defpath, os.devnull))
+def check_aws_cli(command: Sequence[str], env: Mapping[str, str]) -> None:
+    """Raises NotSetUp if `command`, which runs AWS_CLI as a node does, fails: a boot script would, without a word."""
+    result = shell.run_captured(command, env)
     if result.code:
         reason = (result.err.strip().splitlines() or ["no output"])[-1]
         raise NotSetUp(

@@ -21,7 +21,18 @@ from typing import TypeVar
 
 from launch.core import shell
 from launch.rehearse.nodes.ec2.imds import Imds
-from launch.rehearse.nodes.ec2.node import HERE, Node, NodeSetup, Volume, environment, pin, programs, write_program
+from launch.rehearse.nodes.ec2.node import (
+    AWS_CLI,
+    HERE,
+    Node,
+    NodeSetup,
+    Volume,
+    check_aws_cli,
+    environment,
+    pin,
+    programs,
+    write_program,
+)
 
 Result = TypeVar("Result")
 
@@ -92,6 +103,10 @@ class Processes:
     def place(self, make: Callable[[], Result]) -> Result:
         """Calls `make`: all sockets are in the same network."""
         return make()
+
+    def check_aws_cli(self) -> None:
+        """Raises NotSetUp if nodes could not run it."""
+        check_aws_cli([sys.executable, *AWS_CLI[1:]], environment(NodeSetup(""), os.defpath, os.devnull))
 
     def address(self, private: str) -> str:
         """172.31.16.4 -> 127.BLOCK.16.4."""
