@@ -19,7 +19,8 @@ from launch.core.refusals import granted_by
 def of_role(case: Case[Any], name: str, rights: Sequence[Right], policy: str) -> Iterator[Verdict]:
     """Whether the role of a job's machines may do all of it.  policy: its file in infra/iam."""
     role = f"arn:aws:iam::{case.account}:role/{name}"
-    yield verdict(case, role, rights, lambda _policies: _put(name, policy), "run a short job: only that can tell")
+    in_doubt = "run a short job: only that can tell"
+    yield verdict(case, role, rights, lambda _policies: _put(name, policy), in_doubt, policy)
 
 
 def of_script(case: Case[Any], rights: Sequence[Right]) -> Sequence[Right]:
@@ -33,12 +34,17 @@ def _put(role: str, policy: str) -> str:
 
 
 def verdict(
-    case: Case[Any], principal: str, rights: Sequence[Right], fix: Callable[[Sequence[str]], str], in_doubt: str
+    case: Case[Any],
+    principal: str,
+    rights: Sequence[Right],
+    fix: Callable[[Sequence[str]], str],
+    in_doubt: str,
+    policy: str = "launcher",
 ) -> Verdict:
     """Whether `principal` may do all of it.
 
     fix: the remedy, by the names of the policies in infra/iam that allow what is refused.
-    in_doubt: the remedy where the simulation cannot tell.
+    in_doubt: the remedy where the simulation cannot tell; policy: the one that `principal` should have.
     """
     name, refused, doubtful = principal.rpartition("/")[2], dict[str, None](), dict[str, str]()
     for right in rights:
@@ -48,7 +54,7 @@ def verdict(
             else:
                 refused[refusal.action] = None
     if refused:
-        policies = sorted({granted_by(action) for action in refused})
+        policies = sorted({granted_by(action, policy) for action in refused})
         names = [policy.rpartition("/")[2].removesuffix(".json") for policy in policies]
         return missing(f"{name} may not {', '.join(refused)}, which {' and '.join(policies)} allows", fix(names))
     if doubtful:

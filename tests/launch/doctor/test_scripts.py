@@ -74,6 +74,7 @@ def test_nodes_that_may_not_read_a_source_are_told() -> None:
     found = on_ec2("node's permissions", node=without_sources("node"))
 
     assert (found["state"], "may not s3:GetObject" in found["text"]) == ("missing", True)
+    assert found["text"].endswith(", which infra/iam/node.json allows")
     assert found["remedy"].startswith(UPDATE)
 
 
@@ -85,6 +86,7 @@ def test_training_jobs_that_may_not_read_or_list_a_source_are_told() -> None:
     ):
         found = on_sagemaker("job's permissions", rights)
         assert (found["state"], f"may not {action}" in found["text"]) == ("missing", True), found
+        assert found["text"].endswith(", which infra/iam/sagemaker.json allows")
         assert found["remedy"].startswith(UPDATE)
 
 
