@@ -80,6 +80,8 @@ def find_image(aws: Aws, wanted: str, account: str, region: str) -> str:
     image_id = {"imageDigest": digest} if at else {"imageTag": tag or "latest"}
     query = {"repositoryName": repository, "imageIds": [image_id]}
     details = aws.call("ecr", "DescribeImages", query)["imageDetails"]
+    if not details:
+        raise AwsError(f"ECR has no image {wanted}; push it (python -m launch.image push), or give another --image.")
     return f"{account}.dkr.ecr.{region}.amazonaws.com/{repository}@{details[0]['imageDigest']}"
 
 
@@ -137,7 +139,10 @@ def find_reservation(aws: Aws, wanted: str | None) -> Reservation | None:
     if wanted is None:
         return None
     query = {"CapacityReservationIds": [wanted]}
-    (row,) = aws.call("ec2", "DescribeCapacityReservations", query)["CapacityReservations"]
+    rows = aws.call("ec2", "DescribeCapacityReservations", query)["CapacityReservations"]
+    if not rows:
+        raise AwsError(f"there is no reservation {wanted} in {aws.region}; give one of this region, or leave it out.")
+    row = rows[0]
     if row["State"] != "active":
         raise AwsError(f"reservation {wanted} is {row['State']}; start the job once it is active.")
     # Another reservation's instances go on as ordinary ones; those of a block are ended.

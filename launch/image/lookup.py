@@ -1,7 +1,7 @@
 """What must be looked up in AWS, and on this machine, before a build.  Reads only."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launch.core.aws import Aws
@@ -106,8 +106,8 @@ def _image_of(aws: Aws, repository: str, tag: str) -> Mapping[str, Any]:
     """ECR's description of the image; empty if there is none.  Raises AwsError."""
     query = {"repositoryName": repository, "imageIds": [{"imageTag": tag}]}
     try:
-        image: Mapping[str, Any] = aws.call("ecr", "DescribeImages", query)["imageDetails"][0]
-        return image
+        images: Sequence[Mapping[str, Any]] = aws.call("ecr", "DescribeImages", query)["imageDetails"]
+        return images[0] if images else {}
     except AwsError as error:
         if error.aws_code == "ImageNotFoundException":
             return {}

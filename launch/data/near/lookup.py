@@ -181,7 +181,10 @@ def _quotas(aws: Aws, types: tuple[str, ...]) -> dict[str, Quota]:
 def _find_ami(aws: Aws) -> Ami:
     """Amazon Linux's newest."""
     name = str(aws.call("ssm", "GetParameter", {"Name": AMI_PARAMETER})["Parameter"]["Value"])
-    (image,) = aws.call("ec2", "DescribeImages", {"ImageIds": [name]})["Images"]
+    images = aws.call("ec2", "DescribeImages", {"ImageIds": [name]})["Images"]
+    if not images:
+        raise AwsError(f"AMI {name} does not exist in {aws.region}; give --by here.")
+    image = images[0]
     root = str(image.get("RootDeviceName", "/dev/xvda"))
     sizes = [row.get("Ebs", {}).get("VolumeSize", 0) for row in image.get("BlockDeviceMappings", ())]
     return Ami(name, root, max([ROOT_GIB, *sizes]))

@@ -230,6 +230,28 @@ def test_an_image_that_is_not_there_is_a_problem(look: LookUp, image: str) -> No
     assert facts.image is None
 
 
+@pytest.mark.parametrize(
+    ("where", "operation", "key", "sentence"),
+    [
+        ({"image": "mine:v1"}, "DescribeImages", "imageDetails", "ECR has no image mine:v1; push it"),
+        ({"capacity_reservation": "cr-0"}, "DescribeCapacityReservations", "CapacityReservations",
+         "there is no reservation cr-0 in us-east-1; give one of this region"),
+    ],
+)  # fmt: skip
+def test_an_answer_without_what_was_named_is_a_problem(
+    where: dict[str, str], operation: str, key: str, sentence: str, look: LookUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = Aws.call
+
+    def answer(self: Aws, service: str, name: str, params: Any = None) -> Any:
+        is_asked = name == operation and (service == "ecr") == (key == "imageDetails")
+        return {key: []} if is_asked else call(self, service, name, params or {})
+
+    monkeypatch.setattr(Aws, "call", answer)
+
+    assert problem(look(**where)).startswith(sentence)
+
+
 def test_a_data_set_without_a_snapshot_is_a_problem(look: LookUp) -> None:
     assert problem(look("cifar10", data_volume="per-node")) == (
         "no snapshot in us-east-1 is tagged aws-ddp-toolkit:dataset=cifar10; publish the data (python -m "
