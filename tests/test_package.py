@@ -1,5 +1,6 @@
 """The wheel and the source distribution: PyPI would take them, and the wheel's commands work outside the checkout."""
 
+import ast
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,29 @@ def test_the_wheel_holds_what_the_launchers_read_and_no_tests(built: Path) -> No
                  "launch/core/plan.py"):  # fmt: skip
         assert (folder / name).exists(), name
     assert not (folder / "tests").exists()
+
+
+def test_the_wheel_holds_every_file_that_a_message_names(built: Path) -> None:
+    """Guides, policies, locks: what a user is sent to is there without the checkout, too."""
+    folder = installed(built)
+    named = {
+        name
+        for file in (*(ROOT / "launch").rglob("*.py"), *(ROOT / "trainer").rglob("*.py"))
+        for text in texts_in(file)
+        for name in re.findall(r"(?<![\w/-])(?:infra|launch|trainer)/[\w./-]+\.(?:md|json|ya?ml|txt|py|sh)\b", text)
+    }
+
+    assert {"infra/account.md", "infra/locks/sagemaker-train.txt"} <= named
+    of_images = {"infra/locks/notebook.txt"}  # which are built from a checkout
+    assert {name for name in named if not (folder / name).exists()} == of_images
+
+
+def texts_in(file: Path) -> Iterator[str]:
+    """The texts of a module, and no docstrings."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        for child in ast.iter_child_nodes(node) if not isinstance(node, ast.Expr) else ():
+            if isinstance(child, ast.Constant) and isinstance(child.value, str):
+                yield child.value
 
 
 def test_an_editable_install_adds_no_folder_that_others_could_make_to_where_modules_are_found(built: Path) -> None:

@@ -239,7 +239,10 @@ def _folder() -> Iterator[Path]:
 def _check_installed() -> None:
     """Raises NotSetUp with the command that installs what is missing."""
     if missing := [name for name in MODULES if find_spec(name) is None]:
-        raise NotSetUp(f"a rehearsal needs {', '.join(missing)}; run pip install -c constraints.txt -e '.[rehearse]'")
+        raise NotSetUp(
+            f"a rehearsal needs {', '.join(missing)}; run pip install -c constraints.txt -e '.[rehearse]' in the "
+            "checkout"
+        )
 
 
 def _check_requirements(job: RehearsedJob) -> None:

@@ -84,5 +84,5 @@ def check_toolkit(job: RehearsedJob) -> None:
     if missing:
         raise NotSetUp(
             f"a rehearsal on SageMaker needs {', '.join(missing)}; "
-            "run pip install -c constraints.txt -e '.[rehearse-sagemaker]'"
+            "run pip install -c constraints.txt -e '.[rehearse-sagemaker]' in the checkout"
         )

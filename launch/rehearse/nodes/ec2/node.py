@@ -178,7 +178,8 @@ def check_aws_cli(command: Sequence[str], env: Mapping[str, str]) -> None:
     if result.code:
         reason = (result.err.strip().splitlines() or ["no output"])[-1]
         raise NotSetUp(
-            f"nodes need the AWS CLI of this Python ({reason}); run pip install -c constraints.txt -e '.[rehearse]'"
+            f"nodes need the AWS CLI of this Python ({reason}); run pip install -c constraints.txt -e '.[rehearse]' in "
+            "the checkout"
         )
 
 
