@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from launch.core.names import TOOLKIT
 from launch.core.registry import PLACE
 from launch.core.secrets import read_references
 from launch.rehearse.aws.access import Access
@@ -48,7 +49,9 @@ def _in_vpc(options: Mapping[str, Any]) -> Policy:
 def _own_arns(job: RehearsedJob) -> Iterator[str]:
     """The resources that the command line names."""
     options = job.options
-    for bucket in (*_data_buckets(job), options.get("bucket")):
+    for bucket in (*_data_buckets(job), options.get("bucket") or ""):
+        if bucket.startswith(f"{TOOLKIT}-"):  # infra/iam says what may be read in it
+            continue
         yield from (f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*")
     image = options.get("image") or ""
     place = PLACE.fullmatch(image)

@@ -19,9 +19,12 @@ from launch.ec2.runtime import Runtime as Ec2Runtime
 from launch.rehearse.aws.ec2 import moto_patches as ec2_patches
 from launch.rehearse.aws.ec2 import seed
 from launch.rehearse.aws.ec2.account import Ec2Account
+from launch.rehearse.aws.ec2.reach import reached
 from launch.rehearse.aws.sagemaker import moto_patches as sagemaker_patches
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 from launch.rehearse.nodes.ec2.imds import KEY, TOKEN
+from launch.rehearse.nodes.sagemaker.agent import Agent
+from launch.rehearse.nodes.sagemaker.run import JobRun
 from launch.rehearse.stage import rehearsal, sagemaker_account
 from launch.rehearse.stage.callers import admit
 from launch.rehearse.stage.environment import entered
@@ -121,6 +124,7 @@ def test_what_a_job_on_ec2_names(words: str, tmp_path: Path) -> None:
 
     def look(_seconds: float) -> None:
         if account.s3(f"jobs/{NAME}/cluster.json", job.bucket):
+            assert [reached(account.ec2, instance) for instance in account.ec2.all_instances()] == [None] * job.nodes
             raise Started
 
     said: list[str] = []
@@ -187,3 +191,7 @@ def test_what_a_job_on_sagemaker_names(words: str, tmp_path: Path) -> None:
         runtime = Runtime(Aws(job.region), clock, said.append, lambda: False, tmp_path)
         with pytest.raises(Started):
             raise AssertionError((on_sagemaker(job.launch_words, lambda _region: runtime), said))
+        run = JobRun(Agent(account, "", tmp_path), next(iter(account.jobs.values())), tmp_path)
+        run._fill(tmp_path / "ml", 0)
+    channels = [word for word in job.options["data"] if "train" in word or "=" not in word]
+    assert len(list((tmp_path / "ml/input/data").rglob("1.png"))) == len(channels)
