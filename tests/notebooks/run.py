@@ -1,8 +1,8 @@
 """Runs the notebooks without a browser, and saves them with their output.
 
-    python -m tests.notebooks.run [sagemaker] [tuning] [scaling_analysis] [single_gpu]
+    python -m tests.notebooks.run [sagemaker] [scaling_analysis] [single_gpu]
 
-sagemaker.ipynb and tuning.ipynb run against the embedded SageMaker of tests/launch/sagemaker/agent.py, with two ranks
+sagemaker.ipynb runs against the embedded SageMaker of tests/launch/sagemaker/agent.py, with two ranks
 on the CPU.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Notebook = nbformat.NotebookNode
 
 FOLDER = ROOT / "notebooks"
-NAMES = ("sagemaker", "tuning", "scaling_analysis", "single_gpu")
+NAMES = ("sagemaker", "scaling_analysis", "single_gpu")
 BESIDE = ("scaling_runs",)  # folders beside the notebooks that they read
 TIMEOUT_S = 600  # of a cell
 
@@ -112,7 +112,6 @@ def aws_here(folder: Path, ranks: int = 2) -> Iterator["Agent"]:
 
 STAGES: Mapping[str, Callable[[Path], AbstractContextManager[Any]]] = {
     "sagemaker": aws_here,
-    "tuning": aws_here,
     "scaling_analysis": nullcontext,
     "single_gpu": nullcontext,
 }

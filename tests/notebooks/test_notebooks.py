@@ -32,7 +32,7 @@ from tests.notebooks.run import (
 # What a reader has or installs beside Python and this toolkit's own `launch`.
 MAY_IMPORT = {"matplotlib", "torch", "IPython", "PIL", "sklearn", "launch", "sagemaker"}
 # They only start jobs, so they do without PyTorch.
-LIGHT = ("sagemaker", "tuning")
+LIGHT = ("sagemaker",)
 
 
 def code(notebook: Notebook) -> list[Notebook]:
@@ -84,27 +84,6 @@ def test_sagemaker_trains_on_demand_and_on_spot_and_leaves_nothing(tmp_path: Pat
     assert kinds_shown(notebook) == kinds_shown(read("sagemaker"))
     (result,) = (work / "runs").iterdir()
     assert torch.load(result / "model.pt", weights_only=True)
-
-
-@pytest.mark.slow("the notebook that tunes runs SageMaker's tuning jobs with AWS's own toolkit, and leaves nothing")
-def test_tuning_tries_values_and_names_the_best(tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
-    small = {"epochs": 1, "jobs": 2, "settings": {"max_hours": 1, "threads": 1, "probe_steps": 0}}
-    with aws_here(tmp_path / "sagemaker", ranks=1) as agent:  # as many as its ml.g5.2xlarge has GPUs
-        notebook = execute(with_parameters(read("tuning"), **small), work)
-        jobs = list(agent.account.jobs.values())
-        assert [job.status for job in jobs] == ["Completed"] * 2
-        assert len({job.request["HyperParameters"]["lr"] for job in jobs}) == 2
-        assert agent.account.left() == []
-
-    text = text_of(notebook)
-    scores = [float(score) for score in re.findall(r"^ +0\.\d{4} +\d+ +(\d+\.\d)%$", text, re.MULTILINE)]
-    assert len(scores) == 2
-    assert scores == sorted(scores, reverse=True)
-    assert "no leaks: nothing is running" in text
-    assert pictures(notebook) == 1
-    assert faults(notebook) == []
 
 
 @pytest.mark.slow("the notebook for one GPU measures precision, batch size and workers, and trains with the best")

@@ -25,7 +25,6 @@ from moto.sts.models import STSBackend
 
 from launch.rehearse.aws.ec2.readings import get_caller_identity, simulate_principal_policy
 from launch.rehearse.aws.moto_patches import replaced
-from launch.rehearse.aws.sagemaker import tuning_patches
 from launch.rehearse.aws.sagemaker.changes import stopped, stopping
 from launch.rehearse.aws.sagemaker.images import batch_get_image, check_image
 from launch.rehearse.aws.sagemaker.inputs import missing_data
@@ -48,7 +47,6 @@ def patched(rules: Rules) -> Iterator[None]:
         (SageMakerResponse, "update_training_job", _update),
         (SageMakerResponse, "list_training_jobs", _list),
         (ECRBackend, "batch_get_image", batch_get_image),
-        *tuning_patches.patches(_admit),
         (IamResponse, "simulate_principal_policy", simulate_principal_policy),
         (STSBackend, "get_caller_identity", get_caller_identity),
         (ServiceQuotasResponse, "list_service_quotas", _list_service_quotas),
