@@ -22,7 +22,7 @@ from trainer.errors import SettingsError, TrainerError, not_written, one_line, r
 from trainer.files import is_place_for_file, write_atomically
 from trainer.process import compiler
 from trainer.process.output import say
-from trainer.settings.argparser import plain_parser
+from trainer.settings.argparser import home_path, plain_parser
 from trainer.settings.completion import complete
 
 if TYPE_CHECKING:
@@ -46,9 +46,11 @@ CHECKED = (1, 3)  # images in each batch that is compared
 def main(argv: Sequence[str]) -> int:
     """Exports a model and returns the exit code of trainer.contract.Exit."""
     parser = plain_parser("python -m trainer.export", ABOUT)
-    parser.add_argument("run", metavar="RUN", type=Path, help="folder of a run, its model.pt, or a checkpoint")
+    parser.add_argument("run", metavar="RUN", type=home_path, help="folder of a run, its model.pt, or a checkpoint")
     parser.add_argument("--to", choices=tuple(FORMATS), required=True, help="format of the file")
-    parser.add_argument("--out", metavar="FILE", type=Path, help="the file (default: model.onnx or model.pt2 in RUN)")
+    parser.add_argument(
+        "--out", metavar="FILE", type=home_path, help="the file (default: model.onnx or model.pt2 in RUN)"
+    )
     complete(parser)
     asked = parser.parse_args(argv)
     try:

@@ -14,7 +14,7 @@ from trainer.datasets.tree import SUFFIXES, is_image
 from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import DataError, SettingsError, TrainerError, not_written, one_line, report_end
 from trainer.files import below, is_file, is_place_for_file, write_atomically
-from trainer.settings.argparser import plain_parser
+from trainer.settings.argparser import home_path, plain_parser
 from trainer.settings.completion import complete
 
 ABOUT = """Classifies images with a trained model: prints each image's class and its probability.
@@ -43,9 +43,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _read(argv: Sequence[str]) -> argparse.Namespace:
     parser = plain_parser("python -m trainer.predict", ABOUT)
-    parser.add_argument("run", metavar="RUN", type=Path, help="folder of a run, its model.pt, or a checkpoint")
-    parser.add_argument("images", metavar="IMAGE", nargs="+", type=Path, help="image file, or a folder of them")
-    parser.add_argument("--csv", metavar="FILE", type=Path, help=f"write {','.join(COLUMNS)} to FILE instead")
+    parser.add_argument("run", metavar="RUN", type=home_path, help="folder of a run, its model.pt, or a checkpoint")
+    parser.add_argument("images", metavar="IMAGE", nargs="+", type=home_path, help="image file, or a folder of them")
+    parser.add_argument("--csv", metavar="FILE", type=home_path, help=f"write {','.join(COLUMNS)} to FILE instead")
     parser.add_argument("--top", metavar="N", type=_count, default=1, help="classes for each image (default: 1)")
     parser.add_argument(
         "--batch-size", metavar="N", type=_count, default=32, help="images in one forward pass (default: 32)"

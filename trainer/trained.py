@@ -24,6 +24,7 @@ from trainer.datasets.decode import Pixels, read_crop
 from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import CheckpointError, SettingsError, one_line
 from trainer.files import LARGEST_JSON, is_file, is_folder, read_regular
+from trainer.settings.argparser import home_path
 from trainer.settings.registry import check_name, import_function
 from trainer.signature import Signature, from_json, from_values
 from trainer.state import checkpoint
@@ -67,7 +68,7 @@ class Trained:
 
     def classify(self, image: str | Path) -> list[Guess]:
         """All classes, the most probable first.  Raises UnreadableError for a file that is no image."""
-        return self.guesses([self.pixels(Path(image))])[0]
+        return self.guesses([self.pixels(home_path(image))])[0]
 
     def pixels(self, image: Path) -> Pixels:
         """(S, S, 3) uint8: the part of an image file that the model looks at, as in the run's evaluation."""
@@ -106,7 +107,7 @@ class Trained:
 
 def load(run: str | Path, device: torch.device | str = "cpu") -> Trained:
     """The model of a run's folder, a model.pt or a checkpoint.  Raises SettingsError for anything else."""
-    source = _weights_file(Path(run))
+    source = _weights_file(home_path(run))
     content = _content(source)
     if {"format", "model"} <= content.keys():
         name, signature, weights = _of_checkpoint(content, source)

@@ -226,7 +226,7 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions.model_construct()
     if rehearsed.rehearse:  # --config may say so, too
         config = flags.build(flags.over({**backend.defaults, **REHEARSED}, values), models)[-1]
-    train = training_of(script, config, values, arguments, Path.cwd(), is_sent=not backend.runs_here)
+    train = training_of(script, config, values, arguments, Path.cwd(), backend)
     return cast(LaunchOptions, launch), rehearsed, Job(train, cast(Where, where))
 
 

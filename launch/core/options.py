@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from trainer.errors import SettingsError
+from trainer.settings.argparser import IS_PATH
 
 
 def split(value: Any) -> Any:
@@ -17,6 +18,9 @@ def split(value: Any) -> Any:
 
 # a,b on the command line, a list in YAML.
 WordList = Annotated[tuple[str, ...], BeforeValidator(split)]
+
+
+Place = Annotated[str, IS_PATH]  # a path, in which ~ is the home folder, or an address
 
 
 def _of_pairs(value: Any) -> Any:

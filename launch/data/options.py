@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from launch.core.options import RegionOptions, WordList
+from launch.core.options import Place, RegionOptions, WordList
 from launch.core.published import check_name
 from trainer.errors import SettingsError
 
@@ -33,7 +33,7 @@ DryRun = bool | Literal["json"]
 
 
 class PublishOptions(RegionOptions):
-    source: str | None = Field(
+    source: Place | None = Field(
         None,
         description="folder of images, their archives, or what trainer.prepare made, here or as s3://BUCKET/FOLDER; "
         "may be given first, without the flag",

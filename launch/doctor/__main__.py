@@ -51,7 +51,7 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
             words, models, prog=PROG, about=ABOUT, sections={**sections, **SECTIONS}, defaults=chosen.defaults
         )
         options, where, script, config = flags.build(flags.over(chosen.defaults, values), models)
-        train = training_of(script, config, values, arguments, Path.cwd(), is_sent=True)
+        train = training_of(script, config, values, arguments, Path.cwd(), chosen)
         from launch.doctor import commands  # slow to import, and --help does not need it
 
         subject = commands.subject_of(chosen, train, where)

@@ -4,12 +4,12 @@
 import sys
 from datetime import datetime
 from itertools import takewhile
-from pathlib import Path
 
 from launch.core.terminal import say
 from launch.core.verbs import coded
 from launch.report.options import ReportOptions
 from trainer.settings import flags
+from trainer.settings.argparser import home_path
 
 PROG = "python -m launch.report"
 ABOUT = """\
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
         from launch.report.commands import report  # --help does not need it
 
         assert isinstance(options, ReportOptions)
-        return report([Path(place) for place in places], options, datetime.now().astimezone(), say)
+        return report([home_path(place) for place in places], options, datetime.now().astimezone(), say)
 
     return coded(act)
 

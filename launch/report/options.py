@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from launch.core.options import Options, WordList
+from launch.core.options import Options, Place, WordList
 
 
 class ReportOptions(Options):
@@ -12,7 +12,7 @@ class ReportOptions(Options):
 
     out: Path = Field(Path("report"), description="folder for report.html, table.csv, overview.png and figures/")
     title: str | None = Field(None, description="title above the finding on the page")
-    baseline: str | None = Field(
+    baseline: Place | None = Field(
         None, description="run to compare with (default: a series' fewest GPUs, and the smallest global batch)"
     )
     usd_per_gpu_hour: float | None = Field(

@@ -41,7 +41,7 @@ def plan(**settings: Any) -> "SageMakerPlan":
 
     models: list[type[BaseModel]] = [SageMakerOptions, *TRAINS]
     where, script, config = flags.build(flags.over(BACKEND.defaults, settings), models)
-    train = training_of(script, config, settings, (), Path.cwd(), is_sent=True)
+    train = training_of(script, config, settings, (), Path.cwd(), BACKEND)
     job = Job(train, cast(SageMakerOptions, where))
     check_no_secret({**train.settings, **dict(job.where)})
     return prepare(job, _runtime(job.where.region))
@@ -164,8 +164,9 @@ class JobHandle:
     def result(self, folder: str | Path = "runs") -> Path:
         """Fetches the weights, metrics and curves into `folder`/NAME, and returns that."""
         from launch.sagemaker.result import fetch_result
+        from trainer.settings.argparser import home_path
 
-        return fetch_result(self._runtime.aws, self.training_job, Path(folder))
+        return fetch_result(self._runtime.aws, self.training_job, home_path(folder))
 
     def stop(self) -> None:
         """Ends the job and releases kept instances.  It can be called twice."""

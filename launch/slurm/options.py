@@ -1,11 +1,12 @@
 """What launch.slurm adds to the trainer's settings; flags, YAML keys and help follow from it."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from launch.core.options import Options, WordList
+from launch.core.options import Options, Place, WordList
+from trainer.settings.argparser import IS_PATH
 
 
 class SlurmOptions(Options):
@@ -44,8 +45,10 @@ class SlurmOptions(Options):
     )
     setup: str = Field("", description="shell commands to run before the training, such as 'module load cuda'")
 
-    container_image: str | None = Field(None, description="image for Pyxis, or for the EDF that is written for the job")
-    container_mounts: WordList = Field(
+    container_image: Place | None = Field(
+        None, description="image for Pyxis, or for the EDF that is written for the job"
+    )
+    container_mounts: Annotated[WordList, IS_PATH] = Field(
         (), description="HOST:CONTAINER[:flags],...; job folder and data are mounted anyway"
     )
     container_runtime: Literal["pyxis", "edf"] = Field(

@@ -12,6 +12,7 @@ from launch.core.backend import BACKENDS
 from launch.core.training.options import ScriptOptions
 from launch.sweep.arguments import is_argument
 from trainer.errors import SettingsError
+from trainer.settings.argparser import home_path
 from trainer.settings.registry import check_name, did_you_mean
 from trainer.settings.yaml_file import read_typed
 
@@ -54,8 +55,8 @@ def _folder() -> Traversable:
 
 def read(where: str, *, small: bool = False) -> Spec:
     """The sweep in a file, or the preset of that name.  small: changed by its `small:`.  Raises SettingsError."""
-    path: Path | Traversable = Path(where)
-    if not where.endswith((".yaml", ".yml")) and not Path(where).is_file():
+    path: Path | Traversable = home_path(where)
+    if not where.endswith((".yaml", ".yml")) and not path.is_file():
         check_name("sweep", where, presets())
         path = _folder().joinpath(f"{where}.yaml")
     if not path.is_file():

@@ -13,6 +13,7 @@ from launch.core.training.script import Script
 from launch.sweep.arguments import command_line, is_argument, named
 from trainer.errors import SettingsError
 from trainer.settings import flags
+from trainer.settings.argparser import home_path
 
 Values = Mapping[str, Any]
 
@@ -59,7 +60,7 @@ class Trainings:
     def _script(self, options: ScriptOptions, shared: Values, *, is_sent: bool) -> Script:
         key = (options, is_sent, tuple(sorted((name, str(path)) for name, path in shared.items())))
         if key not in self._found:
-            folders = {name: self.cwd / Path(path).expanduser() for name, path in shared.items()}
+            folders = {name: self.cwd / home_path(path) for name, path in shared.items()}
             self._found[key] = find_script(options, (), folders, self.cwd, is_sent=is_sent)
         return self._found[key]
 

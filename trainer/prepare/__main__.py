@@ -9,7 +9,6 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from shlex import quote
 from types import FrameType
 from typing import NoReturn
@@ -17,7 +16,7 @@ from typing import NoReturn
 from trainer.contract import STOPPED, Exit
 from trainer.errors import Interrupted, SettingsError, TrainerError, report_end
 from trainer.process.output import say
-from trainer.settings.argparser import plain_parser
+from trainer.settings.argparser import home_path, plain_parser
 from trainer.settings.completion import complete
 
 ABOUT = """Converts images into shards for training, once, and limits their shorter side.
@@ -56,8 +55,8 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 def _read(argv: Sequence[str]) -> argparse.Namespace:
     parser = plain_parser("python -m trainer.prepare", ABOUT)
-    parser.add_argument("source", metavar="SRC", type=Path, help="folder or archive of images")
-    parser.add_argument("target", metavar="DST", type=Path, help="new folder for the shards")
+    parser.add_argument("source", metavar="SRC", type=home_path, help="folder or archive of images")
+    parser.add_argument("target", metavar="DST", type=home_path, help="new folder for the shards")
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
         "--resize", metavar="PX", type=_number(32, 4096), default=256,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_origin
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 # What a description says of its default, which a backend may replace.
 _OWN_DEFAULT = re.compile(r" \(default: [^()]*\)")
+
+IS_PATH = "Path"  # in Annotated, of a text that may be one: an image, or a place in S3
 
 
 def flag(name: str) -> str:
@@ -64,6 +68,16 @@ def parser_for(
                 group = parser.add_argument_group(sections[name])
             _add(group, name, field, defaults.get(name, field.default))
     return parser
+
+
+def at_home(text: str) -> str:
+    """A leading ~ or ~user as the home folder: bash leaves that of --flag=~/x as it is.  Unlike Path's it never fails."""
+    return os.path.expanduser(text)  # noqa: PTH111
+
+
+def home_path(path: str | Path) -> Path:
+    """The same for a path."""
+    return Path(at_home(str(path)))
 
 
 def plain_parser(prog: str, about: str) -> argparse.ArgumentParser:
@@ -164,6 +178,11 @@ def kinds_of(field: FieldInfo) -> tuple[Any, ...]:
     """The types that a setting may have: `bool | None` -> (bool, NoneType)."""
     kind = field.annotation
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def holds_paths(field: FieldInfo) -> bool:
+    """Whether a setting is a path, a list of paths, or a text marked as IS_PATH."""
+    return IS_PATH in str(kinds_of(field)) or IS_PATH in getattr(field, "metadata", ())
 
 
 def _choices(kinds: tuple[Any, ...]) -> list[str]:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
 from trainer.errors import SettingsError, one_line
-from trainer.settings.argparser import as_text, flag, kinds_of, parser_for
+from trainer.settings.argparser import as_text, at_home, flag, holds_paths, home_path, kinds_of, parser_for
 from trainer.settings.completion import complete
 from trainer.settings.registry import did_you_mean
 from trainer.settings.yaml_file import read_mapping
@@ -93,7 +93,7 @@ def with_file(given: Mapping[str, Any], models: Models) -> dict[str, Any]:
         return values
     if not file:
         raise SettingsError("--config needs the path of a YAML file.")
-    return {**read_yaml(Path(file), models), **values}
+    return {**read_yaml(home_path(file), models), **values}
 
 
 def over(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,12 +169,26 @@ def _validated(model: type[BaseModel], values: dict[str, Any]) -> BaseModel:
 
 
 def cleaned(values: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
-    """`values` with None for a word that stands for it.  Raises SettingsError for one that no setting can have."""
+    """`values` with None for a word that stands for it, and ~ in paths as the home folder.
+
+    Raises SettingsError for one that no setting can have.
+    """
     read = {name: _read_none(value, fields[name]) for name, value in values.items()}
     # A None for a setting that has no such value means its default.
     kept = {name: value for name, value in read.items() if value is not None or _allows_none(fields[name])}
     _refuse(kept, lambda name, value: _misfit(value, kinds_of(fields[name])))
-    return kept
+    return {name: _at_home(value, fields[name]) for name, value in kept.items()}
+
+
+def _at_home(value: Any, field: FieldInfo) -> Any:
+    """A setting's value, with ~ as the home folder where it is a path, or several."""
+    if not holds_paths(field) or str(value) == str(field.default):  # a default is so on every machine
+        return value
+    if isinstance(value, str) and "tuple" in str(kinds_of(field)):
+        return ",".join(at_home(word.strip()) for word in value.split(","))
+    if isinstance(value, (list, tuple)):
+        return [_at_home(one, field) for one in value]
+    return type(value)(at_home(str(value))) if isinstance(value, (str, Path)) else value
 
 
 def check_sizes(values: Mapping[str, Any]) -> None:

@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, Field
 
+from launch.core.backend import Backend
 from launch.core.options import Options, Pairs
 from launch.core.training.base import Training
 from launch.core.training.classifier import Classifier
 from trainer.config import TrainConfig
-from trainer.errors import SettingsError
-from trainer.settings.argparser import flag
+from trainer.errors import SettingsError, one_line
+from trainer.settings.argparser import flag, holds_paths
 
 END = "--"  # the words after it are the script's
 SCRIPT_SECTION = {"script": "a script of your own"}  # of --help
@@ -98,14 +99,14 @@ def training_of(
     values: Mapping[str, Any],
     arguments: Sequence[str],
     cwd: Path,
-    *,
-    is_sent: bool,
+    backend: Backend,
 ) -> Training:
     """The training that a command line means: the user's script if it names one, else ours.  Raises SettingsError.
 
-    script, config: what was built of TRAINS; values: what the user gave, by name; arguments: the words after --;
-    is_sent: it runs on machines that do not have this one's files.
+    script, config: what was built of TRAINS; values: what the user gave, by name; arguments: the words after --.
     """
+    if not backend.shares_folders:
+        _check_elsewhere(values)
     options = cast(ScriptOptions, script)
     if not options.is_given:
         _check_without_script(values, arguments)
@@ -113,8 +114,18 @@ def training_of(
     from launch.core.training.finding import find_script
 
     _check_with_script(options, values, arguments)
-    folders = {name: cwd / Path(values[name]).expanduser() for name in SHARED if values.get(name)}
-    return find_script(options, arguments or options.args, folders, cwd, is_sent=is_sent)
+    folders = {name: cwd / getattr(config, name) for name in SHARED if values.get(name)}
+    return find_script(options, arguments or options.args, folders, cwd, is_sent=not backend.runs_here)
+
+
+def _check_elsewhere(values: Mapping[str, Any]) -> None:
+    """Raises SettingsError for a path in this user's home folder, where others are meant."""
+    for name, field in TrainConfig.model_fields.items():
+        if holds_paths(field) and str(values.get(name) or "").startswith("~"):
+            raise SettingsError(
+                f"{flag(name)} {one_line(values[name])}: ~ is your home folder on this machine, which the nodes do not "
+                "have; bring data with --data, and give whole paths for folders of theirs."
+            )
 
 
 def _check_without_script(values: Mapping[str, Any], arguments: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import pytest
 
+from launch.core.backend import find
 from launch.core.quote import Quote, price_lines
 from launch.core.training.base import Training
 from launch.core.training.classifier import Classifier
@@ -26,11 +27,12 @@ def here(tmp_path: Path) -> Path:
 
 def trained(line: str, here: Path, *, is_sent: bool = True) -> Training:
     """The training of a command line that is written in `here`."""
+    backend = find("ec2" if is_sent else "local")
     words, arguments = split(line.split())
     models = [ScriptOptions, TrainConfig]
     values = flags.read(words, models, prog="launch", about="", sections={})
     script, config = flags.build(values, models)
-    return training_of(cast(ScriptOptions, script), cast(TrainConfig, config), values, arguments, here, is_sent=is_sent)
+    return training_of(cast(ScriptOptions, script), cast(TrainConfig, config), values, arguments, here, backend)
 
 
 def test_help_shows_the_scripts_arguments_as_a_text_and_its_variables_as_pairs() -> None:
@@ -68,7 +70,7 @@ def test_a_module_is_named_as_python_names_it(here: Path, flag: str) -> None:
 def test_arguments_may_stand_in_the_file_as_a_text_or_as_a_list(here: Path) -> None:
     for args in ("--lr '0.1 0.2'", ["--lr", "0.1 0.2"]):
         options = ScriptOptions(script=Path("train.py"), args=cast(Any, args))
-        found = training_of(options, TrainConfig(), {}, (), here, is_sent=False)
+        found = training_of(options, TrainConfig(), {}, (), here, find("local"))
         assert isinstance(found, Script)
         assert found.arguments == ("train.py", "--lr", "0.1 0.2")
 
