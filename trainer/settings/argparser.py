@@ -71,7 +71,7 @@ def parser_for(
 
 
 def at_home(text: str) -> str:
-    """A leading ~ or ~user as the home folder: bash leaves that of --flag=~/x as it is.  Unlike Path's it never fails."""
+    """A leading ~ or ~user as the home folder: bash leaves that of --flag=~/x as it is.  Never fails."""
     return os.path.expanduser(text)  # noqa: PTH111
 
 

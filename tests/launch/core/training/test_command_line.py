@@ -182,3 +182,24 @@ def test_the_time_that_the_user_expects_makes_the_expected_price(here: Path) -> 
     assert trained("--script train.py", here).told_s is None
     with pytest.raises(SettingsError, match="--expected-hours is for a script of your own"):
         trained("--expected-hours 1", here)
+
+
+@pytest.mark.parametrize("is_sent", [True, False], ids=["sent", "here"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("train.sh", b"#!/bin/bash\npython train.py\n"), ("empty.ipynb", b'{"cells": []}'), ("job.yaml", b"lr: 0.1\n"),
+     ("train", b"#!/bin/sh\n"), ("TRAIN.SH", b"python train.py"), ("a.out", b"\x7fELF\0"), ("train.py", b"\x7fELF\0"),
+     ("train.py.txt", b""), ("folder", None)],
+)  # fmt: skip
+def test_what_is_no_python_file_is_refused(here: Path, name: str, content: bytes | None, is_sent: bool) -> None:
+    (here / name).write_bytes(content) if content is not None else (here / name).mkdir()
+    with pytest.raises(SettingsError, match=f"--script:? .*{name}"):
+        trained(f"--script {name}", here, is_sent=is_sent)
+
+
+@pytest.mark.parametrize(("name", "content"), [("train", "#!/usr/bin/env python3\n"), ("-c.py", ""), ("a b.py", "")])
+def test_a_python_file_may_have_any_name(here: Path, name: str, content: str) -> None:
+    (here / name).write_text(content)
+    options = ScriptOptions(script=Path(name))
+    for backend in ("ec2", "local"):
+        assert training_of(options, TrainConfig(), {}, (), here, find(backend)).label
