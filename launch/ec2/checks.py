@@ -37,6 +37,7 @@ def resolve(job: Job[Ec2Options]) -> Resolved:
     read_references(options.secret)
     _check_init_from(job)
     resolved = Resolved(options, instances, job.train, data_volume_of(job), options.data_s3 or job.train.data_url)
+    job.train.check_data(has_data=resolved.brings_data or job.train.data_dir is not None)
     resolved = replace(resolved, warnings=data_dir_warning(job.train, resolved))
     for instance in instances:
         _check_processes(resolved, instance)

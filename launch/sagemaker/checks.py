@@ -119,6 +119,7 @@ def resolve(job: Job[SageMakerOptions]) -> Resolved:
     _check_paths(job.train)
     _check_words(job.train)
     _check_data(job.train, options, channels)
+    job.train.check_data(has_data=bool(channels))
     _check_channel_of_script(job.train, channels)
     _check_metrics(options)
     job.train.check_limit(options.max_hours)

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from trainer.contract import METRICS, PACE, STOPPED, Exit
+from trainer.contract import METRICS, PACE, RESTARTS, RUN_DIR, STOPPED, Exit
 from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import Interrupted, MachineError, SettingsError, TrainerError, not_writable, one_line, report_end
 from trainer.process.folder_lock import FolderLock, Taken, keep_out
@@ -25,10 +25,10 @@ from trainer.process.run_folder import end_run
 from trainer.script import child
 from trainer.script.config import ScriptConfig, parse
 from trainer.script.ending import SHOWN_LINES, End, end_of
-from trainer.script.environment import own_port, run_of, script_environment
+from trainer.script.environment import RUN_WORD, command_of, own_port, run_of, script_environment
 from trainer.script.metrics import MetricLines
 from trainer.script.pace import PaceFile
-from trainer.script.record import Book, process_start
+from trainer.script.record import Book, process_start, results_in
 from trainer.script.relay import Line, Relay
 from trainer.script.unpack import source_folder
 from trainer.settings.hidden import without_secrets
@@ -135,7 +135,8 @@ def _run(rank: Rank, env: Mapping[str, str]) -> int:
         layer = packages.layer_for(top / config.requirements, config.work, config.digest, rank.book.began)
         script_env |= packages.variables(layer, script_env)
     relay, metrics = _relay(rank)
-    command = [sys.executable, *config.for_python]
+    command = [sys.executable, *command_of(config, script_env)]
+    before = results_in(config.run_dir)
     try:
         ended = child.run(command, cwd, script_env, relay, rank.requests, rank.max_silence_s)
     except OSError as error:
@@ -144,12 +145,24 @@ def _run(rank: Rank, env: Mapping[str, str]) -> int:
     relay.tail.close()
     lines = relay.tail.lines()
     end = end_of(ended, one_line(config.name), lines, is_alone=rank.is_alone)
-    if end.code == Exit.DONE and ended.asked and rank.ranks.is_head:
-        _warn(
-            f"{one_line(config.name)} was asked to leave and ended with exit code 0, so it counts as done and is not "
-            f"started again; one that has more to do ends with {int(Exit.INTERRUPTED)}."
-        )
+    if end.code == Exit.DONE and rank.ranks.is_head:
+        is_kept = results_in(config.run_dir) != before or bool(before and script_env[RESTARTS] != "0")
+        _warn_of_done(one_line(config.name), is_asked=bool(ended.asked), is_kept=is_kept)
     return _ended(rank, end, lines)
+
+
+def _warn_of_done(name: str, *, is_asked: bool, is_kept: bool) -> None:
+    """Says what its user may not expect of a script that is done.  is_kept: it left something in the run folder."""
+    if is_asked:
+        _warn(
+            f"{name} was asked to leave and ended with exit code 0, so it counts as done and is not started again; one "
+            f"that has more to do ends with {int(Exit.INTERRUPTED)}."
+        )
+    elif not is_kept:
+        _warn(
+            f"{name} left nothing in its run folder, ${RUN_DIR}, and what it wrote elsewhere on a node is gone when "
+            f"the node is; write there, or pass the folder as {RUN_WORD} among the arguments."
+        )
 
 
 def _check(rank: Rank, cwd: Path) -> None:

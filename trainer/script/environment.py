@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainer.contract import DATA_DIR, JOB, RESTARTS, RUN_DIR, STOP_WITHIN, STOP_WITHIN_S
 from trainer.distributed.ranks import Ranks
+from trainer.errors import SettingsError
 from trainer.script.config import ScriptConfig
 
 # What says that a process is one rank among several.  For --processes one that is wrong: Lightning, Accelerate, mpi4py
@@ -17,6 +18,8 @@ _OF_ONE_RANK = re.compile(
     r"(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|(GROUP|ROLE|TORCHELASTIC|OMPI|PMI|PMIX|PRTE|SLURM_STEP)_\w+"
     r"|SLURM_(PROCID|LOCALID|NTASKS|NPROCS|NTASKS_PER_NODE|TASKS_PER_NODE))"
 )
+# What stands for a node's folders in the script's arguments.
+RUN_WORD, DATA_WORD = "{run_dir}", "{data_dir}"
 # Ports below those that Linux lends to whoever connects (net.ipv4.ip_local_port_range).
 _LOWEST_PORT, _PORTS = 15_000, 17_000
 ON_PATH, _TOOLKIT = Path(__file__).with_name("on_path"), Path(__file__).parents[2]
@@ -45,6 +48,17 @@ def _python_path(given: str | None) -> str:
     """The user's own without our packages, which would hide his, and behind it `from trainer import kit`."""
     folders = given.split(":") if given else []
     return ":".join([*(one for one in folders if Path(one) != _TOOLKIT), str(ON_PATH)])
+
+
+def command_of(config: ScriptConfig, env: Mapping[str, str]) -> list[str]:
+    """The words that Python gets, with the folders of this node in the arguments that name them.
+
+    env: the script's.  Raises SettingsError where an argument names the folder of the data, and there is none.
+    """
+    words = config.for_python
+    if DATA_DIR not in env and any(DATA_WORD in word for word in words):
+        raise SettingsError(f"an argument names {DATA_WORD}, and this job has no data; give it some, or leave it out.")
+    return [word.replace(RUN_WORD, env[RUN_DIR]).replace(DATA_WORD, env.get(DATA_DIR, "")) for word in words]
 
 
 def restarts(config: ScriptConfig, env: Mapping[str, str]) -> int:

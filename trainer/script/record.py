@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trainer import outcome
-from trainer.contract import OUTCOME, PACE, Exit
+from trainer.contract import METRICS, OUTCOME, PACE, Exit
 from trainer.outcome import Outcome, state_of
-from trainer.process.folder_lock import another
+from trainer.process.folder_lock import IN_USE, another
 from trainer.settings.hidden import without_secrets
 
 
@@ -63,6 +63,15 @@ class Book:
         with suppress(OSError):
             return (self.folder / OUTCOME).stat().st_mtime >= self.began
         return False
+
+
+def results_in(folder: Path) -> dict[str, int]:
+    """What lies in a run folder beside our own files, with its time; of logs, which a launcher may write, without."""
+    try:
+        found = [entry for entry in folder.iterdir() if entry.name not in (OUTCOME, METRICS, PACE, IN_USE)]
+        return {entry.name: 0 if entry.suffix == ".log" else entry.lstat().st_mtime_ns for entry in found}
+    except OSError:
+        return {}
 
 
 def process_start() -> float:

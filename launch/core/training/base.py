@@ -163,6 +163,9 @@ class Training(ABC):
         """Where in S3 it reads its shards by itself."""
         return None
 
+    def check_data(self, *, has_data: bool) -> None:  # noqa: B027  # only a script's command can
+        """Raises SettingsError where its command names a folder of data, and there will be none."""
+
     @property
     def reads_folder(self) -> bool:
         """Whether its data are a folder of images, which is kept on a volume."""

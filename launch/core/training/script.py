@@ -14,6 +14,7 @@ from launch.core.training.base import Training
 from trainer.contract import SAGEMAKER_HYPERPARAMETER
 from trainer.errors import SettingsError
 from trainer.script.config import ScriptConfig, to_words
+from trainer.script.environment import DATA_WORD
 
 if TYPE_CHECKING:
     from launch.core.catalog import Instance
@@ -121,6 +122,10 @@ class Script(Training):
                 "starts more; leave one of them out."
             )
         return 1
+
+    def check_data(self, *, has_data: bool) -> None:
+        if not has_data and any(DATA_WORD in word for word in self.arguments):
+            raise SettingsError(f"an argument of the script names {DATA_WORD}, and this job has no data; give --data.")
 
     def check_ranks(self, nodes: int, processes: int) -> None:
         """A script takes any number."""

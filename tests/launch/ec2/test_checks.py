@@ -444,3 +444,10 @@ def test_a_scripts_volume_needs_the_name_of_what_is_on_it() -> None:
     for more in ({"data": "pets"}, {"data_snapshot": "snap-0123456789abcdef0"}):
         asked = Job(Script(("train.py",)), Ec2Options.model_validate({**options, **more}))
         assert in_container(resolve(asked)).data_dir == Path("/data")
+
+
+def test_a_folder_of_data_among_a_scripts_arguments_must_be_there() -> None:
+    script = Script(("train.py", "--data-dir", "{data_dir}/train"))
+    with pytest.raises(SettingsError, match=r"names \{data_dir\}, and this job has no data"):
+        resolve(Job(script, Ec2Options()))
+    assert resolve(Job(script, Ec2Options(data="photos"))).brings_data

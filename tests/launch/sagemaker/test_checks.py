@@ -256,3 +256,10 @@ def test_metrics_that_sagemaker_cannot_draw_are_refused(names: str, sentence: st
     """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_AlgorithmSpecification.html, MetricDefinitions"""
     with pytest.raises(SettingsError, match=sentence):
         resolve(metrics=names)
+
+
+def test_a_folder_of_data_among_a_scripts_arguments_must_be_there() -> None:
+    script = Script(("train.py", "{data_dir}"))
+    with pytest.raises(SettingsError, match=r"names \{data_dir\}, and this job has no data"):
+        checks.resolve(Job(script, known.job().where))
+    assert checks.resolve(Job(script, known.job(data="s3://bucket/a").where)).channels

@@ -73,7 +73,7 @@ def test_a_script_runs_as_it_is_and_what_it_prints_is_passed_on(start: Start, tm
     stdout = job.stdout.buffer.read()  # type: ignore[attr-defined]
 
     assert stdout == b"10%\r20%\n\xff"
-    assert job.communicate() == ("", "['t.py', '--lr', '0.1', '--', 'a b']")
+    assert job.communicate()[1].startswith("['t.py', '--lr', '0.1', '--', 'a b']warning: t.py left nothing in ")
     assert job.returncode == 0
     assert outcome(tmp_path) == ("done", 0, "")
 
@@ -109,7 +109,7 @@ def test_a_script_imports_its_own_as_without_us(files: Mapping[str, str], module
 
     job = Job(["--run-dir", "run", "--", "tools/train.py"], tmp_path, [rank_env(tmp_path, 0, 1, {})], SCRIPT)
 
-    assert job.communicate() == ("own\n", "")
+    assert (job.communicate()[0], job.returncode) == ("own\n", 0)
 
 
 @pytest.mark.parametrize("beside", [[], ["trainer"]], ids=["nothing", "a folder of results"])
@@ -117,7 +117,7 @@ def test_a_script_without_a_trainer_of_its_own_finds_kit(beside: list[str], star
     for name in beside:
         (tmp_path / name).mkdir()
 
-    assert start("from trainer import kit; print(kit.AGAIN)").communicate() == ("75\n", "")
+    assert start("from trainer import kit; print(kit.AGAIN)").communicate()[0] == "75\n"
 
 
 def test_a_script_imports_its_own_also_where_the_toolkit_is_installed(tmp_path: Path) -> None:
@@ -597,3 +597,47 @@ def test_a_port_that_is_taken_is_a_sentence(start: Start) -> None:
         (line,) = told(start(PRINT_ENV, "--processes", "one", env=env), 6)
 
     assert line.startswith(f"error: port {own_port(master)}, at which the script's processes would meet, is taken")
+
+
+WRITES = "import sys; open(sys.argv[1], 'w').write(' '.join(sys.argv))"
+
+
+def test_arguments_that_name_a_nodes_folders_get_them(start: Start, tmp_path: Path) -> None:
+    args = ("{run_dir}/out", "--data={data_dir}", "{other}", "{{x}}", "$DDP_RUN_DIR", "{run_dir")
+    job = start(WRITES, "--data-dir", "photos", args=args)
+
+    assert job.communicate() == ("", "")
+    written = (tmp_path / "run" / "out").read_text().split()
+    assert written[1:] == [
+        f"{tmp_path}/run/out", f"--data={tmp_path}/photos", "{other}", "{{x}}", "$DDP_RUN_DIR", "{run_dir",
+    ]  # fmt: skip
+
+
+def test_a_folder_of_data_that_is_not_there_cannot_be_named(start: Start) -> None:
+    told(start("", args=("{data_dir}",)), Exit.SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_warned"),
+    [
+        ("print('[METRIC] epoch=1 loss=2', flush=True)", True),
+        ("open('model.pt', 'w')", True),  # beside the script
+        ("import os; open(os.environ['DDP_RUN_DIR'] + '/train.log', 'w')", False),
+        ("import os; os.mkdir(os.environ['DDP_RUN_DIR'] + '/out')", False),
+    ],
+)
+def test_a_job_that_leaves_its_run_folder_empty_says_so(
+    start: Start, tmp_path: Path, text: str, is_warned: bool
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "job.log").write_text("a launcher's")
+    job = start(text)
+    err = job.communicate()[1]
+    assert job.returncode == 0
+    assert ("warning: t.py left nothing in its run folder, $DDP_RUN_DIR" in err) == is_warned
+
+
+def test_a_restart_that_adds_nothing_to_what_was_saved_is_not_warned_of(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model.pt").write_text("saved")
+    assert start("", "--restarts", "1").communicate() == ("", "")
