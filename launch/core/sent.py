@@ -16,6 +16,7 @@ from launch.core.earlier import Earlier, restarts
 from launch.core.plan import Fact
 from launch.core.steps import Request, put_once
 from launch.core.training.base import Training
+from trainer.errors import one_line
 
 if TYPE_CHECKING:  # pathspec, which it needs, is not where SageMaker's SDK has a venv of its own
     from launch.core.source.find import Source
@@ -84,10 +85,21 @@ def facts(train: Training, earlier: Sequence[Earlier] = (), is_there: bool | Non
     packages = f"those of {source.requirements} that the image lacks, installed at the start"
     return [
         Fact("script_source", value, text, "script"),
+        *_left_out(source),
         Fact("packages", source.requirements or None, packages if source.requirements else "those of the image"),
         Fact("kept", "$DDP_RUN_DIR", KEPT, "kept of it"),
         Fact("restarts", *restarts(earlier), "a restart"),
     ]
+
+
+def _left_out(source: "Source") -> list[Fact]:
+    """Says which files a colleague's clone has and the job has not."""
+    names = source.left_out
+    if not names:
+        return []
+    shown = ", ".join(one_line(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
+    text = f"files that git tracks and .gitignore names, {len(names)} in all: {shown}"
+    return [Fact("left_out", list(names), text, "not sent")]
 
 
 _DIGEST = re.compile(r"--digest[ ,]([0-9a-f]{64})")

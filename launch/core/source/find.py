@@ -4,12 +4,12 @@ import os
 import posixpath
 import re
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 
 from launch.core.source.archive import Archive, Member, pack
-from launch.core.source.ignore import git_folder
+from launch.core.source.ignore import git_folder, tracked_but_ignored
 from launch.core.source.read import read_files
 from launch.core.source.walk import list_files, why_left_out
 from trainer.errors import SettingsError, one_line
@@ -26,7 +26,7 @@ class Source:
 
     top: the folder.  entry: the script below it, with slashes; "" for a module.  cwd: where the user stands, below it;
     "." if that is outside.  requirements: the requirements.txt below it; "" without one.  files: their names, sorted.
-    bytes: of the files.  archive: a tar.gz of them.
+    bytes: of the files.  archive: a tar.gz of them.  left_out: files that git tracks, and .gitignore names.
     """
 
     top: Path
@@ -36,6 +36,7 @@ class Source:
     files: tuple[str, ...]
     bytes: int
     archive: Archive = field(repr=False)
+    left_out: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -71,7 +72,8 @@ def find(
         raise _left_out(what, _why_not(name, top, repository, cwd))
     if module is not None:
         _check_module(module, found)
-    return found
+    tracked = tracked_but_ignored(top) if repository else ()
+    return replace(found, left_out=tuple(sorted(set(tracked).difference(found.files))))
 
 
 def _source(top: Path, entry: str, standing: str, members: tuple[Member, ...]) -> Source:

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
+from launch.core import shell
 from launch.core.source.quick import quick
 from trainer.errors import SettingsError, one_line
 from trainer.files import read_regular
@@ -115,6 +116,16 @@ def git_folder(folder: Path) -> Path | None:
     place = folder / named.removeprefix("gitdir:").strip()
     shared = next(iter(_lines(place / "commondir")), "").strip()  # of a worktree
     return place / shared if shared else place
+
+
+def tracked_but_ignored(top: Path) -> tuple[str, ...]:
+    """The files below `top` that git tracks and ignores, as `git add -f` makes them; none where git does not say."""
+    listing = ["git", "-C", str(top), "-c", "core.fsmonitor=false", "ls-files", "-zci", "--exclude-standard"]
+    try:
+        names = shell.run_captured(listing, {"PATH": os.defpath}).out.split("\0")
+    except (OSError, UnicodeDecodeError):
+        return ()
+    return tuple(name for name in names if name and os.path.lexists(top / name))
 
 
 def _layer(folder: Path, file: Path) -> tuple[Layer, ...]:

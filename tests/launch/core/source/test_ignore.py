@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from launch.core.sent import facts
 from launch.core.source.ignore import at_the_top
 from launch.core.source.walk import list_files
+from launch.core.training.script import Script
 from tests.launch.core.source.folder import repository, source, write
 from trainer.errors import SettingsError
 
@@ -170,3 +172,35 @@ def test_a_git_file_that_names_no_path_is_none(tmp_path: Path) -> None:
     write(tmp_path, {"train.py": "", "sub/x.py": "", "sub/.git": "gitdir: a\0b\n", ".git": "gitdir: a\0b\n"})
 
     assert source(tmp_path).files == ("sub/x.py", "train.py")
+
+
+@pytest.mark.skipif(GIT is None, reason="needs git")
+def test_tracked_files_that_are_left_out_are_named_in_the_plan(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "train.py": "",
+            ".gitignore": "*.json\n/b\n",
+            "a.json": "",
+            "b/x": "",
+            "c.json": "",
+            "d.json": "",
+            "gone.json": "",
+        },
+    )
+    for words in (["init", "-q"], ["add", "-f", "a.json", "b/x", "c.json", "d.json", "gone.json", "train.py"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    (tmp_path / "gone.json").unlink()
+    write(tmp_path, {"untracked.json": ""})
+
+    found = source(tmp_path)
+
+    assert found.files == (".gitignore", "train.py")
+    assert found.left_out == ("a.json", "b/x", "c.json", "d.json")
+    (fact,) = (one for one in facts(Script(("train.py",), source=found)) if one.name == "left_out")
+    assert fact.text == "files that git tracks and .gitignore names, 4 in all: a.json, b/x, c.json, ..."
+
+
+def test_where_git_does_not_say_nothing_is_named(tmp_path: Path) -> None:
+    found = source(repository(tmp_path, {"train.py": "", ".gitignore": "*.json\n", "a.json": ""}))
+    assert (found.files, found.left_out) == ((".gitignore", "train.py"), ())
