@@ -181,7 +181,7 @@ def test_nor_is_a_checkpoints_name_in_the_kits_warning(
 @pytest.mark.parametrize("name", ["plain", "\x1b[2J", "\u202e", "x\ny"])
 def test_a_notebook_shows_a_strangers_words_as_a_command_does(name: str) -> None:
     plan = Plan(title=name, payload=None, warnings=(name,))
-    error = DataError(f"{name} ghp_pl4nt3d0pl4nt3d0pl4nt3d0")
+    error = DataError(f"{name} ghp_pl4nt3d0pl4nt3d0pl4nt3d0pl4nt3d0pl4nt3d0")
 
     for shown in (plan.brief, str(plan), *error._render_traceback_()):
         assert all(line.isprintable() for line in shown.split("\n"))

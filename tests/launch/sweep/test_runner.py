@@ -100,7 +100,7 @@ def test_a_launcher_without_an_outcome_has_failed_and_its_last_line_is_named() -
 
 
 def test_of_that_line_the_beginning_is_named_and_no_token_in_it() -> None:
-    token = "hf_" + "aB3" * 12
+    token = "hf_" + "aB" * 17
 
     assert token not in End(1, None, 1.0, last=f"logged in with {token}").reason
     assert "hf_" not in End(1, None, 1.0, last=f"{'x' * 280} {token}").reason  # not its beginning either

@@ -175,7 +175,7 @@ def test_a_script_that_the_kernel_killed_may_be_started_again(start: Start) -> N
 
 
 def test_secrets_in_the_last_lines_are_hidden(start: Start) -> None:
-    text = "import sys\nprint('login with ghp_' + 'a' * 30)\nsys.exit('bad token ghp_' + 'a' * 30)\n"
+    text = "import sys\nprint('login with ghp_' + 'a' * 36)\nsys.exit('bad token ghp_' + 'a' * 36)\n"
 
     lines = told(start(text), 1)
 

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ADDRESS = ("169.254.169.254", 80)
 ROLE = "ddp-node"
-KEY = "ASIATESTTESTTESTTEST"  # of the role
+KEY = "ASIATESTTESTTESTTEST"  # of the role; pragma: allowlist secret
 TOKEN = secrets.token_urlsafe(32)  # of its session, which nobody else on this machine may have
 
 

@@ -36,7 +36,7 @@ from trainer.errors import MachineError
 from trainer.files import open_regular
 
 TOOLKIT = Path(__file__).with_name("toolkit.py")
-KEY = "ASIATESTTESTTESTTEST"  # of the role
+KEY = "ASIATESTTESTTESTTEST"  # of the role; pragma: allowlist secret
 TOKEN = secrets.token_urlsafe(32)  # of its session, which nobody else on this machine may have
 ENDED_S = 10.0  # for killed processes to end
 MOST_OF_FAILURE = 100_000  # bytes of output/failure

@@ -1,12 +1,13 @@
 """Nothing that looks like a key leaves this machine with the source, and none is repeated."""
 
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from launch.core.source.keys import check_name, check_text
 from tests.launch.core.source.folder import source, write
-from tests.launch.core.test_hidden import PLANTED, SECRETS
+from tests.launch.core.test_hidden import ALPHABETS, PLANTED, SECRETS, drawn
 from trainer.errors import SettingsError
 from trainer.settings.hidden import without_secrets
 
@@ -61,6 +62,14 @@ def test_a_token_in_a_text_is_refused_by_its_line_and_not_repeated(tmp_path: Pat
     with pytest.raises(SettingsError, match=r"train\.py, line 3, holds what looks like a secret") as caught:
         source(tmp_path)
     assert PLANTED not in str(caught.value)
+
+
+@pytest.mark.parametrize("service", ALPHABETS)
+def test_tokens_of_a_services_own_letters_are_refused(service: str) -> None:
+    for text, token in drawn(service, 300):
+        with pytest.raises(SettingsError, match=r"train\.py, line 2") as caught:
+            check_text("train.py", f"import os\nTOKEN = {text}\n".encode())
+        assert token not in str(caught.value)
 
 
 BODY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ"
@@ -135,3 +144,10 @@ HARMLESS = {
 @pytest.mark.parametrize("text", HARMLESS.values(), ids=HARMLESS)
 def test_what_only_resembles_a_secret_is_sent(text: str) -> None:
     assert check_text("x.py", text.encode()) is None
+
+
+def test_ordinary_sources_hold_none() -> None:
+    """Ours, and those of a library of models, in which many a word looks like the beginning of a token."""
+    for package in ("launch", "trainer", "torchvision"):
+        for path in Path(str(files(package))).rglob("*.py"):
+            check_text(path.name, path.read_bytes())
