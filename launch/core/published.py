@@ -24,7 +24,10 @@ _CONTENT = re.compile(
 
 @dataclass(frozen=True)
 class Content:
-    """What a prepared data set holds.  px: the shorter side that images were limited to, 0 if they were not."""
+    """What a data set holds; one without images is a plain folder.
+
+    px: the shorter side that images were limited to, 0 if they were not.
+    """
 
     train: int
     val: int
@@ -37,6 +40,10 @@ class Content:
         return self.train + self.val
 
     @property
+    def is_plain(self) -> bool:
+        return not self.images
+
+    @property
     def image_bytes(self) -> float:
         """Of a mean image."""
         return self.bytes / max(1, self.images)
@@ -44,6 +51,11 @@ class Content:
     @property
     def in_words(self) -> str:
         """For a plan."""
+        if self.is_plain:
+            return (
+                f"a plain folder, {self.bytes / 1e9:,.1f} GB, for scripts; the built-in trainer reads it only as an "
+                "imagefolder, if it has train/ and val/"
+            )
         return f"{self.train:,} images to train, {self.val:,} to evaluate, {self.bytes / 1e9:,.1f} GB"
 
     def __str__(self) -> str:

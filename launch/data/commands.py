@@ -22,7 +22,15 @@ from launch.data.near.lookup import find_reports
 from launch.data.near.source import is_in_s3
 from launch.data.options import CopyOptions, DeleteOptions, ListOptions, NameOptions, PublishOptions, StopOptions
 from launch.data.patient import Patient
-from launch.data.prepared import Prepared, check_nothing_else, check_source, count_source, is_prepared, read_prepared
+from launch.data.prepared import (
+    Prepared,
+    check_nothing_else,
+    check_source,
+    count_source,
+    is_prepared,
+    read_plain,
+    read_prepared,
+)
 from launch.data.publish import Publisher
 from launch.data.remove import plan_removal
 from launch.data.requests import is_done
@@ -56,6 +64,8 @@ class Commands:
     def publish(self, options: PublishOptions) -> int:
         """Prepares the images if they are not, and brings them to S3 and into a snapshot."""
         source = str(_given(options.source, "a folder", "publish photos --name photos"))
+        if options.plain:
+            _check_plain(options, source)
         if is_in_s3(source):
             return NearCommands(self._runtime, self._patient, self._from_here, self.show).publish(options, source)
         if options.by == "instance":
@@ -165,6 +175,8 @@ class Commands:
 
     def _prepared(self, options: PublishOptions, source: Path) -> Prepared | None:
         """The prepared data set, which trainer.prepare makes if need be; None for a dry run that would make it."""
+        if options.plain:
+            return read_plain(source, options.name or source.resolve().name)
         if is_prepared(source):
             return _read(source, options)
         target = _target(options, source)
@@ -198,6 +210,15 @@ def _read(folder: Path, options: PublishOptions) -> Prepared:
     if options.to != "s3":
         check_nothing_else(prepared)
     return prepared
+
+
+def _check_plain(options: PublishOptions, source: str) -> None:
+    """Raises SettingsError for what a folder that is published as it is cannot be."""
+    for name in ("prepared", "resize", "originals"):
+        if getattr(options, name):
+            raise SettingsError(f"--plain publishes a folder as it is, and --{name} is for images; leave one out.")
+    if is_in_s3(source):
+        raise SettingsError(f"{source} is in S3, and --plain publishes a folder of this machine; copy it here first.")
 
 
 def _check_flags(folder: Path, options: PublishOptions) -> None:

@@ -15,7 +15,11 @@ def facts_of(publication: Publication, facts: Facts) -> tuple[Fact, ...]:
     prepared, content = publication.prepared, publication.prepared.content
     account = facts.account or f"not looked up; {SOME_ACCOUNT} stands in for it"
     limited = f", shorter side at most {content.px} px" if content.px else ""
-    images = f"{content.train:,} to train and {content.val:,} to evaluate, {content.classes:,} classes{limited}"
+    images = (
+        "none: a plain folder"
+        if content.is_plain
+        else f"{content.train:,} to train and {content.val:,} to evaluate, {content.classes:,} classes{limited}"
+    )
     return (
         Fact("account", facts.account or None, account),
         Fact("folder", str(prepared.folder)),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.core import shell
-from trainer.errors import FullDisk, MachineError, SettingsError
+from trainer.errors import FullDisk, MachineError, SettingsError, one_line
 from trainer.files import below, create_anew
 
 BLOCK = 512 * 1024  # of the EBS direct APIs
@@ -123,8 +123,10 @@ def _same_everywhere(folder: Path, names: Sequence[str]) -> Iterator[str]:
         fields = {"mode": "040755" if is_folder else "0100644", "uid": "0", "gid": "0"}
         fields |= dict.fromkeys(("atime", "ctime", "mtime", "crtime"), f"@{_MADE}")
         fields |= dict.fromkeys(("atime_extra", "ctime_extra", "mtime_extra", "crtime_extra"), "0")
-        if not re.fullmatch(r"[\w./+ -]*", name, re.ASCII):  # debugfs has no way to quote others
-            raise SettingsError(f"{folder / name}: give it a name of letters, digits and . _ + - only.")
+        if re.search(r'["\n\r]', name):  # debugfs has no way to quote these
+            raise SettingsError(
+                f"{one_line(folder / name, 300)}: give it a name without quotation marks and line ends."
+            )
         for field, value in fields.items():
             yield f'set_inode_field "/{name}" {field} {value}\n'
 

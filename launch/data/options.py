@@ -46,6 +46,9 @@ class PublishOptions(RegionOptions):
     resize: int | None = Field(
         None, ge=32, description="shorter side of prepared images in pixels, at most (default: trainer.prepare's)"
     )
+    plain: bool = Field(
+        False, description="publish a folder as it is, for scripts that read its files; others are made into shards"
+    )
     originals: bool = Field(False, description="keep every image byte for byte when they are prepared")
     work_dir: Path | None = Field(
         None, description="folder for the snapshot's file system, as large as the data (default: beside the shards)"

@@ -4,10 +4,10 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from launch.core.published import MANIFEST, Content, content_in
+from launch.core.published import MANIFEST, RECORD, Content, content_in
 from trainer.datasets.manifest import FORMAT, VERSION, Manifest, read_manifest
 from trainer.datasets.tree import find_tree, list_files
 from trainer.errors import DataError, SettingsError, one_line
@@ -74,6 +74,39 @@ def read_prepared(folder: Path) -> Prepared:
     for file in files:
         _check_size(folder / file.name, file)
     return Prepared(folder, found.name, content_in(content), manifest, files)
+
+
+def read_plain(folder: Path, name: str) -> Prepared:
+    """A folder as it is.  Raises SettingsError and DataError for what cannot be published.
+
+    Its manifest, which is in S3 alone, lists the files.
+    """
+    if not folder.is_dir():
+        raise SettingsError(f"there is no folder {_shown(folder)}.")
+    with _readable(folder):
+        paths = [path for path in sorted(below(folder)) if _is_plain_file(path)]
+        files = tuple(File(path.relative_to(folder).as_posix(), path.stat().st_size, _sha256(path)) for path in paths)
+    taken = {file.name for file in files} & {MANIFEST, RECORD}
+    if taken:
+        raise SettingsError(
+            f"{_shown(folder / min(taken))}: --plain needs this name for its own list; give it another."
+        )
+    if not files:
+        raise DataError(f"{_shown(folder)} has no files.")
+    manifest = json.dumps({"format": "plain", "files": [astuple(file) for file in files]}).encode()
+    return Prepared(folder, name, Content(0, 0, sum(file.bytes for file in files), 0), manifest, files)
+
+
+def _is_plain_file(path: Path) -> bool:
+    """Whether it is a file, and no folder.  Raises DataError for anything else."""
+    if path.is_symlink() or not (path.is_dir() or path.is_file()):
+        raise DataError(f"{_shown(path)} is a link, or no file, and cannot be published; replace or move it.")
+    return path.is_file()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _files(folder: Path, manifest: Manifest) -> Iterator[File]:

@@ -35,7 +35,11 @@ def _name(snapshot: Snapshot) -> str:
 def _row(name: str, record: Mapping[str, Any] | None, snapshots: Sequence[Snapshot]) -> list[str]:
     content = content_in(record) or next((one.content for one in snapshots if one.content), None)
     named = [f"{one.id}{_state(one)}" for one in snapshots]
-    images, size = (f"{content.images:,}", f"{content.bytes / 1e9:,.2f}") if content else ("-", "-")
+    images, size = (
+        ("plain" if content.is_plain else f"{content.images:,}", f"{content.bytes / 1e9:,.2f}")
+        if content
+        else ("-", "-")
+    )
     state = str((record or {}).get("state", "-"))
     return [name, images, size, state, ", ".join(named) or "-", str((record or {}).get("changed", "-"))]
 
@@ -50,7 +54,12 @@ def details(name: str, place: Place, facts: Facts) -> str:
     """Everything about one, and how to use it."""
     record, content = facts.record or {}, content_in(facts.record)
     rows = [("name", name), ("state", str(record.get("state", "only a snapshot")))]
-    if content:
+    if content and content.is_plain:
+        rows += [
+            ("content", "a plain folder, for scripts that read its files"),
+            ("size", f"{content.bytes / 1e9:,.2f} GB"),
+        ]
+    elif content:
         rows.append(("images", f"{content.train:,} to train, {content.val:,} to evaluate, {content.classes:,} classes"))
         rows.append(("size", f"{content.bytes / 1e9:,.2f} GB, {content.image_bytes / 1e3:,.1f} kB an image"))
     if record:
@@ -59,11 +68,13 @@ def details(name: str, place: Place, facts: Facts) -> str:
         rows.append(("in S3", f"{place.uri}: {len(facts.there)} objects, {sum(facts.there.values()) / 1e9:,.2f} GB"))
     for one in facts.snapshots:
         rows.append(("snapshot", f"{one.id}: {one.state}, {one.gib} GiB{_state(one) if one.foreign else ''}"))
-    return "\n".join([f"data set {name}, in {facts.region}", *columns(rows), "", *_uses(name, place, facts)])
+    return "\n".join([f"data set {name}, in {facts.region}", *columns(rows), "", *_uses(name, place, facts, content)])
 
 
-def _uses(name: str, place: Place, facts: Facts) -> list[str]:
+def _uses(name: str, place: Place, facts: Facts, content: Content | None) -> list[str]:
     """Commands that read it."""
+    if content and content.is_plain:
+        return _uses_by_scripts(name, place, facts)
     rows = []
     if any(one.state == "completed" for one in facts.snapshots):
         rows.append(("EC2", f"python -m launch.ec2 --nodes 2 {training(name)}"))
@@ -71,6 +82,15 @@ def _uses(name: str, place: Place, facts: Facts) -> list[str]:
         rows.append(("EC2, read from S3", f"python -m launch.ec2 --dataset {dataset(name)} --data-url {place.uri}"))
         rows.append(("SageMaker", f"python -m launch.sagemaker --dataset {dataset(name)} --data {place.uri}"))
         rows.append(("elsewhere", f"aws s3 sync {place.uri} FOLDER; then --dataset {dataset(name)} --data-dir FOLDER"))
+    return ["use it:", *columns(rows)] if rows else []
+
+
+def _uses_by_scripts(name: str, place: Place, facts: Facts) -> list[str]:
+    rows, script = [], "--script train.py -- --data-dir '{data_dir}'"
+    if any(one.state == "completed" for one in facts.snapshots):
+        rows.append(("EC2", f"python -m launch.ec2 --nodes 2 --data {name} {script}"))
+    if "manifest.json" in facts.there:
+        rows.append(("SageMaker", f"python -m launch.sagemaker --data {place.uri} {script}"))
     return ["use it:", *columns(rows)] if rows else []
 
 

@@ -85,8 +85,9 @@ class Stage:
     def publish(self) -> int:
         """Has launch.data publish the data, which are meant to stay; returns its exit code."""
         job, folder = self.job, Path("runs", self.job.name)
-        words = ("publish", str(job.data), "--name", job.data_name, "--prepared", str(folder / "prepared"),
-                 "--work-dir", str(folder / "publishing"))  # fmt: skip
+        is_plain = not (job.train.reads_folder or job.is_prepared)  # a script's own
+        kind = ("--plain",) if is_plain else ("--prepared", str(folder / "prepared"))
+        words = ("publish", str(job.data), "--name", job.data_name, *kind, "--work-dir", str(folder / "publishing"))
         code = self.run(*words, module="launch.data")
         while reason := self.injection.repair(code):
             self.display.note(f"{reason}; running the same command again to continue publishing {job.data_name}")

@@ -418,3 +418,49 @@ def test_a_dry_run_of_unprepared_images_shows_the_command_and_at_most_what_it_co
 def test_a_folder_that_is_not_there_is_named(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     assert desk.publish(source=desk.folder.with_name("nothing")) == 2
     assert "no such folder; give one with images" in capsys.readouterr().err
+
+
+def test_a_plain_folder_is_published_as_it_is(desk: Desk, tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    for name in ("a/b (1).txt", "a/.hidden", "\u00fc, x.json", "train/#1;2.bin"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+
+    assert desk.publish("--plain", source=folder) == 0, desk.text
+
+    there = desk.s3()
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert {name: there[name] for name in files} == files
+    assert set(there) - set(files) == {"manifest.json", "published.json"}
+    assert "plain folder" in desk.text
+    assert "--script train.py -- --data-dir '{data_dir}'" in desk.text
+    (snapshot,) = desk.snapshots()
+    image = tmp_path / "volume"
+    with image.open("wb") as file:
+        direct.write_volume(ebs_backends[desk.account.id]["us-east-1"].snapshots[snapshot.id], file, fills=False)
+    for name, content in files.items():
+        command = ["/usr/sbin/debugfs", "-R", f'cat "/{name}"', str(image)]
+        assert subprocess.run(command, capture_output=True, check=True).stdout == content
+    assert desk.type("list") == 0
+    assert "plain" in desk.text
+    assert desk.publish("--plain", source=folder) == 0
+    assert "already published and unchanged" in desk.text
+
+
+@pytest.mark.parametrize(
+    ("words", "files", "why"),
+    [
+        (["--originals"], {"a": ""}, "leave one out"),
+        ([], {}, "has no files"),
+        ([], {"manifest.json": "{}"}, "give it another"),
+        ([], {'a"b': ""}, "quotation marks"),
+    ],
+)
+def test_what_no_plain_folder_can_be_is_refused(
+    words: list[str], files: dict[str, str], why: str, desk: Desk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "texts").mkdir()
+    for name, text in files.items():
+        (tmp_path / "texts" / name).write_text(text)
+    assert desk.publish("--plain", *words, source=tmp_path / "texts") in (2, 3)
+    assert why in capsys.readouterr().err

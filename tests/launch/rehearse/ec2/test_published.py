@@ -39,3 +39,29 @@ def test_two_nodes_train_from_a_published_snapshot(start: Start, tmp_path: Path)
     assert [(row["epoch"], row["world_size"]) for row in played.kept.epochs()] == [(1, 2)]
     assert not list(photos.parent.glob("photos-*"))
     assert " 0 left" in played.text
+
+
+LISTS = """
+import os, sys
+data, out = sys.argv[1:]
+print("found", sorted(os.listdir(data + "/a")), flush=True)
+os.makedirs(out, exist_ok=True)
+open(out + "/model.pt", "w").write("x")
+"""
+
+
+@needs_namespaces
+@pytest.mark.timeout(300)
+@pytest.mark.slow("a script reads a plain folder that was published, by the folders among its arguments")
+def test_a_script_finds_a_plain_folder_by_its_arguments(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "texts" / "a").mkdir(parents=True)
+    (tmp_path / "texts" / "a" / "b (1).txt").write_text("x")
+    (tmp_path / "train.py").write_text(LISTS)
+
+    played = start("--nodes", "2", "--rehearse", "--job-name", "job", "--data", "texts", "--rehearse-data",
+                   str(tmp_path / "texts"), "--script", str(tmp_path / "train.py"),
+                   "--", "{data_dir}", "{run_dir}/out")  # fmt: skip
+
+    assert played.end() == 0, played.text
+    assert played.text.count("found ['b (1).txt']") == 2
+    assert (played.folder / "runs" / "job" / "out" / "model.pt").read_text() == "x"
