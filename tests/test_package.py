@@ -106,7 +106,7 @@ def test_the_wheel_holds_every_file_that_a_message_names(built: Path) -> None:
         for name in re.findall(r"(?<![\w/-])(?:infra|launch|trainer)/[\w./-]+\.(?:md|json|ya?ml|txt|py|sh)\b", text)
     }
 
-    assert {"infra/account.md", "infra/locks/sagemaker-train.txt"} <= named
+    assert {"infra/account.md", "infra/data.md"} <= named
     of_images = {"infra/locks/notebook.txt"}  # which are built from a checkout
     assert {name for name in named if not (folder / name).exists()} == of_images
 
