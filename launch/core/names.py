@@ -23,7 +23,7 @@ LIMITS_SINCE, SHARED_SINCE = 2, 3  # of these two
 JOB_TAG = f"{TOOLKIT}:job"
 STARTED_TAG = f"{TOOLKIT}:started"  # UTC
 DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job; absent where AWS enforces it
-OWNER_TAG = f"{TOOLKIT}:owner"  # aws:userid of who started the job, who alone may change it
+OWNER_TAG = f"{TOOLKIT}:owner"  # aws:userid of who started the job: for a reader
 BUCKET_TAG = f"{TOOLKIT}:bucket"  # holds the job's folder
 HOURLY_TAG = f"{TOOLKIT}:usd-per-hour"  # on instances and training jobs: the price of a machine on demand
 DATA_TAG = f"{TOOLKIT}:dataset"  # on snapshots: the data set they hold
@@ -126,7 +126,7 @@ def tag_values(resource: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_time(text: str | None) -> datetime | None:
-    """The time in a tag; None where there is none, or nobody can read it: anybody may have written it."""
+    """The time in a tag; None where there is none, or it cannot be read."""
     try:
         return datetime.strptime(text or "", TIME).replace(tzinfo=UTC)
     except ValueError:
@@ -136,6 +136,16 @@ def read_time(text: str | None) -> datetime | None:
 def read_usd(text: str | None) -> float | None:
     """The amount in a tag; None like a time's."""
     return float(text) if text is not None and re.fullmatch(AMOUNT, text, re.ASCII) else None
+
+
+def read_bucket(text: str | None) -> str | None:
+    """The bucket in a tag; None like a time's."""
+    return text if text is not None and re.fullmatch(BUCKET_NAME, text) else None
+
+
+def is_ours(values: Mapping[str, str]) -> bool:
+    """Whether these tags are those of a job, so that the toolkit may change or end what carries them."""
+    return re.fullmatch(JOB_NAME, values.get(JOB_TAG, "")) is not None
 
 
 def foreign_tag(values: Mapping[str, str], *, has_deadline: bool) -> str:

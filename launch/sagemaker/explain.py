@@ -9,7 +9,6 @@ from launch.core.plan import Fact
 from launch.core.price import CATALOGS
 from launch.core.quotas import Need, fact_of
 from launch.core.quote import Quote, images_in
-from launch.core.session import unnamed
 from launch.core.training.base import Training
 from launch.sagemaker.bundle import Bundle
 from launch.sagemaker.checks import ENDING_S, Resolved
@@ -173,7 +172,6 @@ def warnings(resolved: Resolved, facts: Facts, image: Image, train: Training) ->
     """Sentences that the user should read before the launch."""
     return (
         *facts.unknown,
-        *unnamed(facts.owner),
         *_about_the_types(resolved),
         *_about_quotas(facts),
         *warnings_about(resolved.options, image, facts.now.date()),

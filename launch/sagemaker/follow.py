@@ -4,10 +4,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from launch.core.aws import Aws
 from launch.core.clock import duration
 from launch.core.errors import AwsError, Ended, LeftRunning
-from launch.core.names import OWNER_TAG
 from launch.core.patience import PATIENCE_S, may_pass, patiently
 from launch.core.perform import Say
 from launch.core.price import usd
@@ -22,7 +20,7 @@ from launch.sagemaker.training_job import TrainingJob
 from launch.sagemaker.training_jobs import refreshed
 from launch.sagemaker.watch import POLL_S, Follower, Shows
 from trainer.contract import STOPPED, Exit
-from trainer.errors import TrainerError, one_line
+from trainer.errors import TrainerError
 from trainer.outcome import Outcome
 
 
@@ -97,24 +95,12 @@ def _finish(training_job: TrainingJob, runtime: Runtime, lines: Sequence[str], *
         raise Ended(f"{outcome.reason}; {cost}\n  {logs}\n  {training_job.console}", outcome.exit_code, outcome)
     say(f"the training is done; {cost}")
     if training_job.registers_in is not None:
-        say(_registered(runtime.aws, training_job))
+        say(register(runtime.aws, training_job))
     if fetch:
         say(f"result: {_fetch(training_job, runtime, outcome)}")
     if training_job.checkpoints is not None:
         say(f"checkpoints: {training_job.checkpoints}")
     return outcome
-
-
-def _registered(aws: Aws, training_job: TrainingJob) -> str:
-    """Registers the model of a job of the caller's: others' tags would have anybody register what they have made."""
-    owner = training_job.tags.get(OWNER_TAG, "whoever started it")
-    try:
-        is_own = owner == str(aws.call("sts", "GetCallerIdentity")["UserId"])
-    except TrainerError as error:
-        return f"warning: the model was not registered: {error}"
-    if is_own:
-        return register(aws, training_job)
-    return f"the model was not registered: it is for {one_line(owner, 200)} to do so, by attaching to the job"
 
 
 def _fetch(training_job: TrainingJob, runtime: Runtime, outcome: Outcome) -> Path:

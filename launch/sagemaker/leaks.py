@@ -1,6 +1,6 @@
 """Training jobs that cost money, and which of them are leaks: past their time limit, or kept for a job that never came.
 
-Training jobs are found by tag, also those of other people's launchers.
+Training jobs are found by tag, whoever started them.
 """
 
 from collections.abc import Sequence
@@ -37,9 +37,8 @@ def _why(training_job: TrainingJob, now: datetime) -> tuple[bool, str]:
         # A tuning job gives its own tags to its training jobs, under names of its own:
         # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateHyperParameterTuningJob.html, Tags
         return _is_late(training_job, now), f"of tuning job {training_job.tuning_job}"
-    if tag := training_job.foreign_tag:
-        key, _, value = tag.partition("=")
-        return True, f"not touched: its tag {key} is {value!a}" if value else f"not touched: it has no tag {key}"
+    if not training_job.is_ours:
+        return True, f"not touched: its name is no start of {training_job.job!a}"
     if training_job.is_over:
         return True, "instances kept for the next job"
     if training_job.deadline is None:

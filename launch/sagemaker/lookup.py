@@ -13,7 +13,7 @@ from launch.core import pricelist
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.lookup import Lookups, check_bucket, content_at, missing, older_stack, region_or_some, spec_of
-from launch.core.names import OWNER_TAG, SCHEDULER_ROLE, SHARED_SINCE, TOOLKIT, Folder, bucket_of
+from launch.core.names import SCHEDULER_ROLE, SHARED_SINCE, TOOLKIT, Folder, bucket_of
 from launch.core.price import CATALOGS
 from launch.core.refusals import DENIED
 from launch.core.registry import NOT_FOUND, by_digest
@@ -52,7 +52,6 @@ def look_up(
         unknown = "nothing was looked up: account, role, bucket, quota"
         return Facts(region_or_some(aws), now, problems=(problem,), unknown=(unknown,))
     options, account, lookups = resolved.options, str(caller["Account"]), Lookups()
-    owner = str(caller.get("UserId", ""))
     no_outputs: Mapping[str, str] = {}
     outputs = lookups.optional("the outputs of the CloudFormation stack", lambda: _outputs(aws), no_outputs)
     nothing: tuple[str | None, str] = (None, "")
@@ -67,7 +66,7 @@ def look_up(
         region,
         now,
         account=account,
-        owner=owner,
+        owner=str(caller.get("UserId", "")),
         role=role,
         role_from=source,
         bucket=bucket,
@@ -75,8 +74,8 @@ def look_up(
         quotas=lookups.optional("the quotas", lambda: find_quotas(aws, resolved, now), no_quotas),
         content=content_at(aws, data_url or whole_in_s3(resolved.channels)),
         taken=tuple(start.name for start in starts),
-        running=lookups.required(lambda: _running_start(aws, job, starts, owner), None),
-        spent_usd=lookups.optional("what earlier starts cost", lambda: _spent(aws, job, starts, owner, now), None),
+        running=lookups.required(lambda: _running_start(aws, job, starts), None),
+        spent_usd=lookups.optional("what earlier starts cost", lambda: _spent(aws, job, starts, now), None),
         prices=lookups.optional(
             "the region's prices",
             lambda: pricelist.look_up(aws, options.types, now, cache(region)),
@@ -157,23 +156,16 @@ def _role(aws: Aws, wanted: str | None, outputs: Mapping[str, str], caller: Mapp
     return _arn_of(aws, ROLE), "its name"
 
 
-def _running_start(aws: Aws, job: str, starts: Sequence[Listed], owner: str) -> TrainingJob | None:
-    """The start of `job` that has not ended.  A training job of that name that is not the toolkit's does not count.
-
-    A launcher may start the next number of anybody's job: of several the caller's own is meant.
-    """
-    described = [describe(aws, start.name) for start in starts if start.is_alive]
-    living = [one for one in described if one.is_ours and one.job == job and not one.is_over]
-    return next((one for one in living if one.tags.get(OWNER_TAG) == owner), living[0] if living else None)
+def _running_start(aws: Aws, job: str, starts: Sequence[Listed]) -> TrainingJob | None:
+    """The start of `job` that has not ended.  A training job of that name that is not the toolkit's does not count."""
+    described = (describe(aws, start.name) for start in starts if start.is_alive)
+    return next((one for one in described if one.is_ours and one.job == job and not one.is_over), None)
 
 
-def _spent(aws: Aws, job: str, starts: Sequence[Listed], owner: str, now: datetime) -> float | None:
-    """USD of the caller's newest starts of `job` that have ended: also of one that nobody followed to its end.
-
-    None where none is the caller's: others write what they like into the tags that a price is read from.
-    """
+def _spent(aws: Aws, job: str, starts: Sequence[Listed], now: datetime) -> float | None:
+    """USD of the newest starts of `job` that have ended, also of one that was not followed to its end; None of none."""
     described = [describe(aws, start.name) for start in starts[:MOST_DESCRIBED]]
-    own = [one for one in described if one.is_ours and one.job == job and one.tags.get(OWNER_TAG) == owner]
+    own = [one for one in described if one.is_ours and one.job == job]
     return sum(one.cost(now) for one in own if one.is_over) if own else None
 
 

@@ -8,7 +8,6 @@ NOTEBOOK = "this notebook"  # where a role is from
 # How the SDK names a session's default bucket: sagemaker-REGION-ACCOUNT.  AmazonSageMakerFullAccess covers it.
 SESSIONS_BUCKET = "sagemaker-"
 _SEPARATOR = "--"
-MOST_STARTS = 9999  # of a job, whose name must leave room for their numbers
 
 
 def start_name(job: str, number: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from launch.core import sent
 from launch.core.job import Job
 from launch.core.lookup import unreadable
-from launch.core.names import OWNER_TAG, STARTED_TAG, TIME, Folder, bucket_of
+from launch.core.names import STARTED_TAG, TIME, Folder, bucket_of
 from launch.core.plan import Plan
 from launch.core.pricelist import no_price
 from launch.core.sent import edited
@@ -23,7 +23,7 @@ from launch.sagemaker.checks import Resolved, check_price
 from launch.sagemaker.description import Description, describe, source_key
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import choose
-from launch.sagemaker.names import BACKEND, MOST_STARTS, number_of, start_name
+from launch.sagemaker.names import BACKEND, number_of, start_name
 from launch.sagemaker.options import SageMakerOptions, Through
 from launch.sagemaker.packages import requirements_of, tracking_of
 from launch.sagemaker.request import OPERATION, request_of
@@ -75,8 +75,6 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
         warnings=explain.warnings(resolved, facts, image, job.train),
         problems=(
             *facts.problems,
-            *_strange(facts),
-            *_used_up(name, facts),
             *_differences(job, resolved, running),
             *_unreadable_source(facts),
             *_too_expensive(resolved, facts),
@@ -100,14 +98,6 @@ def _next_name(name: str, facts: Facts) -> str:
     return start_name(name, max(numbers, default=0) + 1)
 
 
-def _used_up(name: str, facts: Facts) -> tuple[TrainerError, ...]:
-    """Anybody who may start jobs may take the name with the last number, and the next would be no start of the job."""
-    last = start_name(name, MOST_STARTS)
-    if facts.running or last not in facts.taken:
-        return ()
-    return (SettingsError(f"{last} is taken, the last name for a start of {name}; choose another --job-name."),)
-
-
 def _later(resolved: Resolved, description: Description) -> tuple[tuple[str, tuple[Request, ...]], ...]:
     """What --register does after the training."""
     group, name = resolved.options.register, description.name
@@ -115,20 +105,6 @@ def _later(resolved: Resolved, description: Description) -> tuple[tuple[str, tup
         return ()
     model, token = f"{description.output}/{name}/output/model.tar.gz", description.tags[STARTED_TAG]
     return ((register.HEADING, register.requests(group, name, description.region, model, token)),)
-
-
-def _strange(facts: Facts) -> tuple[TrainerError, ...]:
-    """Why the running start is not the caller's, if so: a launcher may write any job into the tags of its own."""
-    running = facts.running
-    owner = "" if running is None else running.tags.get(OWNER_TAG, "")
-    if running is None or not facts.owner or owner in ("", facts.owner):
-        return ()
-    return (
-        SettingsError(
-            f"{running.name} is running and belongs to {owner}, so its result would not be yours; choose another "
-            "--job-name."
-        ),
-    )
 
 
 def _differences(

@@ -11,7 +11,7 @@ from typing import Any
 from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer
 from launch.core.job import Job
 from launch.core.lookup import earlier_jobs, is_sent
-from launch.core.names import OWNER_TAG, STARTED_TAG, default_job_name
+from launch.core.names import STARTED_TAG, default_job_name
 from launch.core.perform import Answer, perform
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.sagemaker import sdk
@@ -149,13 +149,9 @@ def _started(todo: Launch, runtime: Runtime, *, accepted: bool = False, unsure: 
 
 
 def _find(description: Description, runtime: Runtime) -> TrainingJob | None:
-    """The training job, if it exists and was started by this plan.  Raises AwsError.
-
-    Its time alone says little: every launcher may read that in job.json, and be the first to make a job of the name.
-    """
+    """The training job, if it exists and was started by this plan.  Raises AwsError."""
     found = find(runtime.aws, description.name)
-    known = {} if found is None else found.tags
-    return found if all(known.get(key) == description.tags.get(key) for key in (STARTED_TAG, OWNER_TAG)) else None
+    return found if found is not None and found.token == description.tags.get(STARTED_TAG) else None
 
 
 def _undo(todo: Launch, runtime: Runtime, *, unsure: bool) -> Ended:

@@ -105,6 +105,8 @@ def _places(training_job: TrainingJob) -> Iterator[tuple[str, str]]:
         yield "checkpoints", training_job.checkpoints
     if training_job.model and training_job.is_over:
         yield "result", training_job.model
+    if training_job.owner:
+        yield "started by", training_job.owner
     yield "console", training_job.console
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from launch.core import catalog
-from launch.core.names import BUCKET_TAG, HOURLY_TAG, JOB_TAG, STARTED_TAG, Folder, foreign_tag, read_usd
+from launch.core.names import BUCKET_TAG, HOURLY_TAG, JOB_TAG, OWNER_TAG, STARTED_TAG, Folder, is_ours, read_usd
 from launch.core.price import HOURS_PER_MONTH
 from launch.sagemaker.checks import DISK_USD
 from launch.sagemaker.names import REGISTER_TAG, job_of, number_of
@@ -69,21 +69,18 @@ class TrainingJob:
 
     @property
     def is_tagged(self) -> bool:
-        """Whether it carries a job's tag, which anybody can copy."""
+        """Whether it carries a job's tag."""
         return JOB_TAG in self.tags
 
     @property
-    def foreign_tag(self) -> str:
-        """The tag for which it is not the toolkit's, KEY=VALUE; empty if it is."""
-        if tag := foreign_tag(self.tags, has_deadline=False):
-            return tag
-        job = self.tags[JOB_TAG]
-        return "" if number_of(self.name, job) is not None else f"{JOB_TAG}={job}"
+    def is_ours(self) -> bool:
+        """Whether it is a start of the job in its tag, by its name; a tuning job gives its own tags to others."""
+        return is_ours(self.tags) and number_of(self.name, self.tags[JOB_TAG]) is not None
 
     @property
-    def is_ours(self) -> bool:
-        """Whether it has all of the toolkit's tags, and a name that fits them: only then it may be stopped."""
-        return not self.foreign_tag
+    def owner(self) -> str:
+        """aws:userid of who started it; empty where that is not known."""
+        return self.tags.get(OWNER_TAG, "")
 
     @property
     def registers_in(self) -> str | None:
@@ -163,7 +160,6 @@ class TrainingJob:
 
 
 def _value(text: str) -> Any:
-    """A hyperparameter's: anybody may have started the job."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -10,7 +10,7 @@ from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.names import OWNER_TAG, check_job_name
+from launch.core.names import check_job_name
 from launch.core.refusals import DENIED
 from launch.sagemaker.names import number_of, start_name
 from launch.sagemaker.training_job import RUNNING, STOPPING, TrainingJob, read_training_job
@@ -104,16 +104,9 @@ def starts_of(aws: Aws, job: str, now: datetime) -> tuple[Listed, ...]:
 
 
 def of_job(aws: Aws, job: str, now: datetime) -> tuple[TrainingJob, ...]:
-    """All starts of `job`, newest first.  Raises AwsError.
-
-    A launcher may start the next number of anybody's job: where the caller has starts of a job, others' are none of it.
-    """
+    """All starts of `job`, newest first.  Raises AwsError."""
     described = (describe(aws, start.name) for start in starts_of(aws, job, now))
-    starts = tuple(one for one in described if one.is_ours and one.job == job)
-    if len({one.tags.get(OWNER_TAG) for one in starts}) < 2:
-        return starts
-    me = str(aws.call("sts", "GetCallerIdentity")["UserId"])
-    return tuple(one for one in starts if one.tags.get(OWNER_TAG) == me) or starts
+    return tuple(one for one in described if one.is_ours and one.job == job)
 
 
 def newest(aws: Aws, job: str | None, verb: str, now: datetime) -> TrainingJob:

@@ -20,7 +20,6 @@ from tests.launch.data.desk import prepared
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import NAME, NOW, ROLE, job, plan, resolve
 from tests.launch.sagemaker.test_stop import foreign
-from tests.launch.sagemaker.test_training_jobs import change_owner
 from tests.launch.sagemaker.world import Stage
 
 QUOTA = "ml.g5.2xlarge for training job usage"
@@ -439,24 +438,11 @@ def test_the_starts_of_a_job_are_found_newest_first_and_no_others(stage: Stage) 
     assert (found.running.name, found.running.status) == (f"{NAME}--3", "InProgress")
 
 
-def test_the_callers_start_is_meant_where_another_launcher_has_started_the_next_number(stage: Stage) -> None:
-    """IAM lets him, in tags of his own.  Else who starts the same command again, as a sweep does, would be refused."""
-    stage.started(NAME)
-    change_owner(stage.started(NAME), "AIDASOMEBODYELSE")
-    found = facts(stage)
-    assert found.taken == (f"{NAME}--2", NAME)
-    assert found.running is not None
-    assert found.running.name == NAME
-
-
-def test_what_the_callers_earlier_starts_cost_is_known_and_nothing_of_others(stage: Stage) -> None:
+def test_what_earlier_starts_cost_is_known(stage: Stage) -> None:
     """A sweep that was killed does not know what its job cost in the meantime."""
     assert facts(stage).spent_usd is None
     complete(stage.started(), 3600)
     stage.started()
-    theirs = stage.started()
-    change_owner(theirs, "AIDASOMEBODYELSE")
-    complete(theirs, 7200)
 
     assert facts(stage).spent_usd == describe(stage.aws, NAME).cost(stage.clock().utc()) > 0
 

@@ -126,15 +126,6 @@ def test_a_name_is_taken_once_and_for_all(taken: tuple[str, ...], name: str) -> 
     assert plan(replace(FACTS, taken=taken)).payload.description.name == name
 
 
-def test_after_the_last_number_there_is_no_further_start() -> None:
-    """Anybody may take that name, and no verb would know the start after it."""
-    made = plan(replace(FACTS, taken=(f"{NAME}--9999", NAME)))
-
-    assert [str(problem) for problem in made.problems] == [
-        f"{NAME}--9999 is taken, the last name for a start of {NAME}; choose another --job-name."
-    ]
-
-
 def running(**changes: Any) -> Facts:
     """The start that lives is the same as plan() makes, but for these changes."""
     hyperparameters = {
@@ -175,15 +166,6 @@ def test_a_job_that_runs_is_left_alone() -> None:
     assert (made.steps, made.problems) == ((), ())
     assert made.payload.description.name == f"{NAME}--2"
     assert made.title.endswith(f"already running as {NAME}--2; nothing to start")
-
-
-@pytest.mark.parametrize(("owner", "is_refused"), [("AIDAME", False), ("", False), ("AIDAYOU", True)])
-def test_what_another_started_in_the_jobs_name_is_not_taken_for_the_job(owner: str, is_refused: bool) -> None:
-    """A launcher may write any job into the tags of its own, and its result would be fetched as the caller's."""
-    made = plan(replace(running(tags={"aws-ddp-toolkit:owner": owner}), owner="AIDAME"))
-    assert [str(problem) for problem in made.problems] == is_refused * [
-        f"{NAME}--2 is running and belongs to AIDAYOU, so its result would not be yours; choose another --job-name."
-    ]
 
 
 @pytest.mark.parametrize("text", ["{", "NaN'", "[" * 100_000, '"x"'])
@@ -319,11 +301,6 @@ def test_what_of_a_script_is_lost_without_checkpoints_is_a_warning() -> None:
     warnings = planner.plan(asked, checks.resolve(asked), NAME, FACTS, "boto3").warnings
 
     assert any("nothing that the script writes to $DDP_RUN_DIR is kept but metrics.jsonl" in one for one in warnings)
-
-
-def test_a_session_whose_name_changes_with_each_command_is_a_warning() -> None:
-    (warning,) = plan(replace(FACTS, owner="AROA1:botocore-session-1790000000")).warnings
-    assert "role_session_name = NAME" in warning
 
 
 def test_a_plain_job_has_no_warnings() -> None:

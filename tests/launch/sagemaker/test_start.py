@@ -353,18 +353,6 @@ def test_a_job_of_that_name_that_is_somebody_elses_is_not_taken_for_ours(
     assert not stage.account.asked("StopTrainingJob")
 
 
-def test_a_job_that_another_launcher_made_in_the_second_of_ours_is_not_taken_for_it(stage: Stage) -> None:
-    """He reads the time in job.json, which is written before; its result would be taken for that of our job."""
-    made = stage.plan()
-    request = made.steps[-1].params  # type: ignore[union-attr]
-    others = {"Key": "aws-ddp-toolkit:owner", "Value": "AIDASOMEBODYELSE"}
-    tags = [tag for tag in request["Tags"] if tag["Key"] != others["Key"]]
-    stage.aws.call("sagemaker", "CreateTrainingJob", {**request, "Tags": [*tags, others]})
-    with pytest.raises(AwsError) as error:
-        start_module.launch(made, stage.runtime())
-    assert error.value.aws_code == "ResourceInUse"
-
-
 # ---- it is started again
 
 

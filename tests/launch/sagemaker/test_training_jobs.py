@@ -4,11 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from launch.core.names import OWNER_TAG
 from launch.rehearse.aws.sagemaker.changes import complete
-from launch.rehearse.aws.sagemaker.jobs import TrainingJob as MadeJob
 from launch.sagemaker.names import job_of, number_of, start_name
-from launch.sagemaker.training_jobs import describe, of_job, refreshed, starts_of
+from launch.sagemaker.training_jobs import describe, refreshed, starts_of
 from tests.launch.sagemaker.known import BUCKET, NAME, NOW, TRAINING_JOB, training_job
 from tests.launch.sagemaker.world import Stage
 
@@ -38,25 +36,6 @@ def test_the_starts_of_a_job_are_listed_newest_first_over_all_pages(stage: Stage
         complete(stage.started())
     found = starts_of(stage.aws, NAME, stage.clock().utc())
     assert [seen.name for seen in found] == [*(f"{NAME}--{number}" for number in range(12, 1, -1)), NAME]
-
-
-def test_what_another_started_in_the_jobs_name_is_none_of_its_starts(stage: Stage) -> None:
-    """A launcher may start the next number of anybody's job, in tags of his own; his own job of that name is his."""
-    for number in range(3):
-        complete(stage.started())
-        if number:
-            change_owner(stage.job(f"{NAME}--{number + 1}"), "AIDASOMEBODYELSE")
-    now = stage.clock().utc()
-
-    assert [one.name for one in of_job(stage.aws, NAME, now)] == [NAME]
-
-    change_owner(stage.job(), "AIDATHETHIRD")
-    assert [one.name for one in of_job(stage.aws, NAME, now)] == [f"{NAME}--3", f"{NAME}--2", NAME]
-
-
-def change_owner(job: MadeJob, owner: str) -> None:
-    (tag,) = [tag for tag in job.tags if tag["Key"] == OWNER_TAG]
-    tag["Value"] = owner
 
 
 def test_starts_that_are_not_listed_yet_are_found(stage: Stage) -> None:
