@@ -9,14 +9,12 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from io import BytesIO
-from itertools import islice
 from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
 from launch.core.refusals import ATTEMPTS, NO_CAPACITY, is_forbidden, may_have_taken_effect, sentence
-from launch.core.session import OneSession, forget_failed
 from trainer.errors import TrainerError
 
 if TYPE_CHECKING:
@@ -35,8 +33,11 @@ STREAMS = {"Body", "BlockData"}  # of S3's objects, and of a snapshot's blocks
 MOST_BYTES = 64 * 2**20
 # Of one that says something, such as a job.json: as JSON it can take 25 times as much memory, and every node has one.
 SMALL_BYTES = 2**20
-# Of the objects in a job's folder, or the folders of jobs, which others may add to: for pages().
-MOST_LISTED = 20_000
+
+# botocore's names of the ways to assume a role.  With one cache of what they give, a process assumes a role once, and
+# asks once for the code of a second factor, however many regions it looks into.
+ASSUMING = ("assume-role", "assume-role-with-web-identity")
+_assumed: dict[str, Any] = {}
 
 # Services that answer for all regions, in one of them.
 _HOMES = {"pricing": "us-east-1"}
@@ -83,7 +84,8 @@ class Aws:
                 with _reading:
                     self._session = boto3.Session(botocore_session=core, region_name=self._region)
                     models.search_paths[:] = dict.fromkeys(models.search_paths)  # each session adds boto3's own
-                core.register_component("credential_provider", OneSession(core))
+                for way in ASSUMING:
+                    core.get_component("credential_provider").get_provider(way).cache = _assumed
             except botocore.exceptions.BotoCoreError as error:
                 raise _not_set_up(error) from error
         return self._session
@@ -110,19 +112,8 @@ class Aws:
                 answer[name] = BytesIO(_whole(answer[name], answer.get("ContentLength", 0)))
         return answer
 
-    def pages(
-        self,
-        service: str,
-        operation: str,
-        key: str,
-        params: Mapping[str, Any] | None = None,
-        /,
-        most: int | None = None,
-    ) -> list[Any]:
-        """All items under `key` of a listing operation, over as many pages as it takes.  Raises as call() does.
-
-        most: the first so many of them, where others may add any number.
-        """
+    def pages(self, service: str, operation: str, key: str, params: Mapping[str, Any] | None = None, /) -> list[Any]:
+        """All items under `key` of a listing operation, over as many pages as it takes.  Raises as call() does."""
         import botocore
 
         name = botocore.xform_name(operation)
@@ -131,7 +122,7 @@ class Aws:
             if not client.can_paginate(name):
                 return list(getattr(client, name)(**(params or {})).get(key, []))
             pages = client.get_paginator(name).paginate(**(params or {}))
-            return list(islice((item for page in pages for item in page.get(key, [])), most))
+            return [item for page in pages for item in page.get(key, [])]
 
         with self.in_words(service, operation):
             client = self.client(service)
@@ -167,13 +158,11 @@ class Aws:
             words = f"{service}:{operation} was not answered by AWS but by something in between, such as a proxy or "
             raise NoAnswer(f"{words}a login page; check the network.", "", operation) from error
         except ClientError as error:
-            forget_failed()
             code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
             refused = NoAnswer if self._unclear else Forbidden if is_forbidden(code, message) else AwsError
             words = sentence(code, message, f"{service}:{operation}", self.region, self._policy)
             raise refused(words, code, operation, str(error.response.get("Reason", ""))) from error
         except BotoCoreError as error:
-            forget_failed()
             raise _failed(error, service, operation, self._unclear) from error
 
     def client(self, service: str) -> Any:

@@ -12,7 +12,6 @@ from launch.core.names import LIMITS_SINCE, TOOLKIT
 from launch.core.plan import Fact
 from launch.core.quotas import Need, fact_of
 from launch.core.quote import Market, Quote, images_in
-from launch.core.session import unnamed
 from launch.core.training.base import Training
 from launch.ec2 import reach
 from launch.ec2.copying import with_copy
@@ -188,7 +187,7 @@ def _filling(cluster: Cluster, instance: Instance, fill: Filling, expected: Expe
 def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
     """Sentences on what may go wrong."""
     resolved = cluster.resolved
-    sentences = [*facts.unknown, *resolved.warnings, *unnamed(facts.owner)]
+    sentences = [*facts.unknown, *resolved.warnings]
     sentences += [sentence for sentence in map(catalog.warning, resolved.instances) if sentence]
     sentences += [f"left out: {why}" for why in reach.cut_off(cluster, facts)]
     sentences += _beyond_the_policies(cluster)

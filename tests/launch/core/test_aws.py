@@ -6,10 +6,8 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +24,6 @@ from launch.core.aws import PAUSES_S, Aws
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
 from launch.core.patience import may_pass
 from launch.core.refusals import BUSY, granted_by, may_have_taken_effect, sentence
-from launch.core.session import OneSession, unnamed
 from launch.rehearse.aws.iam.callers import Caller
 from tests.conftest import ROOT
 from tests.launch.ec2.account import Account
@@ -178,20 +175,16 @@ def me(region: str) -> str:
 
 
 @mock_aws(config={"core": {"mock_credentials": False}})
-def test_a_role_whose_session_has_no_name_is_one_person_for_all_connections(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """botocore made one up for each from the time, and a launcher then took the nodes of its own job for another's."""
+def test_a_process_assumes_a_role_once_for_all_connections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each time it may ask for the code of a second factor."""
     config = write_config(monkeypatch, tmp_path, ROLE + KEYS)
     seconds = itertools.count(1_790_000_000)
     monkeypatch.setattr("botocore.credentials.time", SimpleNamespace(time=lambda: next(seconds)))
     first, second = me("us-east-1"), me("eu-west-1")
     assert first.partition(":")[2] == second.partition(":")[2]  # before it moto has another id each time
-    assert "role_session_name = NAME" in unnamed(first)[0]
 
     config.write_text(ROLE.replace("[profile base]", "role_session_name = ann\n[profile base]") + KEYS)
     assert me("us-east-1").endswith(":ann")
-    assert not unnamed(me("us-east-1"))
 
 
 @mock_aws(config={"core": {"mock_credentials": False}})
@@ -210,33 +203,6 @@ def test_a_role_that_could_not_be_assumed_in_one_region_is_in_the_next(
     monkeypatch.setattr("botocore.client.BaseClient._convert_to_request_dict", converted)
     assert "sts.us-est-1" in str(error_of(Aws("us-est-1").call, *WHO_AM_I))
     assert me("us-east-1")
-
-
-def test_a_program_that_gives_credentials_keeps_no_other_connection_waiting() -> None:
-    """A look into all regions took a second for each of them, where the program of a profile takes one."""
-    both = threading.Barrier(2, timeout=10)
-
-    class Program:
-        def load_credentials(self) -> int:
-            return 1 + both.wait()  # for the other connection, which must have begun
-
-    def load(_: int) -> int:
-        session = botocore.session.Session()
-        session.register_component("credential_provider", Program())
-        return int(OneSession(session).load_credentials())
-
-    with ThreadPoolExecutor(2) as pool:
-        assert sorted(pool.map(load, range(2))) == [1, 2]
-
-
-def test_who_launches_from_an_instance_learns_that_only_this_one_may_stop_it() -> None:
-    """A runner of CI's that is gone the next day leaves a job that none but an administrator may stop."""
-    (warning,) = unnamed("AROA123456789EXAMPLE:i-0123456789abcdef0")
-    assert "this EC2 instance" in warning
-    assert "role_session_name = NAME" in warning
-    for other in ("AIDA123456789EXAMPLE", "123456789012", "123456789012:ann", "AROA123456789EXAMPLE:SageMaker",
-                  "AROA123456789EXAMPLE:ann@example.com", "AROA123456789EXAMPLE:i-am-ann"):  # fmt: skip
-        assert not unnamed(other)
 
 
 def test_a_program_for_credentials_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
