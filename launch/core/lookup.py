@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar
 
-from launch.core.aws import MOST_LISTED, SMALL_BYTES, Aws
+from launch.core.aws import SMALL_BYTES, Aws
 from launch.core.backend import BACKENDS
 from launch.core.earlier import Earlier, Setting, is_same_script, setting_in, took
 from launch.core.errors import AwsError, NotSetUp
@@ -144,7 +144,7 @@ def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:
     owner = (spec or {}).get("backend", backend)
     if not isinstance(owner, str):
         raise AwsError(f"{folder.uri}/job.json is damaged: its backend is not a string.", "NotJson")
-    if owner not in BACKENDS:  # any launcher may write it, and it would stand in a command that is pasted
+    if owner not in BACKENDS:  # which would stand in a command that is pasted
         raise AwsError(f"{folder.uri}/job.json is damaged: there is no backend {one_line(owner)}.", "NotJson")
     if owner != backend:
         raise SettingsError(
@@ -219,7 +219,7 @@ def earlier_jobs(aws: Aws, bucket: str, train: Training, job: str) -> tuple[Earl
         return ()
     query = {"Bucket": bucket, "Prefix": f"jobs/{stem_of(train.label)}-", "Delimiter": "/"}
     try:
-        rows = aws.pages("s3", "ListObjectsV2", "CommonPrefixes", query, most=MOST_LISTED)
+        rows = aws.pages("s3", "ListObjectsV2", "CommonPrefixes", query)
     except TrainerError:
         return ()
     others = {row["Prefix"].split("/")[1] for row in rows} - {job}

@@ -148,28 +148,6 @@ def is_ours(values: Mapping[str, str]) -> bool:
     return re.fullmatch(JOB_NAME, values.get(JOB_TAG, "")) is not None
 
 
-def foreign_tag(values: Mapping[str, str], *, has_deadline: bool) -> str:
-    """The first of the tags that tags() gives that is missing or cannot be ours, as KEY=VALUE; "" if all are ours.
-
-    One tag is quickly copied.  Only what has all of them is the toolkit's to change or to end.  To IAM's conditions
-    aws-ddp-toolkit:Owner is our tag of the owner, too, and to nobody else: by such a key a launcher could make things
-    that none but him may end, and that seem to be everybody's.
-    https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_condition-keys.html#condition-keys-requesttag
-    """
-    if alike := next((key for key in values if key != key.lower() and key.lower().startswith(f"{TOOLKIT}:")), ""):
-        return f"{alike}={values[alike]}"
-    job = values.get(JOB_TAG, "")
-    is_right = {
-        JOB_TAG: re.fullmatch(JOB_NAME, job) is not None,
-        "Name": values.get("Name") == f"{TOOLKIT}-{job}",
-        STARTED_TAG: read_time(values.get(STARTED_TAG)) is not None,
-        DEADLINE_TAG: not has_deadline or read_time(values.get(DEADLINE_TAG)) is not None,
-        BUCKET_TAG: re.fullmatch(BUCKET_NAME, values.get(BUCKET_TAG, "")) is not None,
-    }
-    wrong = next((key for key, right in is_right.items() if not right), "")
-    return f"{wrong}={values.get(wrong, '')}" if wrong else ""
-
-
 def client_token(*parts: object) -> str:
     """Equal for equal parts, so that a repeated request has no second effect.  64 characters."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from launch.core.names import BUCKET_NAME, BUCKET_TAG, DATA_TAG, OWNER_TAG, STARTED_TAG, TOOLKIT, read_time
+from launch.core.names import BUCKET_TAG, DATA_TAG, OWNER_TAG, STARTED_TAG, TOOLKIT
 from trainer.errors import SettingsError
 
 DIGEST_TAG = f"{TOOLKIT}:digest"  # of the manifest
@@ -103,23 +103,9 @@ def content_of(values: Mapping[str, str]) -> Content | None:
     return Content(**numbers)
 
 
-def foreign_tag(values: Mapping[str, str]) -> str:
-    """The first of the tags that tags() gives that is missing or cannot be ours, as KEY=VALUE; "" if all are ours.
-
-    One tag is quickly copied, and snapshots made by hand have one.  Only what has all of them is ours to delete.
-    """
-    name = values.get(DATA_TAG, "")
-    is_right = {
-        DATA_TAG: re.fullmatch(NAME, name) is not None,
-        "Name": values.get("Name") == f"{TOOLKIT}-data-{name}",
-        STARTED_TAG: read_time(values.get(STARTED_TAG)) is not None,
-        BUCKET_TAG: re.fullmatch(BUCKET_NAME, values.get(BUCKET_TAG, "")) is not None,
-        DIGEST_TAG: re.fullmatch(r"[0-9a-f]{64}", values.get(DIGEST_TAG, "")) is not None,
-        CONTENT_TAG: content_of(values) is not None,
-        BLOCKS_TAG: re.fullmatch(r"\d{1,9} [0-9a-f]{64}", values.get(BLOCKS_TAG, "")) is not None,
-    }
-    wrong = next((key for key, right in is_right.items() if not right), "")
-    return f"{wrong}={values.get(wrong, '')}" if wrong else ""
+def is_published(values: Mapping[str, str]) -> bool:
+    """Whether these tags of a snapshot are launch.data's: one that was made by hand has the name alone."""
+    return DATA_TAG in values and DIGEST_TAG in values
 
 
 def read_content(record: Mapping[str, Any]) -> Content:
@@ -143,7 +129,7 @@ def content_in(manifest: Mapping[str, Any]) -> Content:
 
 
 def _checked(content: Content) -> Content:
-    """The content, if a forecast can count with it: whoever made the data set may have written 400 digits."""
+    """The content, if a forecast can count with it."""
     if not all(0 <= number < LARGEST for number in asdict(content).values()):
         raise ValueError("not a number of images or bytes")
     return content

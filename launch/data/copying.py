@@ -69,7 +69,7 @@ def _copy(name: str, here: Facts, there: Facts, kms_key: str | None) -> Copy:
     account = here.account or SOME_ACCOUNT
     source, target = place_of(name, account, here.region), place_of(name, account, there.region)
     objects = _objects(here, there)
-    snapshot = next((one for one in here.snapshots if not one.foreign and one.state == COMPLETED), None)
+    snapshot = next((one for one in here.snapshots if not one.by_hand and one.state == COMPLETED), None)
     if snapshot is None:
         return Copy(source, target, objects, None, None, None)
     begun = next((one for one in there.of_digest(snapshot.digest) if one.state != ERROR), None)
@@ -211,6 +211,6 @@ def _remove_others(copy: Copy, kept: str, aws: Aws, patient: Patient, say: Say) 
     """Deletes further copies of the same content: CopySnapshot has no client token, so a repeated one makes another."""
     assert copy.snapshot is not None
     for one in find_snapshots(aws, copy.snapshot.tags[DATA_TAG]):
-        if one.id != kept and not one.foreign and one.digest == copy.snapshot.digest:
+        if one.id != kept and not one.by_hand and one.digest == copy.snapshot.digest:
             say(f"delete {one.id}, a second copy")
             delete_snapshot(patient, one.id)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launch.core.names import tag_values
-from launch.core.published import BLOCKS_TAG, DIGEST_TAG, Content, content_of, foreign_tag
+from launch.core.published import BLOCKS_TAG, DIGEST_TAG, Content, content_of, is_published
 from trainer.errors import TrainerError
 
 PENDING, COMPLETED, ERROR = "pending", "completed", "error"
@@ -35,9 +35,9 @@ class Snapshot:
         return content_of(self.tags)
 
     @property
-    def foreign(self) -> str:
-        """Why it is not launch.data's own; "" if it is."""
-        return foreign_tag(self.tags)
+    def by_hand(self) -> bool:
+        """Whether it was not made by launch.data, which then neither uses nor deletes it."""
+        return not is_published(self.tags)
 
 
 def snapshot_of(row: Mapping[str, Any]) -> Snapshot:
@@ -71,12 +71,11 @@ class Facts:
 
     @property
     def ours(self) -> tuple[Snapshot, ...]:
-        return tuple(one for one in self.snapshots if not one.foreign)
+        return tuple(one for one in self.snapshots if not one.by_hand)
 
     @property
-    def foreign(self) -> tuple[Snapshot, ...]:
-        """Made by hand, or by others."""
-        return tuple(one for one in self.snapshots if one.foreign)
+    def by_hand(self) -> tuple[Snapshot, ...]:
+        return tuple(one for one in self.snapshots if one.by_hand)
 
     def of_digest(self, digest: str) -> tuple[Snapshot, ...]:
         """launch.data's own snapshots of this content."""

@@ -1,6 +1,5 @@
 """Look-ups for launch.data.  Reads only."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -9,7 +8,7 @@ from typing import Any
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.lookup import Lookups, check_bucket, read_json, region_or_some
-from launch.core.names import BUCKET_NAME, BUCKET_TAG, DATA_TAG, JOB_NAME, JOB_TAG, Folder, bucket_of, tag_values
+from launch.core.names import BUCKET_TAG, DATA_TAG, JOB_TAG, Folder, bucket_of, is_ours, read_bucket, tag_values
 from launch.core.published import RECORD, prefix_of
 from launch.data.facts import Facts, Snapshot, snapshot_of
 from launch.data.prepared import Prepared
@@ -87,8 +86,8 @@ def _on_ec2(aws: Aws, place: Place, snapshots: set[str]) -> Iterator[str]:
     filters = [{"Name": "tag-key", "Values": [JOB_TAG]}, RUNNING]
     rows = aws.pages("ec2", "DescribeInstances", "Reservations", {"Filters": filters})
     tags = [tag_values(node) for row in rows for node in row["Instances"]]
-    jobs = {(one[JOB_TAG], one.get(BUCKET_TAG, place.bucket)) for one in tags}
-    for job, bucket in sorted(filter(_can_be_a_job, jobs)):
+    jobs = {(one[JOB_TAG], read_bucket(one.get(BUCKET_TAG)) or place.bucket) for one in tags if is_ours(one)}
+    for job, bucket in sorted(jobs):
         spec = _spec(aws, Folder(bucket, job))
         if str(spec.get("snapshot")) in snapshots or any(_is_inside(one, place) for one in _sources(spec)):
             yield job
@@ -100,16 +99,10 @@ def _spec(aws: Aws, folder: Folder) -> dict[str, Any]:
         return read_json(aws, folder.bucket, folder.spec) or {}
     except AwsError as error:
         raise AwsError(
-            f"what job {folder.job}, which runs on EC2, reads is not known: {error}  Try again once it has ended; its "
-            f"owner or an administrator ends it with python -m launch.ec2 stop {folder.job} --region {aws.region}",
+            f"what job {folder.job}, which runs on EC2, reads is not known: {error}  Try again once it has ended, "
+            f"or end it: python -m launch.ec2 stop {folder.job} --region {aws.region}",
             error.aws_code,
         ) from error
-
-
-def _can_be_a_job(name_and_bucket: tuple[str, str]) -> bool:
-    """Whoever may start a machine may give it any tag; of what can be none no request is made, nor would be taken."""
-    job, bucket = name_and_bucket
-    return bool(re.fullmatch(JOB_NAME, job) and re.fullmatch(BUCKET_NAME, bucket))
 
 
 def _sources(spec: dict[str, Any]) -> Iterator[str]:

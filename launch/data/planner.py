@@ -62,7 +62,7 @@ def _problems(options: PublishOptions, publication: Publication, facts: Facts) -
 
 
 def _warnings(facts: Facts) -> tuple[str, ...]:
-    named = [one.id for one in facts.foreign]
+    named = [one.id for one in facts.by_hand]
     if not named:
         return ()
     words = f"{', '.join(named)} has this data set's tag and was not made by launch.data; it stays as it is."

@@ -1,9 +1,9 @@
-"""The plan that deletes a published data set: only what is wholly launch.data's, and never what a job reads.  Pure."""
+"""The plan that deletes a published data set: only what launch.data made, and never what a job reads.  Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from launch.core.plan import Fact, Plan
-from launch.core.published import MANIFEST, RECORD
+from launch.core.published import DIGEST_TAG, MANIFEST, RECORD
 from launch.core.steps import Request
 from launch.data.facts import Facts, Snapshot
 from launch.data.lookup import place_of
@@ -18,7 +18,7 @@ def plan_removal(name: str, facts: Facts, reports: Sequence[Mapping[str, str]] =
     reports: objects that an instance has left which published it.
     """
     place = place_of(name, facts.account or SOME_ACCOUNT, facts.region)
-    ours, left = facts.ours, facts.foreign
+    ours, left = facts.ours, facts.by_hand
     objects = sorted(facts.there) if facts.record else []
     size = sum(facts.there[name] for name in objects)
     return Plan(
@@ -29,7 +29,7 @@ def plan_removal(name: str, facts: Facts, reports: Sequence[Mapping[str, str]] =
             Fact("objects", len(objects), f"{len(objects)} in {place.uri}, {size / 1e9:,.2f} GB"),
         ),
         steps=_steps(place, facts, ours, objects, reports),
-        warnings=tuple(f"{one.id} stays: it is not wholly launch.data's own ({one.foreign})." for one in left),
+        warnings=tuple(f"{one.id} stays: it was made by hand (no tag {DIGEST_TAG})." for one in left),
         problems=(*facts.problems, *_problems(name, place.uri, facts, ours)),
     )
 

@@ -45,7 +45,7 @@ def _row(name: str, record: Mapping[str, Any] | None, snapshots: Sequence[Snapsh
 
 
 def _state(snapshot: Snapshot) -> str:
-    if snapshot.foreign:
+    if snapshot.by_hand:
         return " (by hand)"
     return "" if snapshot.state == "completed" else f" ({snapshot.state})"
 
@@ -67,8 +67,9 @@ def details(name: str, place: Place, facts: Facts) -> str:
     if "manifest.json" in facts.there:
         rows.append(("in S3", f"{place.uri}: {len(facts.there)} objects, {sum(facts.there.values()) / 1e9:,.2f} GB"))
     for one in facts.snapshots:
-        rows.append(("snapshot", f"{one.id}: {one.state}, {one.gib} GiB{_state(one) if one.foreign else ''}"))
-    return "\n".join([f"data set {name}, in {facts.region}", *columns(rows), "", *_uses(name, place, facts, content)])
+        rows.append(("snapshot", f"{one.id}: {one.state}, {one.gib} GiB{_state(one) if one.by_hand else ''}"))
+    return "
+".join([f"data set {name}, in {facts.region}", *columns(rows), "", *_uses(name, place, facts, content)])
 
 
 def _uses(name: str, place: Place, facts: Facts, content: Content | None) -> list[str]:

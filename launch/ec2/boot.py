@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from launch.core.aws import MOST_LISTED, Aws
+from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.names import Folder
@@ -30,7 +30,7 @@ CONSOLE_LINES = 15
 def marks(aws: Aws, folder: Folder) -> dict[str, str]:
     """The last step of each instance that has left a mark, in this start or an earlier one."""
     query = {"Bucket": folder.bucket, "Prefix": folder.boot}
-    listed = aws.pages("s3", "ListObjectsV2", "Contents", query, most=MOST_LISTED)
+    listed = aws.pages("s3", "ListObjectsV2", "Contents", query)
     order, steps = list(STEPS), dict[str, str]()
     for item in listed:
         instance, _, step = item["Key"].removeprefix(folder.boot).partition(".")

@@ -75,19 +75,14 @@ def _snapshot(resolved: Resolved, facts: Facts) -> Snapshot | None:
 
 
 def times(options: Ec2Options, facts: Facts) -> tuple[datetime, datetime]:
-    """Start and deadline: those in job.json, unless that start has ended; else from now.
-
-    Other launchers may write that file, so no deadline is later than the limit and what is tagged allow.
-    """
+    """Start and deadline: those in job.json, unless that start has ended; else from now."""
     spec = facts.spec or {}
-    # The limit of the training begins with its nodes; see roster.py.
-    most = timedelta(hours=options.max_hours + options.wait_for_capacity)
-    goes_on = {"started", "deadline"} <= spec.keys() and "ended" not in spec and _utc(spec["started"]) <= facts.now
+    goes_on = {"started", "deadline"} <= spec.keys() and "ended" not in spec
     if goes_on and (facts.fleet.living or _utc(spec["deadline"]) > facts.now):
-        started, deadline = _utc(spec["started"]), _utc(spec["deadline"])
-        return started, min(deadline, started + most, facts.fleet.deadlines.get(spec.get("job", ""), deadline))
+        return _utc(spec["started"]), _utc(spec["deadline"])
     started = facts.now.astimezone(UTC).replace(microsecond=0)
-    deadline = started + most
+    # The limit of the training begins with its nodes; see roster.py.
+    deadline = started + timedelta(hours=options.max_hours + options.wait_for_capacity)
     block = facts.reservation.ends if facts.reservation else None
     return started, min(deadline, block - BEFORE_BLOCK_ENDS) if block else deadline
 
@@ -102,7 +97,6 @@ def _problems(cluster: Cluster, facts: Facts) -> tuple[TrainerError, ...]:
     problems = [
         _other_settings(cluster, facts),
         _half_stopped(cluster, facts),
-        _of_another(cluster, facts),
         _unreadable_source(cluster, facts),
         _script_too_long(cluster),
         _too_expensive(cluster),
@@ -133,25 +127,6 @@ def _half_stopped(cluster: Cluster, facts: Facts) -> TrainerError | None:
         return None
     stop = command("stop", cluster.job, cluster.region)
     return AwsError(f"job {cluster.job} is still being removed; finish that with {stop}")
-
-
-def _of_another(cluster: Cluster, facts: Facts) -> TrainerError | None:
-    """The reason against going on with what somebody else has in the job's name, where the caller has nothing.
-
-    A launcher may write any name, and the digest of any job.json, into the tags of its own things: these would vouch
-    for its image.  Who made a group may let anybody in, and who made a volume wrote what is on it.
-    """
-    fleet, me = facts.fleet, facts.owner
-    nodes = [("node", node.id, node.owner) for node in fleet.living]
-    things = [*nodes, *((one.kind, one.id, one.owner) for one in fleet.resources)]
-    kind, name, owner = next((thing for thing in things if thing[2] not in ("", me)), ("", "", ""))
-    if not (me and owner):
-        return None
-    stop = command("stop", cluster.job, cluster.region)
-    return SettingsError(
-        f"{kind} {name} of job {cluster.job} belongs to {owner}, and only its owner can continue a job; choose another "
-        f"--job-name.  If that is you, in another session of a role, remove the job first: {stop}"
-    )
 
 
 def _unreadable_source(cluster: Cluster, facts: Facts) -> TrainerError | None:

@@ -3,27 +3,22 @@
 One region is tried at a time: what a launch made there is removed, and that is verified, before the next one begins.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 from launch.core.clock import duration
 from launch.core.errors import AwsError, Ended, Forbidden
 from launch.core.patience import PATIENCE_S, patiently
 from launch.core.refusals import THROTTLED
-from launch.ec2.names import BACKEND_NAME
-from launch.ec2.noted import STOPPED, check_wanted, notes
 from launch.ec2.planning import plan_everywhere
 from launch.ec2.regions import Place, Plans, overview
 from launch.ec2.requests import Cluster
 from launch.ec2.runtime import Runtime
 from launch.ec2.start import launch
+from launch.ec2.stop_marker import check_not_stopped
 from launch.ec2.waiting import ASK_EVERY_S, Tried, tried_in
-from launch.ec2.written import spec_of
 from trainer.contract import Exit
-from trainer.errors import TrainerError
 from trainer.outcome import Outcome
 
 
@@ -45,25 +40,21 @@ def _may_be_had_elsewhere(error: Ended) -> bool:
 
 @dataclass
 class _Search:
-    """began: seconds since the epoch; begun: the clusters of the regions tried so far; stops: noted there before."""
+    """begun: the last two starts in each of the regions tried so far: a stop marks the newest that it can see."""
 
     plans: Plans
     runtime: Runtime
     tried: Tried = field(default_factory=Tried)
-    begun: dict[str, Cluster] = field(default_factory=dict)
-    stops: dict[str, frozenset[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.began = self.runtime.clock.now()
+    begun: dict[str, list[Cluster]] = field(default_factory=dict)
 
     def search(self) -> Outcome | None:
         """One round over all regions, and more as long as the user waits."""
         clock, hours = self.runtime.clock, self.plans.places[0].plan.payload.job.where.wait_for_capacity
-        until = self.began + hours * 3600
+        until = clock.now() + hours * 3600
         self.runtime.say(overview(self.plans))
         while True:
             for place in self.plans.tried:
-                patiently(self._check_wanted, clock, self.runtime.say, limit_s=PATIENCE_S)
+                patiently(self._check_not_stopped, clock, self.runtime.say, limit_s=PATIENCE_S)
                 try:
                     return self._launch(place)
                 except Ended as error:
@@ -79,7 +70,7 @@ class _Search:
 
     def _plans_again(self) -> Plans:
         """New plans, unless somebody has stopped the job.  Raises their problem."""
-        self._check_wanted()
+        self._check_not_stopped()
         plans = plan_everywhere(self.plans.places[0].plan.payload.job, self.runtime)
         if plans.problem is not None:
             raise plans.problem
@@ -87,26 +78,18 @@ class _Search:
 
     def _launch(self, place: Place) -> Outcome | None:
         is_first, cluster = place.region not in self.begun, place.plan.payload.cluster
-        if is_first:
-            with suppress(AwsError):  # the launch asks for the same, and fails as it does for any other call
-                self.stops[place.region] = notes(self.runtime.make_aws(place.region), cluster.folder)
-        self.begun[place.region] = cluster
+        self.begun[place.region] = [*self.begun.get(place.region, ()), cluster][-2:]
         self.runtime.say(place.plan.brief if is_first else f"trying {place.region}")
-        return launch(place.plan, self.runtime, waits=False, check=partial(self._check_wanted, has_started=True))
+        # A stop may have seen nothing of this region yet, and have marked the start in another.
+        check = partial(self._check_not_stopped, has_started=True)
+        return launch(place.plan, self.runtime, waits=False, check=check)
 
-    def _check_wanted(self, *, has_started: bool = False) -> None:
-        """Raises AwsError if somebody has stopped the job; between two tries it has nothing else that could tell.
-
-        has_started: in one of the regions, while a stop may have seen nothing of it yet, and noted the end in another.
-        """
-        for region, cluster in self.begun.items():
-            aws, spec = self.runtime.make_aws(region), dict[str, Any]()
-            if region in self.stops:
-                check_wanted(aws, cluster.folder, self.stops[region], has_started=has_started)
-            with suppress(*[TrainerError] if has_started else []):  # no reason to end what runs
-                spec = spec_of(aws, cluster.folder, BACKEND_NAME) or {}
-            if spec.get("stop_asked", 0) >= int(self.began):
-                raise AwsError(f"job {cluster.job} was stopped by another command.", STOPPED)
+    def _check_not_stopped(self, *, has_started: bool = False) -> None:
+        """Raises AwsError if the job was stopped in one of the regions tried so far."""
+        for region, clusters in self.begun.items():
+            aws = self.runtime.make_aws(region)
+            for cluster in clusters:
+                check_not_stopped(aws, cluster.folder, cluster.started, has_started=has_started)
 
     def _note(self, place: Place, error: Ended) -> None:
         cause = error.__cause__

@@ -1,7 +1,7 @@
 """The resources of a job, or of all jobs, found by their tags.  Reads only; there is no local database."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,18 +16,13 @@ from launch.core.names import (
     OWNER_TAG,
     STARTED_TAG,
     TOOLKIT,
+    read_bucket,
     read_time,
     read_usd,
     tag_values,
 )
-from launch.ec2.apart import told_apart
-from launch.ec2.fleet import LIVE, Fleet, Node, Resource
-from launch.ec2.names import GENERATION_TAG, ONCE_TAG, SPEC_TAG, group_name
-
-# Of time limits, of which a job has one.  Any launcher may make millions, for nothing, which would take hours and
-# gigabytes to list.  One that is not listed ends by itself, and ends its job all the same.
-# https://docs.aws.amazon.com/scheduler/latest/UserGuide/scheduler-quotas.html
-MOST_LIMITS = 1000
+from launch.ec2.fleet import Fleet, Node, Resource
+from launch.ec2.names import GENERATION_TAG, ONCE_TAG, group_name
 
 
 def find(aws: Aws, job: str | None = None, *, limits: bool = True) -> Fleet:
@@ -35,18 +30,10 @@ def find(aws: Aws, job: str | None = None, *, limits: bool = True) -> Fleet:
 
     limits: also the time limits, which another service than EC2 has.
     """
-    filters = _tagged(job)
-    found = {
-        ("node", "InstanceId"): _instances(aws, job),
-        ("volume", "VolumeId"): aws.pages("ec2", "DescribeVolumes", "Volumes", filters),
-        ("network-interface", "NetworkInterfaceId"): aws.pages(
-            "ec2", "DescribeNetworkInterfaces", "NetworkInterfaces", filters
-        ),
-        ("security-group", "GroupId"): aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", filters),
-        ("placement-group", "GroupName"): aws.call("ec2", "DescribePlacementGroups", filters)["PlacementGroups"],
-    }
-    apart = told_apart(aws, found)
-    instances, volumes, interfaces, groups, placements = (ours for ours, _ in apart)
+    instances, volumes = _instances(aws, job), _volume_rows(aws, job)
+    interfaces = _tagged(aws, "DescribeNetworkInterfaces", "NetworkInterfaces", job)
+    groups = _tagged(aws, "DescribeSecurityGroups", "SecurityGroups", job)
+    placements = _tagged(aws, "DescribePlacementGroups", "PlacementGroups", job)
     terminated = {i["InstanceId"] for i in instances if i["State"]["Name"] == "terminated"}
     resources = _volumes(volumes)
     resources += _interfaces(interfaces, terminated)
@@ -59,34 +46,36 @@ def find(aws: Aws, job: str | None = None, *, limits: bool = True) -> Fleet:
         tuple(resources),
         started=_latest(tags, STARTED_TAG),
         deadlines=_latest(tags, DEADLINE_TAG),
-        buckets=_buckets(tags),
-        foreign=tuple(thing for _, others in apart for thing in others),
-        specs=_specs(instances, [*groups, *placements]),
+        buckets={values[JOB_TAG]: name for values in tags if (name := read_bucket(values.get(BUCKET_TAG)))},
     )
 
 
-def nodes_of(aws: Aws, job: str, owner: str = "", known: Collection[str] = ()) -> Fleet:
-    """Only the nodes of find(), with one request.  owner, known: see told_apart()."""
-    ((instances, _),) = told_apart(aws, {("node", "InstanceId"): _instances(aws, job)}, owner, known)
-    return Fleet(_in_order(instances))
+def nodes_of(aws: Aws, job: str) -> Fleet:
+    """Only the nodes of find(), with one request."""
+    return Fleet(_in_order(_instances(aws, job)))
 
 
-def nodes_and_volumes(aws: Aws, job: str, owner: str = "") -> Fleet:
-    """Only the nodes and volumes of find(), with two requests.  owner: see told_apart()."""
-    (instances, _), (volumes, _) = told_apart(
-        aws,
-        {
-            ("node", "InstanceId"): _instances(aws, job),
-            ("volume", "VolumeId"): aws.pages("ec2", "DescribeVolumes", "Volumes", _tagged(job)),
-        },
-        owner,
-    )
-    return Fleet(_in_order(instances), tuple(_volumes(volumes)))
+def nodes_and_volumes(aws: Aws, job: str) -> Fleet:
+    """Only the nodes and volumes of find(), with two requests."""
+    return Fleet(_in_order(_instances(aws, job)), tuple(_volumes(_volume_rows(aws, job))))
+
+
+def _tagged(aws: Aws, operation: str, key: str, job: str | None) -> list[Any]:
+    """EC2's rows for the tag of `job`, or of any job.  An empty name matches no job."""
+    by_tag = {"Name": "tag-key", "Values": [JOB_TAG]} if job is None else {"Name": f"tag:{JOB_TAG}", "Values": [job]}
+    rows = aws.pages("ec2", operation, key, {"Filters": [by_tag]})
+    if key == "Reservations":
+        rows = [instance for reservation in rows for instance in reservation["Instances"]]
+    # To EC2 a * in a filter stands for any text.
+    return [row for row in rows if job in (None, tag_values(row).get(JOB_TAG))]
 
 
 def _instances(aws: Aws, job: str | None) -> list[Any]:
-    reservations = aws.pages("ec2", "DescribeInstances", "Reservations", _tagged(job))
-    return [instance for reservation in reservations for instance in reservation["Instances"]]
+    return _tagged(aws, "DescribeInstances", "Reservations", job)
+
+
+def _volume_rows(aws: Aws, job: str | None) -> list[Any]:
+    return _tagged(aws, "DescribeVolumes", "Volumes", job)
 
 
 def _in_order(instances: Iterable[Mapping[str, Any]]) -> tuple[Node, ...]:
@@ -130,16 +119,8 @@ def _transition(reason: str) -> datetime | None:
     return datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if match else None
 
 
-def _tagged(job: str | None) -> dict[str, Any]:
-    """The filter for resources of `job`, or of any job.  An empty name matches no job."""
-    by_tag = {"Name": "tag-key", "Values": [JOB_TAG]} if job is None else {"Name": f"tag:{JOB_TAG}", "Values": [job]}
-    return {"Filters": [by_tag]}
-
-
 def _resource(kind: str, id_key: str, described: Mapping[str, Any]) -> Resource:
-    tags = tag_values(described)
-    owner = tags.get(OWNER_TAG, "")
-    return Resource(kind, described[id_key], tags.get(JOB_TAG, ""), described.get("Status", ""), owner=owner)
+    return Resource(kind, described[id_key], tag_values(described)[JOB_TAG], described.get("Status", ""))
 
 
 def _interfaces(described: Iterable[Mapping[str, Any]], terminated: set[str]) -> list[Resource]:
@@ -174,7 +155,6 @@ def _volume(described: Mapping[str, Any]) -> Resource:
         described.get("Throughput", 0),
         described["AvailabilityZone"],
         tuple(a["InstanceId"] for a in attachments if a.get("DeleteOnTermination")),
-        tag_values(described).get(OWNER_TAG, ""),
     )
 
 
@@ -183,7 +163,7 @@ def _schedules(aws: Aws, job: str | None) -> list[Resource]:
     prefix = f"{TOOLKIT}-" if job is None else group_name(job)
     try:
         query = {"GroupName": SCHEDULE_GROUP, "NamePrefix": prefix}
-        rows = aws.pages("scheduler", "ListSchedules", "Schedules", query, most=MOST_LIMITS)
+        rows = aws.pages("scheduler", "ListSchedules", "Schedules", query)
     except AwsError as error:
         if error.aws_code == "ResourceNotFoundException":  # no job was ever started here
             return []
@@ -205,19 +185,3 @@ def _latest(tags: Iterable[Mapping[str, str]], key: str) -> dict[str, datetime]:
         if job is not None and time is not None:
             times[job] = max(time, times.get(job, time))
     return times
-
-
-def _specs(instances: Iterable[Mapping[str, Any]], groups: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
-    """The digests of job.json, by job, that living nodes and groups carry."""
-    living = [instance for instance in instances if instance["State"]["Name"] in LIVE]
-    found: dict[str, frozenset[str]] = {}
-    for row in [*living, *groups]:
-        values = tag_values(row)
-        if SPEC_TAG in values and row.get("State") != "deleted":
-            found[values[JOB_TAG]] = found.get(values[JOB_TAG], frozenset()) | {values[SPEC_TAG]}
-    return found
-
-
-def _buckets(tags: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """The bucket of the job folder, by job."""
-    return {values[JOB_TAG]: values[BUCKET_TAG] for values in tags if BUCKET_TAG in values and JOB_TAG in values}

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from launch.ec2.ownership import Foreign
-
 # EC2's reasons for the end of nodes that it took and then could not start: no machine, or no volume.
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html
 NO_MACHINE, INTERNAL_ERROR = "Server.InsufficientInstanceCapacity", "Server.InternalError"
@@ -38,7 +36,7 @@ class Node:
     usd_per_hour: float | None = None  # on demand, by its tag
     usd_once: float = 0.0  # what its start cost, by its tag
     started: datetime | None = None  # when the job was started, from the tag: tells two starts of a job apart
-    owner: str = ""  # aws:userid of who started it, by its tag
+    owner: str = ""  # aws:userid of who started it, by its tag: for a reader
 
     @property
     def lives(self) -> bool:
@@ -62,23 +60,17 @@ class Resource:
     mib_per_s: int = 0
     zone: str = ""
     deleted_with: tuple[str, ...] = ()  # those nodes of attached_to whose end deletes it
-    owner: str = ""  # aws:userid of who made it, by its tag
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """All resources of one job or of all.  foreign: what only looks like it.
-
-    started, deadlines, buckets: by job; specs: the digests of job.json, by job, that living nodes and groups carry.
-    """
+    """All resources of one job or of all.  started, deadlines, buckets: by job, from the tags."""
 
     nodes: tuple[Node, ...] = ()
     resources: tuple[Resource, ...] = ()
     started: Mapping[str, datetime] = field(default_factory=dict)
     deadlines: Mapping[str, datetime] = field(default_factory=dict)
     buckets: Mapping[str, str] = field(default_factory=dict)
-    foreign: tuple[Foreign, ...] = ()
-    specs: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def living(self) -> tuple[Node, ...]:
@@ -108,8 +100,6 @@ class Fleet:
             self.started,
             self.deadlines,
             self.buckets,
-            tuple(thing for thing in self.foreign if thing.job == job),
-            self.specs,
         )
 
     def kind(self, kind: str) -> tuple[Resource, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any, NoReturn
 
-from launch.core.aws import MOST_LISTED, Aws
+from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.names import Folder, bucket_of
 from launch.ec2.fleet import Fleet
@@ -25,7 +25,7 @@ def jobs_in(aws: Aws, bucket: str) -> list[str]:
     """The jobs that have a folder in `bucket`; empty if it cannot be listed."""
     query = {"Bucket": bucket, "Prefix": "jobs/", "Delimiter": "/"}
     try:
-        folders: list[dict[str, Any]] = aws.pages("s3", "ListObjectsV2", "CommonPrefixes", query, most=MOST_LISTED)
+        folders: list[dict[str, Any]] = aws.pages("s3", "ListObjectsV2", "CommonPrefixes", query)
     except AwsError:
         return []
     return [folder["Prefix"].removeprefix("jobs/").rstrip("/") for folder in folders]

@@ -31,8 +31,8 @@ from launch.ec2.lookup import (
 )
 from launch.ec2.names import BACKEND_NAME
 from launch.ec2.resolved import Resolved
-from launch.ec2.vouched import unfinished
-from launch.ec2.written import members_of, spec_of
+from launch.ec2.stop_marker import is_stopped
+from launch.ec2.written import members_of, spec_of, start_of
 from trainer.errors import TrainerError
 
 
@@ -43,11 +43,10 @@ def look_up(
     dataset: str,
     now: datetime,
     cache: Callable[[str], Path | None] = pricelist.no_cache,
-    known: str = "",
 ) -> Facts:
     """All facts for the planner.  Raises no AwsError: failures are among the problems.
 
-    cache: the file with a region's prices; known: the digest of job.json, where this launcher started the job.
+    cache: the file with a region's prices.
     """
     try:
         region, caller = aws.region, aws.call("sts", "GetCallerIdentity")
@@ -57,7 +56,7 @@ def look_up(
         return Facts(here, now=now, fleet_is_known=False, problems=(problem,), unknown=(unknown,))
     facts = Facts(region, account=str(caller["Account"]), owner=str(caller.get("UserId", "")), now=now)
     lookups = Lookups()
-    facts, earlier = _with_job(facts, aws, lookups, resolved, job, known)
+    facts, earlier = _with_job(facts, aws, lookups, resolved, job)
     facts = _with_parts(facts, aws, lookups, resolved, dataset, earlier)
     facts = _with_prices(facts, aws, lookups, resolved, cache(region), earlier)
     facts = _with_rights(facts, aws, lookups, resolved)
@@ -65,7 +64,7 @@ def look_up(
 
 
 def _with_job(
-    facts: Facts, aws: Aws, lookups: Lookups, resolved: Resolved, job: str, known: str
+    facts: Facts, aws: Aws, lookups: Lookups, resolved: Resolved, job: str
 ) -> tuple[Facts, Mapping[str, Any]]:
     """Where its nodes may be, what there is of it, and what an unfinished start of it has decided."""
     options, account = resolved.options, str(facts.account)
@@ -74,8 +73,6 @@ def _with_job(
     subnets = lookups.required(partial(find_subnets, aws, options.subnet, options.zones), no_subnets)
     spec = _spec(aws, lookups, folder, account)
     fleet = lookups.required(partial(_fleet, aws, job), None)
-    no_start: Mapping[str, Any] = {}
-    earlier = lookups.required(partial(unfinished, spec, fleet or Fleet(), job, known), no_start)
     found = replace(
         facts,
         subnets=subnets,
@@ -84,7 +81,7 @@ def _with_job(
         fleet_is_known=fleet is not None,
         last_generation=lookups.required(partial(_last_generation, aws, folder), 0),
     )
-    return found, earlier
+    return found, {} if spec is None or "ended" in spec else spec
 
 
 def _with_parts(
@@ -139,7 +136,16 @@ def _fleet(aws: Aws, job: str) -> Fleet | None:
 def _spec(aws: Aws, lookups: Lookups, folder: Folder, account: str) -> Mapping[str, Any] | None:
     """job.json of an earlier start; not read from a bucket that fails its check."""
     lookups.required(partial(check_bucket, aws, folder.bucket, account), None)
-    return None if lookups.problems else lookups.required(partial(spec_of, aws, folder, BACKEND_NAME), None)
+    return None if lookups.problems else lookups.required(partial(_known_spec, aws, folder), None)
+
+
+def _known_spec(aws: Aws, folder: Folder) -> Mapping[str, Any] | None:
+    """job.json.  A start that was stopped has ended, also where the stop could not write that there."""
+    spec = spec_of(aws, folder, BACKEND_NAME)
+    started = start_of(spec or {})
+    if spec is None or started is None or "ended" in spec or not is_stopped(aws, folder, started):
+        return spec
+    return {**spec, "ended": spec["started"]}
 
 
 def _prices(

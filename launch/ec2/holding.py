@@ -16,5 +16,5 @@ def jobs(aws: Aws, now: datetime) -> tuple[str, ...]:
 
 
 def _remedy(job: str, region: str) -> str:
-    """No command of another name's: whoever starts a machine may give it any, and the reader pastes what is here."""
+    """No command of what is no job's name: the reader pastes what is here."""
     return command("stop", job, region) if leaks.has_proper_name(job) else "no job's name: remove it by hand"

@@ -1,11 +1,11 @@
 """The resources of all jobs in an account, which of them are leaks, and their price.
 
-Jobs are found by tag, also those of other people's launchers.  Snapshots, job folders and logs are never leaks.
+Jobs are found by tag, whoever started them.  Snapshots, job folders and logs are never leaks.
 """
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from launch.core.clock import duration
@@ -35,20 +35,17 @@ class Finding:
 
 
 def judge(fleet: Fleet, region: str, now: datetime, waiting: Collection[str] = ()) -> tuple[Finding, ...]:
-    """A finding per job of `fleet` that has resources, and one per thing that only looks like a job's.  Pure.
+    """A finding per job of `fleet` that has resources.  Pure.
 
     waiting: jobs without nodes that may wait for capacity; see patience.py.
     """
     jobs = {node.job for node in fleet.present} | {resource.job for resource in fleet.resources}
-    found = tuple(_finding(fleet.of(job), job, region, now, waits=job in waiting) for job in sorted(jobs))
-    return found + tuple(
-        Finding(region, thing.job, True, thing.why, Fleet(foreign=(thing,))) for thing in fleet.foreign
-    )
+    return tuple(_finding(fleet.of(job), job, region, now, waits=job in waiting) for job in sorted(jobs))
 
 
 def _finding(own: Fleet, job: str, region: str, now: datetime, *, waits: bool) -> Finding:
     is_leak, why = _verdict(own, job, now, waits=waits)
-    return Finding(region, job, is_leak, why, replace(own, foreign=()))
+    return Finding(region, job, is_leak, why, own)
 
 
 def _verdict(own: Fleet, job: str, now: datetime, *, waits: bool) -> tuple[bool, str]:
@@ -92,8 +89,8 @@ def _newest_sign(own: Fleet, job: str) -> datetime | None:
 
 
 def deletable(findings: Iterable[Finding], *, running: bool) -> tuple[Finding, ...]:
-    """The findings that --delete removes: never what only looks like a job's."""
-    ours = [finding for finding in findings if not finding.fleet.foreign and has_proper_name(finding.job)]
+    """The findings that --delete removes: never those whose tag is no job's name."""
+    ours = [finding for finding in findings if has_proper_name(finding.job)]
     return tuple(finding for finding in ours if finding.is_leak or running)
 
 
@@ -120,5 +117,3 @@ def _rows(finding: Finding, now: datetime) -> Iterable[tuple[str, ...]]:
         since = resource.created or started
         age = duration(now - since) if since else "-"
         yield (resource.kind, resource.id, *where, age, f"{resource_usd(resource):.3f}", finding.why)
-    for thing in fleet.foreign:
-        yield (thing.kind, thing.id, *where, "-", "-", finding.why)

@@ -7,7 +7,6 @@ from launch.core.names import TOOLKIT
 
 BACKEND_NAME = "ec2"
 GENERATION_TAG = f"{TOOLKIT}:generation"  # on instances: counts how often the job was given nodes
-SPEC_TAG = f"{TOOLKIT}:spec"  # the digest of what job.json says: see vouched.py
 ONCE_TAG = f"{TOOLKIT}:usd-once"  # on instances: what their start cost
 
 LOG_GROUP = f"/{TOOLKIT}/ec2"

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from launch.core import sent
 from launch.core.errors import AwsError
@@ -62,8 +62,7 @@ INTERNAL_ERRORS = 3
 class Launch:
     """What performing a plan needs beyond its requests.
 
-    missing: number of nodes to start; generation: of those nodes; is_noted: whether job.json says all of it already;
-    tagged: the latest start that the tags of what the job has, or had, name.
+    missing: number of nodes to start; generation: of those nodes; is_noted: whether job.json says all of it already.
     """
 
     job: Job[Ec2Options]
@@ -71,7 +70,6 @@ class Launch:
     missing: int
     generation: int
     is_noted: bool = False
-    tagged: datetime | None = None
 
 
 def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> Plan[Launch]:
@@ -91,10 +89,9 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
     if resolved.data_volume == "multi-attach" and not facts.fleet.shared_volumes:
         newest = generation if missing else max(node.generation for node in facts.fleet.living)
         steps.append(machines.shared_volume(cluster, _zone(facts), newest))
-    is_noted, tagged = requests.is_noted(cluster, facts.spec), facts.fleet.started.get(name)
     return Plan(
         title=f"{cluster.nodes} x {' or '.join(resolved.options.instance_type)} on EC2, job {name}",
-        payload=Launch(job, cluster, missing, generation, is_noted, tagged),
+        payload=Launch(job, cluster, missing, generation, requests.is_noted(cluster, facts.spec)),
         facts=explain.plan_facts(cluster, facts),
         steps=tuple(steps),
         quotes=explain.quotes(job.train, cluster, facts),

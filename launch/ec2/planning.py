@@ -17,12 +17,14 @@ from launch.ec2.regions import Place, Plans
 from launch.ec2.runtime import Runtime
 
 
-def plan_job(job: Job[Ec2Options], runtime: Runtime, region: str | None = None, known: str = "") -> Plan[Launch]:
+def plan_job(
+    job: Job[Ec2Options], runtime: Runtime, region: str | None = None, *, is_first: bool = True
+) -> Plan[Launch]:
     """The plan of `job`, which gets a name if it has none, in one region, by default its first.
 
-    known: the digest of its job.json, if it was started by this launcher.  Raises SettingsError before any call to AWS.
+    is_first: not for nodes that replace lost ones, which are not quoted.  Raises SettingsError before any call to AWS.
     """
-    return _plan_in(region or next(iter(job.where.region), None), _named(job, runtime), runtime, known).plan
+    return _plan_in(region or next(iter(job.where.region), None), _named(job, runtime), runtime, is_first=is_first).plan
 
 
 def plan_everywhere(job: Job[Ec2Options], runtime: Runtime) -> Plans:
@@ -38,13 +40,13 @@ def _named(job: Job[Ec2Options], runtime: Runtime) -> Job[Ec2Options]:
     return Job(job.train, job.where.model_copy(update={"job_name": name}))
 
 
-def _plan_in(region: str | None, job: Job[Ec2Options], runtime: Runtime, known: str = "") -> Place:
+def _plan_in(region: str | None, job: Job[Ec2Options], runtime: Runtime, *, is_first: bool = True) -> Place:
     resolved, now, name = checks.resolve(job), runtime.clock.utc(), str(job.where.job_name)
     aws, cache = runtime.make_aws(region), partial(cache_of, runtime.env)
-    facts = look_up(aws, resolved, name, job.train.dataset, now, cache, known)
+    facts = look_up(aws, resolved, name, job.train.dataset, now, cache)
     bucket = job.where.bucket or bucket_of(str(facts.account), facts.region)
     if not facts.problems:
         facts = replace(facts, is_sent=is_sent(aws, bucket, job.train, times(job.where, facts)[0]))
-    if not facts.problems and not known:  # a replacement is not quoted
+    if not facts.problems and is_first:
         facts = replace(facts, earlier=earlier_jobs(aws, bucket, job.train, name))
     return Place(facts, planner.plan(job, resolved, name, facts))

@@ -20,15 +20,12 @@ from launch.ec2.fleet import Fleet
 from launch.ec2.folders import folder_of
 from launch.ec2.names import BACKEND_NAME
 from launch.ec2.outcome import at_time_limit, completed, of_records, stopped
-from launch.ec2.permission import check_may_remove
 from launch.ec2.view import View, view
 from launch.ec2.written import spec_of
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome
 
-# Jobs that are removed at once: each takes a thread and 2 MB of clients, and any launcher may make the time limits of
-# hundreds that there are not.
-AT_ONCE = 256
+AT_ONCE = 256  # jobs: each takes a thread and 2 MB of clients
 # A launch this young may have requested nodes that EC2 does not list yet.
 YOUNG = timedelta(minutes=2)
 
@@ -54,10 +51,7 @@ def remove(target: Target, clock: Clock, say: Say) -> None:
         with suppress(AwsError):
             spec_of(aws, folder, BACKEND_NAME)
     cost = cost_so_far(find_ends(aws, folder, own), clock.utc())
-    check_may_remove(aws, job, own)
-    has_folder = stop.mark_ended(aws, folder, clock, say, is_asked=True)
-    for thing in own.foreign:
-        say(f"warning: {thing.kind} {thing.id} carries the tag of {job}, but {thing.why}")
+    has_folder = stop.mark_stopped(aws, folder, own.started.get(job), clock, say)
     removed = 0 if own.is_empty else stop.stop(aws, job, clock, say, unsure=is_young(own, job, clock.utc()))
     if not removed:
         say(f"{job} has no resources in {aws.region}")

@@ -17,9 +17,8 @@ from launch.core.published import Content
 from launch.core.steps import FromAnswer, Request
 from launch.core.training.base import Training
 from launch.ec2.facts import Ami, Snapshot
-from launch.ec2.names import BACKEND_NAME, LOG_GROUP, SPEC_TAG, group_name
+from launch.ec2.names import BACKEND_NAME, LOG_GROUP, group_name
 from launch.ec2.resolved import Resolved
-from launch.ec2.vouched import digest
 
 RETENTION_DAYS = 90
 
@@ -57,8 +56,7 @@ class Cluster:
 
     @property
     def tags(self) -> list[dict[str, str]]:
-        ours = tags(self.job, self.folder.bucket, self.started, self.deadline, self.owner)
-        return [*ours, {"Key": SPEC_TAG, "Value": digest(spec(self))}]
+        return tags(self.job, self.folder.bucket, self.started, self.deadline, self.owner)
 
 
 # Options that may differ between two starts of one job, and those with a key of their own in job.json.

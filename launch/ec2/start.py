@@ -21,14 +21,14 @@ from launch.ec2.ends import find_ends
 from launch.ec2.finding import find
 from launch.ec2.fleet import Fleet
 from launch.ec2.names import BACKEND_NAME, command
-from launch.ec2.noted import STOPPED, is_stopped
 from launch.ec2.outcome import completed, stopped
 from launch.ec2.planner import Launch
 from launch.ec2.requests import Cluster
 from launch.ec2.runtime import Runtime
 from launch.ec2.starter import Starter
+from launch.ec2.stop_marker import says_stopped
 from launch.ec2.watch import Follower, read_roster
-from launch.ec2.written import spec_of
+from launch.ec2.written import spec_of, start_of
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome, state_of
@@ -103,7 +103,6 @@ class _Life:
                 self.is_ours = True
                 self.check()
                 if self.cluster.resolved.detaches:
-                    self._check_wanted()
                     self._detach()
                     return None
                 runtime = self.runtime
@@ -136,7 +135,7 @@ class _Life:
         try:
             return follower.follow()
         except TrainerError as error:
-            if is_stopped(error):
+            if says_stopped(error):
                 return stopped("the job was stopped by another command")
             if not is_out_of_reach(error):
                 raise
@@ -157,14 +156,6 @@ class _Life:
             raise Ended(str(error), outcome.exit_code, outcome) from error
 
     # ---- leaving
-
-    def _check_wanted(self) -> None:
-        """Raises AwsError if somebody has stopped the job while its nodes started, which nobody else would see."""
-        spec: Mapping[str, Any] = {}
-        with suppress(TrainerError):
-            spec = spec_of(self.aws, self.cluster.folder, BACKEND_NAME) or {}
-        if "ended" in spec:
-            raise AwsError(f"job {self.cluster.job} was stopped by another command.", STOPPED)
 
     def _show_commands(self, heading: str, *verbs: str) -> None:
         self.say(heading)
@@ -192,9 +183,9 @@ class _Life:
         unsure: see stop.stop(); cause: the error that led here, for the sentence if this fails, too.
         """
         with hangups_ignored():
-            fleet = self._found()
-            if fleet is not None and self._is_started_again(fleet):
+            if self._is_started_again():
                 return self._leave(outcome, unsure)
+            fleet = self._found()
             cost = None if fleet is None else cost_so_far(fleet, self.runtime.clock.utc())
             return self._remove_and_note(outcome, cost, unsure, cause)
 
@@ -224,7 +215,7 @@ class _Life:
         remedy = command("stop", cluster.job, cluster.region)
         try:
             with self._telling_of_interrupts():
-                has_folder = stop.mark_ended(self.aws, cluster.folder, clock, self.say)
+                has_folder = stop.mark_ended(self.aws, cluster.folder, clock, self.say) is not None
                 return has_folder, stop.stop(self.aws, cluster.job, clock, self.say, unsure=unsure), None
         except TrainerError as error:
             deadline = f"{cluster.deadline:%Y-%m-%d %H:%M} UTC"
@@ -238,15 +229,9 @@ class _Life:
             )
 
     def _found(self) -> Fleet | None:
-        """What the job has; None if AWS cannot be asked, which must not keep the nodes running.
-
-        Where nobody answers it asks for as long as their removal would be tried again: a laptop that wakes is without
-        its network for a while, and until then nothing can be ended either.
-        """
-        look = partial(find, self.aws, self.cluster.job, limits=False)
+        """What the job has; None if AWS cannot be asked, which must not keep the nodes running."""
         with suppress(TrainerError), self._telling_of_interrupts():
-            fleet = patiently(look, self.runtime.clock, self.say, lambda error: may_pass(error) and not is_busy(error))
-            return find_ends(self.aws, self.cluster.folder, fleet)
+            return find_ends(self.aws, self.cluster.folder, find(self.aws, self.cluster.job, limits=False))
         return None
 
     @contextmanager
@@ -259,14 +244,16 @@ class _Life:
             self.say(f"not everything is removed; finish with {remedy}")
             raise
 
-    def _is_started_again(self, fleet: Fleet) -> bool:
-        """Whether what the job has now is a later start's, by its tags: a stop has removed this launcher's.
+    def _is_started_again(self) -> bool:
+        """Whether the job is that of a later start: a stop has removed this launcher's.  No where S3 cannot be asked.
 
-        What it had when this launcher looked first is no later one's, though its tags name a later time: any launcher
-        may write another into job.json, and clocks are put back.
+        A laptop that wakes is without its network for a while: it asks for as long as a removal would be tried again.
         """
-        latest, known = fleet.started.get(self.cluster.job), self.plan.payload.tagged
-        return latest is not None and latest > max(self.cluster.started, known or self.cluster.started)
+        look = partial(spec_of, self.aws, self.cluster.folder, BACKEND_NAME)
+        with suppress(TrainerError), self._telling_of_interrupts():
+            spec = patiently(look, self.runtime.clock, self.say, lambda error: may_pass(error) and not is_busy(error))
+            return start_of(spec or {}) not in (None, self.cluster.started)
+        return False
 
     def _leave(self, outcome: Outcome, unsure: bool) -> Outcome:
         """Ends the nodes of this start alone, which EC2 may have started just as the job was stopped."""

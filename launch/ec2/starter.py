@@ -1,7 +1,7 @@
 """Starts the nodes of a job, and replaces lost ones: the plan's requests, again wherever there is no capacity."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -16,13 +16,12 @@ from launch.core.steps import Request
 from launch.ec2 import machines, requests
 from launch.ec2.finding import nodes_and_volumes, nodes_of
 from launch.ec2.fleet import NO_START, TAKEN_BACK, Fleet, Resource
-from launch.ec2.noted import STOPPED, check_wanted, notes
 from launch.ec2.planner import Launch
 from launch.ec2.planning import plan_job
 from launch.ec2.requests import Cluster
 from launch.ec2.roster import roster, volumes_missing
 from launch.ec2.runtime import Runtime
-from launch.ec2.vouched import digest
+from launch.ec2.stop_marker import STOPPED, check_not_stopped
 from launch.ec2.waiting import ASK_EVERY_S, Tried, is_no_capacity, tried_in
 from launch.ec2.watch import APPEAR_S
 from launch.ec2.written import members_of
@@ -41,7 +40,7 @@ class Starter:
     """Starts the nodes of `plan`.
 
     say: must not fail, even if the terminal is gone; runtime.say may.  waits: as long as the user says until the first
-    nodes have capacity; nodes that replace lost ones are always waited for.  stops: noted before this start.
+    nodes have capacity; nodes that replace lost ones are always waited for.
     """
 
     plan: Plan[Launch]
@@ -49,11 +48,9 @@ class Starter:
     aws: Aws
     say: Say
     waits: bool
-    stops: frozenset[str] = field(default=frozenset(), init=False)
 
     def start(self) -> Mapping[str, Any]:
         """Makes the requests of the plan and writes cluster.json, which it returns.  Converges if repeated."""
-        self.stops = notes(self.aws, self.plan.payload.cluster.folder)
         members = self._start(self.plan, may_retry=True)
         self.waits = True
         return members
@@ -83,7 +80,8 @@ class Starter:
         members = self._written(cluster, fleet)
         places = ", ".join(sorted({f"{node.type} in {node.zone}" for node in fleet.living}))
         self.runtime.say(f"{cluster.nodes} nodes started ({places}); they take a few minutes to boot")
-        check_wanted(self.aws, cluster.folder, self.stops, has_started=True)  # the stop saw none of these nodes
+        # A stop meanwhile saw none of these nodes.
+        check_not_stopped(self.aws, cluster.folder, cluster.started, has_started=True)
         return members
 
     def _written(self, cluster: Cluster, fleet: Fleet) -> Mapping[str, Any]:
@@ -137,13 +135,12 @@ class Starter:
         again = self._plan_again()
         if again.payload.cluster.started != plan.payload.cluster.started:
             raise AwsError(f"job {again.payload.cluster.job} was stopped or restarted by another command.", STOPPED)
-        check_wanted(self.aws, again.payload.cluster.folder, self.stops)
         return again
 
     def _plan_again(self) -> Plan[Launch]:
         """A new plan.  Raises its problem, unless it is that no zone is left: perhaps the user waits."""
         cluster = self.plan.payload.cluster
-        plan = plan_job(self.plan.payload.job, self.runtime, cluster.region, digest(requests.spec(cluster)))
+        plan = plan_job(self.plan.payload.job, self.runtime, cluster.region, is_first=False)
         if plan.problem is not None and not is_no_capacity(plan.problem):
             raise plan.problem
         return plan
@@ -152,9 +149,8 @@ class Starter:
         """All nodes with their data volumes.  Raises AwsError if one ends at once, or is not listed in time."""
         cluster, clock = launched.cluster, self.runtime.clock
         until = clock.now() + APPEAR_S
-        owner = cluster.owner if launched.missing else ""
         while True:
-            fleet = self._patiently(partial(nodes_and_volumes, self.aws, cluster.job, owner))
+            fleet = self._patiently(partial(nodes_and_volumes, self.aws, cluster.job))
             if cluster.resolved.data_volume == "multi-attach":
                 self._share_volume(fleet)
             if len(fleet.living) >= cluster.nodes and not volumes_missing(cluster, fleet):
@@ -167,15 +163,14 @@ class Starter:
 
     def _end_generation(self, generation: int) -> None:
         """Ends the nodes that were started together, so that all of them can be started elsewhere."""
-        aws, clock, cluster = self.aws, self.runtime.clock, self.plan.payload.cluster
-        job, owner = cluster.job, cluster.owner
+        aws, clock, job = self.aws, self.runtime.clock, self.plan.payload.cluster.job
         until = clock.now() + APPEAR_S
-        while ids := [node.id for node in nodes_of(aws, job, owner).living if node.generation == generation]:
+        while ids := [node.id for node in nodes_of(aws, job).living if node.generation == generation]:
             if clock.now() > until:
                 raise AwsError(f"{', '.join(ids)} still run after {APPEAR_S / 60:g} minutes.")
             aws.call("ec2", "TerminateInstances", {"InstanceIds": ids})
             clock.sleep(LOOK_EVERY_S)
-        for volume in nodes_and_volumes(aws, job, owner).shared_volumes:
+        for volume in nodes_and_volumes(aws, job).shared_volumes:
             if not volume.attached_to:  # it would keep the next nodes in its zone
                 aws.call("ec2", "DeleteVolume", {"VolumeId": volume.id})
 

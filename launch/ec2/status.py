@@ -51,13 +51,12 @@ def all_as_text(fleet: Fleet, wanted: Mapping[str, int], region: str, now: datet
                 "  python -m launch.ec2 status JOB",
                 "To see what a new one would cost:",
                 "  python -m launch.ec2 --nodes 2 --dry-run",
-                *_foreign_notes(fleet),
             ]
         )
     columns = ("job", "nodes", "type", "zone", "age", "USD/hour", "USD so far", "time limit")
     rows = [_row(fleet.of(job), job, wanted[job], now) for job in fleet.jobs]
     total = f"{len(rows)} job{'' if len(rows) == 1 else 's'} in {region}, {usd(usd_per_hour(fleet))} per hour"
-    return "\n".join([table(columns, rows), "", total, *_price_notes(fleet), *_foreign_notes(fleet)])
+    return "\n".join([table(columns, rows), "", total, *_price_notes(fleet)])
 
 
 def _row(fleet: Fleet, job: str, wanted: int, now: datetime) -> tuple[str, ...]:
@@ -91,7 +90,7 @@ def as_text(view: View) -> str:
         lines += ["", "nodes that ended:", table(columns, ended)]
     lines += ["", *in_columns(list(_facts(view)))]
     lines += ["", "next:", *(f"  {line}" for line in _next(view))]
-    return "\n".join([*lines, *_price_notes(view.fleet), *_foreign_notes(view.fleet)])
+    return "\n".join([*lines, *_price_notes(view.fleet)])
 
 
 def _headline(view: View) -> str:
@@ -154,6 +153,8 @@ def _facts(view: View) -> Iterator[tuple[str, str]]:
     yield "cost", _cost(view)
     if view.deadline and view.fleet.present:
         yield "time limit", f"{_left(view.deadline, view.now)}, {view.deadline:%Y-%m-%d %H:%M} UTC"
+    if owner := next((node.owner for node in view.fleet.present if node.owner), ""):
+        yield "started by", owner
     yield "job folder", view.folder.uri
     if view.unread:
         yield "", f"cannot be read: {view.unread}"
@@ -212,12 +213,6 @@ def _final_cost(outcome: Outcome, *, is_spot: bool) -> str:
 def _price_notes(fleet: Fleet) -> list[str]:
     missing = unpriced(fleet)
     return ["", f"not counted, because infra/instances.yaml has no price: {', '.join(missing)}"] if missing else []
-
-
-def _foreign_notes(fleet: Fleet) -> list[str]:
-    """What carries a job's tag without being a job's."""
-    lines = [f"{thing.kind} {thing.id} carries the tag of {thing.job!a}; {thing.why}" for thing in fleet.foreign]
-    return ["", *lines] if lines else []
 
 
 def _next(view: View) -> Iterator[str]:

@@ -17,8 +17,8 @@ from launch.core.perform import Say
 from launch.ec2.finding import find, nodes_of
 from launch.ec2.fleet import Fleet, Node, Resource
 from launch.ec2.names import BACKEND_NAME, command
-from launch.ec2.noted import note
-from launch.ec2.written import spec_of
+from launch.ec2.stop_marker import put_marker
+from launch.ec2.written import Record, spec_of, start_of
 from trainer.errors import SettingsError
 
 # Codes for what is already gone.
@@ -30,8 +30,6 @@ IN_USE = {"DependencyViolation", "InvalidGroup.InUse", "VolumeInUse", "InvalidPl
 
 # Terminating takes a minute or two; p4d and larger take up to twenty.
 LIMIT_S, LOOK_EVERY_S = 1800.0, 3.0
-# How long the rest may stay in use once the nodes are gone, if something that is not ours may be what uses it.
-BLOCKED_S = 60.0
 # EC2 may list new nodes this much later.
 SETTLE_S = 20.0
 
@@ -53,7 +51,6 @@ def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) ->
             if clock.now() > until:
                 raise AwsError(_what_remains(fleet, job, aws.region), "StillThere")
             removed |= _names(fleet)
-            until = min(until, _blocked_until(fleet, clock))
             is_done = _remove_some(aws, fleet, terminated, say, is_sure=is_sure)
             patience.success()
             if not is_done:
@@ -84,11 +81,6 @@ def _end_nodes_after(error: AwsError, aws: Aws, job: str, terminated: set[str], 
         return
     with suppress(AwsError):
         _terminate(aws, [node for node in nodes_of(aws, job).living if node.id not in terminated], terminated, say)
-
-
-def _blocked_until(fleet: Fleet, clock: Clock) -> float:
-    """When to give up on what is in use: early if what is not ours may be what uses it."""
-    return clock.now() + (BLOCKED_S if fleet.foreign and not fleet.present else LIMIT_S)
 
 
 def _wait_for_nodes(aws: Aws, fleet: Fleet, job: str, clock: Clock, *, until: float, sure_at: float) -> None:
@@ -175,45 +167,42 @@ def deletion(resource: Resource) -> tuple[str, str, dict[str, str]]:
 def _what_remains(fleet: Fleet, job: str, region: str) -> str:
     names = [f"{node.id} ({node.state})" for node in fleet.present]
     names += [f"{resource.kind} {resource.id}" for resource in fleet.resources]
-    users = "".join(f"; {thing.kind} {thing.id} may use it, and is {thing.why}" for thing in fleet.foreign)
-    return f"not removed in time: {', '.join(names)}{users}; try again with {command('stop', job, region)}"
+    return f"not removed in time: {', '.join(names)}; try again with {command('stop', job, region)}"
 
 
-def mark_ended(aws: Aws, folder: Folder, clock: Clock, say: Say, *, is_asked: bool = False) -> bool:
-    """Writes into job.json that this start of the job has ended; returns False if there is no job.json.
+def mark_ended(aws: Aws, folder: Folder, clock: Clock, say: Say) -> Record | None:
+    """Writes into job.json that this start of the job has ended; returns it: empty if it cannot be read, None for none.
 
     Followers then stop, and the next start gets a time limit of its own.  Called before anything is terminated, or a
     follower would replace it.
-    is_asked: by the user, which ends a launcher that waits between two tries in several regions, too.
     """
     try:
         # A launcher that waits for capacity learns of it from there alone, and would start nodes later.
-        if not patiently(partial(_mark, aws, folder, int(clock.now()), is_asked=is_asked), clock, say, is_busy):
-            return False
+        return patiently(partial(_mark, aws, folder, int(clock.now())), clock, say, is_busy)
     except (AwsError, SettingsError) as error:
         say(f"warning: job.json still says that the job is running: {error}")
-    if is_asked:
-        _note(aws, folder, clock, say)
-    return True
+    return {}
 
 
-def _mark(aws: Aws, folder: Folder, now: int, *, is_asked: bool) -> bool:
+def _mark(aws: Aws, folder: Folder, now: int) -> Record | None:
     spec = spec_of(aws, folder, BACKEND_NAME)
-    if spec is None:
-        return False
-    may_wait = is_asked and len(spec.get("regions", ())) > 1
-    if "ended" not in spec or may_wait:
-        more = {"stop_asked": now} if may_wait else {}
-        body = json.dumps({"ended": now, **spec, **more}, indent=1)
+    if spec is not None and "ended" not in spec:
+        body = json.dumps({"ended": now, **spec}, indent=1)
         params = {"Bucket": folder.bucket, "Key": folder.spec, "Body": body, "ContentType": "application/json"}
         aws.call("s3", "PutObject", params)
-    return True
+    return spec
 
 
-def _note(aws: Aws, folder: Folder, clock: Clock, say: Say) -> None:
-    """Notes the stop where no other launcher can undo it, as job.json is every launcher's."""
-    try:
-        patiently(partial(note, aws, folder), clock, say, is_busy)
-    except AwsError as error:
-        if error.aws_code != "NoSuchBucket":
+def mark_stopped(aws: Aws, folder: Folder, started: datetime | None, clock: Clock, say: Say) -> bool:
+    """mark_ended() by a command, with the marker for a launcher that still runs; returns whether the job has a folder.
+
+    started: by its tags, for a job.json that cannot be read.
+    """
+    spec = mark_ended(aws, folder, clock, say)
+    started = start_of(spec or {}) or started
+    if spec is not None and started is not None:
+        try:
+            patiently(partial(put_marker, aws, folder, started), clock, say, is_busy)
+        except AwsError as error:
             say(f"warning: a launcher of the job that still runs may not see the stop: {error}")
+    return spec is not None

@@ -78,8 +78,7 @@ list the resources of all jobs, their price, and which of them are leaks
   python -m launch.ec2 leaks --all-regions
   python -m launch.ec2 leaks --delete
 
---delete asks first; --yes skips the question.  Resources with a job's tag but without all of the toolkit's tags
-are listed and never touched.
+--delete asks first; --yes skips the question.
 
 A resource is a leak if its job is past the time limit, or has no nodes any more and does not wait for capacity.
 Snapshots, logs and job folders never are.  Exit code 0: no leak is left; 4: one is, or AWS did not answer.  Suitable

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launch.core.aws import MOST_LISTED, Aws
+from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.logs import LogDisplay, LogTail
@@ -16,11 +16,10 @@ from launch.ec2.finding import nodes_of
 from launch.ec2.judge import NeverReported, Replace, Situation, Verdict, judge, leftover_nodes
 from launch.ec2.logs import streams_of
 from launch.ec2.names import BACKEND_NAME, command
-from launch.ec2.noted import is_stopped
 from launch.ec2.outcome import Record
 from launch.ec2.requests import Cluster
-from launch.ec2.vouched import is_changed
-from launch.ec2.written import RECORD_BYTES, members_of, record_at, spec_of
+from launch.ec2.stop_marker import says_stopped
+from launch.ec2.written import members_of, record_at, spec_of
 from trainer.contract import WEIGHTS, Exit
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome
@@ -28,7 +27,6 @@ from trainer.outcome import Outcome
 POLL_S = 5.0
 # How long after their start nodes may be missing in EC2's listings.
 APPEAR_S = 300.0
-MOST_RECORDS = 1000  # that are read: no job has so many nodes, with those that replaced others
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,8 @@ class Follower:
         """Shows the logs until the job has ended.  Raises TrainerError if AWS fails for long."""
         several = self.cluster.nodes > 1
         tail = LogTail(self.aws, streams_of(self.cluster.job), several=several, since=self.cluster.started)
-        display, patience = (
-            LogDisplay(tail, self.clock, self.say),
-            Patience(self.clock, may_pass=lambda error: not (is_changed(error) or is_stopped(error))),
-        )
+        display = LogDisplay(tail, self.clock, self.say)
+        patience = Patience(self.clock, may_pass=lambda error: not says_stopped(error))
         members, written_at = read_roster(self.aws, self.cluster.folder), self.clock.now()
         booting = Booting(self.aws, self.cluster.folder, self.clock, self.say)
         while True:
@@ -80,7 +76,7 @@ class Follower:
         exits = exit_records(self.aws, folder)
         situation = Situation(
             members,
-            nodes_of(self.aws, self.cluster.job, self.cluster.owner, [row["instance"] for row in members["nodes"]]),
+            nodes_of(self.aws, self.cluster.job),
             exits,
             spec_of(self.aws, folder, BACKEND_NAME) or {},
             now=self.clock.now(),
@@ -98,7 +94,7 @@ class Follower:
         """Whether this start of the job has uploaded its weights; the node that writes them may be lost before."""
         folder = self.cluster.folder
         query = {"Bucket": folder.bucket, "Prefix": folder.run + WEIGHTS}
-        objects = self.aws.pages("s3", "ListObjectsV2", "Contents", query, most=MOST_LISTED)
+        objects = self.aws.pages("s3", "ListObjectsV2", "Contents", query)
         return any(item["LastModified"] >= self.cluster.started for item in objects)
 
     def _never_reported(self, lost: NeverReported) -> Outcome:
@@ -131,13 +127,7 @@ def read_roster(aws: Aws, folder: Folder) -> Mapping[str, Any]:
 
 
 def exit_records(aws: Aws, folder: Folder) -> dict[str, Record]:
-    """The records that nodes leave when they end, by instance id: the newest of them.
-
-    Every training may add any number of files there, and each that is read takes a request.
-    """
-    query = {"Bucket": folder.bucket, "Prefix": folder.exits}
-    listed = aws.pages("s3", "ListObjectsV2", "Contents", query, most=MOST_LISTED)
-    small = [item for item in listed if item["Size"] <= RECORD_BYTES]
-    newest = sorted(small, key=lambda item: item["LastModified"])[-MOST_RECORDS:]
-    records = [record_at(aws, folder.bucket, item["Key"]) for item in newest]
+    """The records that nodes leave when they end, by instance id."""
+    listed = aws.pages("s3", "ListObjectsV2", "Contents", {"Bucket": folder.bucket, "Prefix": folder.exits})
+    records = [record_at(aws, folder.bucket, item["Key"]) for item in listed]
     return {record["instance"]: record for record in records if record is not None}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.names import DEADLINE_TAG, bucket_of, foreign_tag, tag_values
+from launch.core.names import DEADLINE_TAG, bucket_of, is_ours, tag_values
 from launch.core.perform import NothingLeft, perform
 from launch.core.plan import Fact, Plan, dry_run
 from launch.core.published import NAME, check_name
@@ -226,10 +226,11 @@ def running(aws: Aws) -> dict[str, str]:
     for row in aws.pages("ec2", "DescribeInstances", "Reservations", {"Filters": filters}):
         for node in row["Instances"]:
             tags = tag_values(node)
-            name = tags[PUBLISHES_TAG]  # any launcher may write it, and it stands in a command that is copied
-            if not foreign_tag(tags, has_deadline=True) and re.fullmatch(NAME, name):
+            name = tags[PUBLISHES_TAG]  # which stands in a command that is copied
+            if is_ours(tags) and re.fullmatch(NAME, name):
+                until = tags.get(DEADLINE_TAG, "its time limit")
                 lines[name] = (
-                    f"{node['InstanceId']} ({node['InstanceType']}) publishes {name}, until {tags[DEADLINE_TAG]} at "
-                    f"the latest; python -m launch.data stop {name} ends it"
+                    f"{node['InstanceId']} ({node['InstanceType']}) publishes {name}, until {until} at the latest; "
+                    f"python -m launch.data stop {name} ends it"
                 )
     return lines

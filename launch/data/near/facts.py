@@ -1,6 +1,6 @@
 """What must be known before an instance publishes a data set."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +17,11 @@ LIVING = ("pending", "running", "stopping", "stopped")
 
 @dataclass(frozen=True)
 class Machine:
-    """An instance that publishes.  state: EC2's; run, owner: whose it is, by its tags."""
+    """An instance that publishes.  state: EC2's; run: by its tags."""
 
     id: str
     state: str
     run: str
-    owner: str
 
     @property
     def lives(self) -> bool:
@@ -31,29 +30,24 @@ class Machine:
 
 @dataclass(frozen=True)
 class Group:
-    """A security group.  run, owner: whose it is, by its tags."""
+    """A security group.  run: by its tags."""
 
     id: str
     run: str
-    owner: str
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What EC2 has with a data set's name and all of the toolkit's tags, whoever's it is.
-
-    A launcher may write any name into the tags of its own machines, and AWS lets nobody else end these: it refuses a
-    whole request because of one.  So nothing is done to all of them.
-    """
+    """What EC2 has of the runs that publish a data set."""
 
     machines: tuple[Machine, ...] = ()
     groups: tuple[Group, ...] = ()
 
-    def only(self, is_meant: Callable[[str, str], bool]) -> "Parts":
-        """Those whose run and owner are meant."""
+    def of(self, run: str | None) -> "Parts":
+        """Those of one run; None: all."""
         return Parts(
-            tuple(one for one in self.machines if is_meant(one.run, one.owner)),
-            tuple(one for one in self.groups if is_meant(one.run, one.owner)),
+            tuple(one for one in self.machines if run in (None, one.run)),
+            tuple(one for one in self.groups if run in (None, one.run)),
         )
 
     @property
@@ -83,7 +77,7 @@ class Near:
     """The facts of a region for one data set.
 
     record: published.json; run: what run.json says, with its ETag and when it ended; over: the record of its end;
-    machines: all that carry the data set's name; groups: the caller's own, as id by run; exits: by subnet;
+    machines: all that carry the data set's name; groups: id by run; exits: by subnet;
     offered: zones by type; quotas: of vCPUs, by name; ami: Amazon Linux's; role: of the time limit.
     """
 
@@ -120,7 +114,7 @@ class Near:
         return not its or any(one.lives for one in its)
 
     def machines_of(self, run: Run) -> tuple[Machine, ...]:
-        return tuple(one for one in self.machines if (one.run, one.owner) == (run.id, run.owner))
+        return tuple(one for one in self.machines if one.run == run.id)
 
     @property
     def is_unseen(self) -> bool:

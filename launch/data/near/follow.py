@@ -43,7 +43,7 @@ class Follower:
         code = record.get("code")
         if code != 0:
             words = f"{record.get('reason') or 'it gave no reason'}; its log: {self.run.uri}/{LOG}"
-            known = code if isinstance(code, int) and 0 < code < 256 else 1  # others may write there
+            known = code if isinstance(code, int) and 0 < code < 256 else 1
             raise error_with(known, f"{self.run.id} ended in step {record.get('step')}: {words}")
         return record
 
@@ -55,7 +55,7 @@ class Follower:
                 if (record := end_of(self.aws, self.run)) is not None:
                     return record
                 told = self._tell(told)
-                its = find_parts(self.aws, self.run.name).only(self.run.is_whose).machines
+                its = find_parts(self.aws, self.run.name).of(self.run.id).machines
                 has_been_seen |= bool(its)
                 if self._is_lost(its, began, has_been_seen=has_been_seen):
                     # It may have written its record since.

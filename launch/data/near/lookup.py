@@ -13,12 +13,12 @@ from launch.core.errors import AwsError
 from launch.core.instance.quotas import Quota, find_quotas, quota_of
 from launch.core.instance.subnets import Subnet, find_subnets
 from launch.core.lookup import Lookups, check_bucket, missing, read_json, region_or_some
-from launch.core.names import JOB_TAG, OWNER_TAG, SCHEDULER_ROLE, bucket_of, foreign_tag, tag_values
+from launch.core.names import JOB_TAG, SCHEDULER_ROLE, bucket_of, is_ours, tag_values
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import RECORD
 from launch.data.lookup import place_of
 from launch.data.near.facts import NO_AMI, ROOT_GIB, Ami, Group, Machine, Near, Parts
-from launch.data.near.run import EXIT, PROFILE, PUBLISHES_TAG, RUN, Run, new_id, prefix_of, read_run
+from launch.data.near.run import EXIT, PROFILE, PUBLISHES_TAG, RUN, Run, prefix_of, read_run
 from launch.data.near.source import Source, find_source
 from launch.data.upload import Place, sizes
 from trainer.errors import TrainerError
@@ -38,12 +38,12 @@ def look_up_run(aws: Aws, name: str) -> Near:
     if run is not None:
         over = end_of(aws, run)
     parts = find_parts(aws, name)
-    groups = {group.run: group.id for group in parts.groups if group.owner == near.owner}
+    groups = {group.run: group.id for group in parts.groups}
     return replace(near, run=run, etag=etag, ended=ended, over=over, machines=parts.machines, groups=groups)
 
 
 def known_run(aws: Aws, bucket: str, name: str) -> tuple[Run | None, str, str]:
-    """The run in run.json, the object's ETag, and when the run ended; no run where it is damaged, or not of `name`."""
+    """The run in run.json, the object's ETag, and when the run ended; no run where it is damaged."""
     try:
         answer = aws.call("s3", "GetObject", {"Bucket": bucket, "Key": prefix_of(name) + RUN})
     except AwsError as error:
@@ -54,14 +54,6 @@ def known_run(aws: Aws, bucket: str, name: str) -> tuple[Run | None, str, str]:
     try:
         run = read_run(content)
     except (KeyError, TypeError, ValueError, OverflowError):  # of another version
-        return None, str(answer["ETag"]), ""
-    # Every publisher may write there: nothing of a job, or of another bucket, is begun, billed or deleted for it.
-    is_its_own = run.id == new_id(name, run.started) and (run.name, run.bucket, run.region) == (
-        name,
-        bucket,
-        aws.region,
-    )
-    if not is_its_own or bucket != bucket_of(run.account, run.region):
         return None, str(answer["ETag"]), ""
     return run, str(answer["ETag"]), str(content.get("ended", ""))
 
@@ -83,25 +75,15 @@ def end_of(aws: Aws, run: Run) -> Mapping[str, Any] | None:
 
 
 def find_parts(aws: Aws, name: str) -> Parts:
-    """Instances and groups with the data set's name, and all of the toolkit's tags: one is quickly copied."""
+    """The toolkit's instances and groups with the data set's name."""
     tagged = {"Filters": [{"Name": f"tag:{PUBLISHES_TAG}", "Values": [name]}]}
     rows = aws.pages("ec2", "DescribeInstances", "Reservations", tagged)
-    nodes = [node for row in rows for node in row["Instances"] if _is_ours(node)]
-    groups = [row for row in aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", tagged) if _is_ours(row)]
+    nodes = [node for row in rows for node in row["Instances"] if is_ours(tag_values(node))]
+    groups = aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", tagged)
     return Parts(
-        tuple(Machine(node["InstanceId"], node["State"]["Name"], *_whose(node)) for node in nodes),
-        tuple(Group(str(row["GroupId"]), *_whose(row)) for row in groups),
+        tuple(Machine(node["InstanceId"], node["State"]["Name"], tag_values(node)[JOB_TAG]) for node in nodes),
+        tuple(Group(str(row["GroupId"]), tag_values(row)[JOB_TAG]) for row in groups if is_ours(tag_values(row))),
     )
-
-
-def _is_ours(row: Mapping[str, Any]) -> bool:
-    return not foreign_tag(tag_values(row), has_deadline=True)
-
-
-def _whose(row: Mapping[str, Any]) -> tuple[str, str]:
-    """The run and the owner."""
-    values = tag_values(row)
-    return values[JOB_TAG], values.get(OWNER_TAG, "")
 
 
 def look_up(

@@ -25,9 +25,6 @@ from trainer.errors import SettingsError, TrainerError
 NEEDED = "the policies that launch.ec2 needs, and aws-ddp-toolkit-data (infra/data.md)"
 
 
-CLOCKS_DIFFER = timedelta(minutes=10)  # those of two who begin at the same time
-
-
 @dataclass(frozen=True)
 class Bundle:
     """The code for the instance.  sha256: hexadecimal."""
@@ -41,8 +38,7 @@ def plan_near(
 ) -> Plan[Run]:
     """work, ways: None where the source was not found."""
     goes_on = is_gone_on_with(options, name, near, now)
-    fresh = _new_run(options, name, near, ways, code.sha256, now)
-    run = near.run if near.run and goes_on else fresh
+    run = near.run if near.run and goes_on else _new_run(options, name, near, ways, code.sha256, now)
     begun = ": begun before; continues" if goes_on else ""
     return Plan(
         title=f"data set {name}, in {near.region}, by a temporary instance",
@@ -58,7 +54,7 @@ def plan_near(
         steps=_steps(options, run, near, code, goes_on=goes_on),
         rates=(*(ways.rates if ways else ()), *_after_loss(ways), *_at_most(run, near)),
         warnings=(*near.unknown, *_warnings(near)),
-        problems=(*near.problems, *_problems(options, near, work, ways, run, goes_on=goes_on, fresh=fresh)),
+        problems=(*near.problems, *_problems(options, near, work, ways, run, goes_on=goes_on)),
     )
 
 
@@ -128,17 +124,6 @@ def _would_start(run: Run, near: Near) -> bool:
     return not (near.is_unseen or near.machines_of(run))
 
 
-def _is_changed(run: Run, fresh: Run) -> bool:
-    """Whether run.json asks for another machine than this command, for other code, or for more time.
-
-    Whoever publishes data sets may write it, and need not have the right to start instances.
-    """
-    of_command = (fresh.owner, fresh.type, fresh.code, fresh.ami, fresh.root, fresh.gib)
-    longest = fresh.deadline - fresh.started
-    is_longer = run.deadline - run.started > longest or run.deadline > fresh.deadline + CLOCKS_DIFFER
-    return is_longer or (run.owner, run.type, run.code, run.ami, run.root, run.gib) != of_command
-
-
 def most_usd(run: Run, near: Near) -> float:
     """What the instance costs if only its time limit ends it."""
     instance = catalog.find(run.type)
@@ -176,13 +161,13 @@ def _warnings(near: Near) -> tuple[str, ...]:
 
 
 def _problems(
-    options: PublishOptions, near: Near, work: Work | None, ways: Ways | None, run: Run, *, goes_on: bool, fresh: Run
+    options: PublishOptions, near: Near, work: Work | None, ways: Ways | None, run: Run, *, goes_on: bool
 ) -> list[TrainerError]:
     """The first reason against it, beside those of the look-ups."""
     if near.problems or work is None or ways is None:
         return []
     if goes_on:
-        return _against_going_on(options, near, run, fresh)
+        return _against_going_on(options, near, run)
     if _is_published(near) and not options.replace:
         words = f"{run.name} is published already; add --replace to publish what is in {run.source} under this name."
         return [SettingsError(words)]
@@ -191,9 +176,8 @@ def _problems(
     return _limits(options, near, ways, run) or _places(near, run)
 
 
-def _against_going_on(options: PublishOptions, near: Near, run: Run, fresh: Run) -> list[TrainerError]:
-    is_other = not _is_same(options, run.name, near) or (_would_start(run, near) and _is_changed(run, fresh))
-    if is_other:
+def _against_going_on(options: PublishOptions, near: Near, run: Run) -> list[TrainerError]:
+    if not _is_same(options, run.name, near):
         return [_of_another(run)]
     return _quota(near, run) if _would_start(run, near) else []
 

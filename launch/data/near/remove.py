@@ -1,11 +1,8 @@
-"""Ends instances that publish a data set, and removes their groups and time limits: by run, or all of an owner's."""
+"""Ends instances that publish a data set, and removes their groups and time limits: of one run, or of all."""
 
-import re
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock
@@ -13,12 +10,11 @@ from launch.core.errors import AwsError
 from launch.core.names import TIME, TOOLKIT, bucket_of
 from launch.core.patience import is_busy, patiently
 from launch.core.perform import Say
-from launch.core.refusals import DENIED
 from launch.core.steps import Request
 from launch.data.near import requests
 from launch.data.near.facts import Group, Machine, Parts
 from launch.data.near.lookup import find_parts, known_run
-from launch.data.near.run import CHANGED, Run, put_run, stem_of
+from launch.data.near.run import CHANGED, Run, put_run
 
 LOOK_S = 15.0
 UNSEEN_S = 120.0  # EC2 does not list a new instance at once
@@ -27,8 +23,6 @@ TRIES = 3
 # EC2's and the scheduler's words for what is not there, and for a group that an instance still has.
 GONE = (*requests.GONE, "InvalidInstanceID.NotFound")
 IN_USE = ("DependencyViolation", "InvalidGroup.InUse")
-
-Meant = Callable[[str, str], bool]  # run, owner -> whether what has these tags is to be removed
 
 
 @dataclass(frozen=True)
@@ -43,83 +37,48 @@ class Remover:
     def remove_run(self, run: Run) -> None:
         """Removes one run, and notes that it ended; another one of the same data set stays as it is.
 
-        Raises AwsError for what stays.  A colleague's is left alone once it has ended: it is its owner's to remove.
+        Raises AwsError for what stays.
         """
-        if run.owner != self._me and not self._find(run.is_whose).living:
-            self.say(f"its security group, which costs nothing, stays until its owner ({run.owner}) removes it")
-            return
-        self._remove(run.is_whose)
+        self._remove(run.id)
 
     def stop(self) -> int:
-        """Removes what the caller has of the data set; where that is nothing, what others have, as AWS allows it.
+        """Removes all runs of the data set; returns how many things were removed.  Raises AwsError for what stays."""
+        return self._remove(None)
 
-        Returns how many things were removed.  Raises AwsError for what stays.
-        """
-        run, _, ended = self._known_or_ended(self._is_mine)
-        open_run = run if run is not None and not ended else None
-        mine = self._find(self._is_mine)
-        has_some = mine.living or mine.groups or (open_run is not None and open_run.owner == self._me)
-        theirs = self._find(lambda run, owner: owner != self._me).living
-        for one in theirs:
-            self.say(f"{one.id} publishes {self.name} for somebody else ({one.owner})")
-        if has_some or not (theirs or open_run):
-            return self._remove(self._is_mine)
-        return self._stop_others(theirs, open_run)
-
-    def _stop_others(self, theirs: tuple[Machine, ...], open_run: Run | None) -> int:
-        runs = {*(one.run for one in theirs), *([open_run.id] if open_run else [])}
-        try:
-            return self._remove(lambda run, owner: run in runs and owner != self._me)
-        except AwsError as error:
-            if error.aws_code not in DENIED or error.operation != "TerminateInstances" or not theirs:
-                raise
-            names = ", ".join(one.id for one in theirs)
-            words = (
-                f"AWS lets nobody but its owner ({theirs[0].owner}) and administrators end {names}; ask one of them."
-            )
-            raise AwsError(words, error.aws_code, error.operation) from error
-
-    # ---- parts of it
+    # ---- parts of it; run: its id, None for all
 
     @cached_property
-    def _caller(self) -> Mapping[str, Any]:
-        return patiently(lambda: self.aws.call("sts", "GetCallerIdentity"), self.clock, self.say, is_busy)
-
-    @property
-    def _me(self) -> str:
-        return str(self._caller["UserId"])
-
-    def _is_mine(self, run: str, owner: str) -> bool:
-        return owner == self._me
+    def _bucket(self) -> str:
+        caller = patiently(lambda: self.aws.call("sts", "GetCallerIdentity"), self.clock, self.say, is_busy)
+        return bucket_of(str(caller["Account"]), self.aws.region)
 
     def _known(self) -> tuple[Run | None, str, str]:
-        bucket = bucket_of(str(self._caller["Account"]), self.aws.region)
-        return patiently(lambda: known_run(self.aws, bucket, self.name), self.clock, self.say)
+        return patiently(lambda: known_run(self.aws, self._bucket, self.name), self.clock, self.say)
 
-    def _known_or_ended(self, is_meant: Meant) -> tuple[Run | None, str, str]:
+    def _known_or_ended(self, run: str | None) -> tuple[Run | None, str, str]:
         """The same.  Where S3 does not say it, the instances are ended all the same, which cost money."""
         try:
             return self._known()
         except AwsError:
             with suppress(AwsError):
-                self._end([one.id for one in self._find(is_meant).living])
+                self._end([one.id for one in self._find(run).living])
             raise
 
-    def _find(self, is_meant: Meant) -> Parts:
-        return patiently(lambda: find_parts(self.aws, self.name), self.clock, self.say).only(is_meant)
+    def _find(self, run: str | None) -> Parts:
+        return patiently(lambda: find_parts(self.aws, self.name), self.clock, self.say).of(run)
 
-    def _remove(self, is_meant: Meant) -> int:
-        known, _, ended = self._known_or_ended(is_meant)
-        run = known if known and is_meant(known.id, known.owner) and not ended else None
-        ends = self._end_all(is_meant, run)
-        parts = self._find(is_meant)
-        self._delete_groups(is_meant)
-        runs = {*parts.runs, *([run.id] if run else [])}
+    def _remove(self, run: str | None) -> int:
+        known, _, ended = self._known_or_ended(run)
+        begun = known if known and run in (None, known.id) and not ended else None
+        ends = self._end_all(run, begun)
+        parts = self._find(run)
+        self._delete_groups(run)
+        runs = {*parts.runs, *([begun.id] if begun else [])}
         # Last of what could be billed: should this fail half-way, the time limit still ends the instance.
-        for one in sorted(filter(self._has_limit, runs)):
+        for one in sorted(runs):
             self._delete_limit(one)
-        if run is not None:
-            self._note_end(run)
+        if begun is not None:
+            self._note_end(begun)
         return ends + len(parts.groups)
 
     def _delete_limit(self, run: str) -> None:
@@ -128,10 +87,6 @@ class Remover:
         except AwsError as error:
             if error.aws_code not in GONE:
                 raise
-
-    def _has_limit(self, run: str) -> bool:
-        """Whether it is a publication's name: by a tag with a job's, its time limit would go."""
-        return re.fullmatch(re.escape(stem_of(self.name)) + r"\d{8}-\d{6}", run, re.ASCII) is not None
 
     def _note_end(self, run: Run) -> None:
         """Unless that is noted: by somebody else who removes it, or by a request whose answer was lost."""
@@ -151,18 +106,17 @@ class Remover:
         """All users and tools of an account share a limit of calls, and what is not ended for that goes on costing."""
         patiently(lambda: self.aws.call(request.service, request.operation, request.params), self.clock, self.say)
 
-    def _end_all(self, is_meant: Meant, run: Run | None) -> int:
+    def _end_all(self, run: str | None, begun: Run | None) -> int:
         """Returns how many instances were ended, once all are terminated.
 
-        run: that may have begun so recently that EC2 does not list its instance yet; not in the future, as any
-        publisher may write there, and this clock may be behind.
+        begun: that may have begun so recently that EC2 does not list its instance yet.
         """
         asked, give_up = set[str](), self.clock.now() + GONE_S
-        unsure_until = min(run.started.timestamp(), self.clock.now()) + UNSEEN_S if run else 0.0
+        unsure_until = begun.started.timestamp() + UNSEEN_S if begun else 0.0
         while True:
-            machines = self._find(is_meant).machines
+            machines = self._find(run).machines
             asked |= self._end([one.id for one in machines if one.lives and one.id not in asked])
-            is_sure = self.clock.now() > unsure_until or _is_listed(machines, run)
+            is_sure = self.clock.now() > unsure_until or _is_listed(machines, begun)
             if is_sure and _are_gone(machines):
                 return len(asked)
             if self.clock.now() > give_up:
@@ -184,33 +138,29 @@ class Remover:
             return False
         return True
 
-    def _delete_groups(self, is_meant: Meant) -> None:
+    def _delete_groups(self, run: str | None) -> None:
         """Deletes them until none is listed: EC2 may not know a new one by its id yet, nor let go of one in use."""
-        give_up, kept = self.clock.now() + GONE_S, set[str]()
-        while groups := self._groups(is_meant, kept):
-            kept |= {group.id for group in groups if self._stays(group, must=self.clock.now() > give_up)}
-            if not self._groups(is_meant, kept):
+        give_up = self.clock.now() + GONE_S
+        while groups := self._groups(run):
+            for group in groups:
+                self._delete_group(group, must=self.clock.now() > give_up)
+            if not self._groups(run):
                 return
             self.clock.sleep(LOOK_S)
 
-    def _groups(self, is_meant: Meant, kept: set[str]) -> list[Group]:
-        """Those that are still to be deleted.  An instance that EC2 lists only now, and that has one, is ended."""
-        parts = self._find(is_meant)
+    def _groups(self, run: str | None) -> tuple[Group, ...]:
+        """Those that are left.  An instance that EC2 lists only now, and that has one, is ended."""
+        parts = self._find(run)
         self._end([one.id for one in parts.living])
-        return [group for group in parts.groups if group.id not in kept]
+        return parts.groups
 
-    def _stays(self, group: Group, *, must: bool) -> bool:
-        """Deletes it, if EC2 does so already; whether it is another's, whom AWS lets keep it: it costs nothing."""
-        request = requests.delete_group(group.id)
+    def _delete_group(self, group: Group, *, must: bool) -> None:
+        """Deletes it, if EC2 does so already."""
         try:
-            self._call(request)
+            self._call(requests.delete_group(group.id))
         except AwsError as error:
-            if error.aws_code in DENIED and group.owner != self._me:
-                self.say(f"{group.id}, which costs nothing, stays until its owner ({group.owner}) removes it")
-                return True
             if must or error.aws_code not in (*GONE, *IN_USE):
                 raise
-        return False
 
 
 def _are_gone(machines: tuple[Machine, ...]) -> bool:

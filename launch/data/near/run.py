@@ -20,7 +20,7 @@ class Run:
 
     id: its name as a job's; started, deadline: UTC; source: s3://...; type: of the instance; words: the flags of
     launch.data on it; code: SHA-256 of the bundle; ami, root, gib: its image, with its root device and that one's size;
-    account, region, bucket, owner: whose it is, and where.
+    account, region, bucket: where; owner: who began it.
     """
 
     id: str
@@ -61,10 +61,6 @@ class Run:
         """All that a job's machines have, so that time limit, sweeper and `launch.ec2 leaks` know it; and one more."""
         ours = tags(self.id, self.bucket, self.started, self.deadline, self.owner)
         return [*ours, {"Key": PUBLISHES_TAG, "Value": self.name}]
-
-    def is_whose(self, run: str, owner: str) -> bool:
-        """Whether something with these tags is this run's: another may have copied one of them."""
-        return (run, owner) == (self.id, self.owner)
 
     def place(self, file: str) -> dict[str, str]:
         return {"Bucket": self.bucket, "Key": self.prefix + file, "ExpectedBucketOwner": self.account}

@@ -203,7 +203,7 @@ def test_a_running_job_whose_settings_cannot_be_read_keeps_the_data_and_is_named
     assert published.s3()
     said = capsys.readouterr().err
     assert "what job one, which runs on EC2, reads is not known" in said
-    assert "ends it with python -m launch.ec2 stop one --region us-east-1" in said
+    assert "or end it: python -m launch.ec2 stop one --region us-east-1" in said
 
 
 @pytest.mark.parametrize(("job", "bucket"), [("one", "no bucket!"), ("one", ""), ("../one", "a-bucket"), ("", "")])

@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from launch.ec2 import holding
-from launch.ec2.fleet import Fleet
-from launch.ec2.ownership import Foreign
+from launch.ec2.fleet import Fleet, Resource
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def named(job: str, monkeypatch: pytest.MonkeyPatch) -> str:
     aws: Any = SimpleNamespace(region="eu-west-1")
-    monkeypatch.setattr(holding, "find", lambda aws: Fleet(foreign=(Foreign("node", "i-1", job, "why"),)))
+    monkeypatch.setattr(holding, "find", lambda aws: Fleet(resources=(Resource("volume", "vol-1", job),)))
     (line,) = holding.jobs(aws, NOW)
     return line
 

@@ -278,14 +278,14 @@ def test_all_regions_are_asked_and_one_that_cannot_be_is_named(
     from launch.core.aws import Aws
     from launch.core.errors import AwsError
 
-    asked = Aws.call
+    asked = Aws.pages
 
-    def call(self: Aws, service: str, operation: str, params: object = None, /) -> object:
+    def pages(self: Aws, service: str, operation: str, key: str, params: object = None, /) -> object:
         if self.region == "eu-west-2" and operation == "DescribePlacementGroups":
             raise AwsError("the organisation does not allow eu-west-2.")
-        return asked(self, service, operation, params)  # type: ignore[arg-type]
+        return asked(self, service, operation, key, params)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Aws, "call", call)
+    monkeypatch.setattr(Aws, "pages", pages)
     monkeypatch.setattr(regions, "regions_of", lambda aws: ["eu-west-1", "eu-west-2", "us-east-1"])
     terminal.start("here", hours_ago=1)
     terminal.start("far", hours_ago=9, hours_left=-1, region="eu-west-1")

@@ -13,7 +13,7 @@ import pytest
 from launch.core.aws import Aws
 from launch.core.catalog import load
 from launch.core.errors import AwsError
-from launch.core.names import BUCKET_TAG, OWNER_TAG, SCHEDULER_ROLE, TOOLKIT, Folder
+from launch.core.names import SCHEDULER_ROLE, TOOLKIT, Folder
 from launch.core.plan import Plan
 from launch.core.pricelist import look_up
 from launch.core.published import Content
@@ -27,11 +27,9 @@ from launch.ec2.planner import Launch
 from launch.ec2.regions import Place, Plans, data, missing, overview
 from launch.ec2.runtime import Runtime
 from launch.ec2.start import launch
-from launch.ec2.stop import mark_ended
-from launch.ec2.whereabouts import find_job
+from launch.ec2.stop import mark_stopped
 from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.seed import zones
-from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.nodes.ec2.watcher import Life
 from tests.launch.copies import Copies
 from tests.launch.ec2.account import Account
@@ -44,7 +42,6 @@ from trainer.errors import SettingsError
 from trainer.outcome import Outcome
 
 EAST, WEST = "us-east-1", "us-west-2"
-MINE = {OWNER_TAG: MOTOS_USER_ID}
 LAUNCH = ("--nodes", "2", "--job-name", NAME, "--dataset", "digits", "--model", "cnn", "--region", f"{EAST},{WEST}")
 
 
@@ -262,29 +259,12 @@ def test_a_stop_is_not_lost_that_comes_as_another_region_is_tried(detach: tuple[
     def launched(plan: Plan[Launch], runtime: Runtime, **more: Any) -> Outcome | None:
         if plan.payload.cluster.region == WEST:
             folder = Folder(terminal.account.bucket, NAME)
-            mark_ended(terminal.account.aws(EAST), folder, terminal.clock, terminal.said.append, is_asked=True)
+            mark_stopped(terminal.account.aws(EAST), folder, None, terminal.clock, terminal.said.append)
         return launch(plan, runtime, **more)
 
     no_capacity(terminal, EAST)
     with mock.patch("launch.ec2.elsewhere.launch", launched):
         assert terminal.type(*LAUNCH, *detach) == Exit.AWS
-    assert (nodes_in(EAST), nodes_in(WEST)) == (0, 0)
-
-
-def test_nor_if_another_launcher_takes_back_what_it_wrote_into_job_json(terminal: Terminal) -> None:
-    """Launchers share the bucket; see test_noted.py."""
-
-    def launched(plan: Plan[Launch], runtime: Runtime, **more: Any) -> Outcome | None:
-        if plan.payload.cluster.region == WEST:
-            folder, aws = Folder(terminal.account.bucket, NAME), terminal.account.aws(EAST)
-            before = terminal.account.s3(folder.spec)
-            mark_ended(aws, folder, terminal.clock, terminal.said.append, is_asked=True)
-            terminal.account.put_json(folder.spec, before)
-        return launch(plan, runtime, **more)
-
-    no_capacity(terminal, EAST)
-    with mock.patch("launch.ec2.elsewhere.launch", launched):
-        assert terminal.type(*LAUNCH) == Exit.AWS
     assert (nodes_in(EAST), nodes_in(WEST)) == (0, 0)
 
 
@@ -333,21 +313,6 @@ def test_a_job_in_another_region_is_stopped_there_and_not_said_to_have_ended(ter
     assert terminal.said[0].startswith(f"job demo in {WEST} ended")
 
 
-def test_no_job_is_looked_for_where_no_region_can_be(terminal: Terminal) -> None:
-    """Any launcher may write job.json, and to each region that it names a dozen signed requests go."""
-    asked = list[str | None]()
-
-    def make_aws(region: str | None) -> Aws:
-        asked.append(region)
-        return terminal.account.aws(region or EAST)
-
-    written = {"job": "old", "region": "www.example.com", "started": 1_790_000_000}
-    terminal.account.put_json("jobs/old/job.json", written, terminal.account.bucket)
-    doubts = list[str]()
-    place = find_job([terminal.account.aws(EAST)], make_aws, "old", None, doubts.append)
-    assert (place[0].region, asked, doubts) == (EAST, [], [])
-
-
 @contextmanager
 def no_answer_from(region: str) -> Iterator[None]:
     """As from a region that there is not, or that a company's policies deny."""
@@ -361,8 +326,7 @@ def no_answer_from(region: str) -> Iterator[None]:
         yield
 
 
-def test_a_region_that_there_is_not_keeps_nobody_from_stopping_a_job(terminal: Terminal) -> None:
-    """Any launcher may write it into job.json, before the one where the job runs."""
+def test_a_region_that_does_not_answer_hides_no_job_in_the_next(terminal: Terminal) -> None:
     terminal.start("demo", nodes=2, region=WEST)
     written = {"job": "demo", "regions": [EAST, "us-east-9", WEST], "started": 1_790_000_000}
     terminal.account.put_json("jobs/demo/job.json", written, terminal.account.bucket)
@@ -371,50 +335,19 @@ def test_a_region_that_there_is_not_keeps_nobody_from_stopping_a_job(terminal: T
     assert nodes_in(WEST) == 0
 
 
-def test_a_time_limit_of_a_strangers_hides_no_job_in_another_of_its_regions(terminal: Terminal) -> None:
-    """It has no tags, costs nothing, and whoever may launch can make one of any job's name in any region."""
+def test_a_time_limit_that_is_left_hides_no_job_in_another_of_its_regions(terminal: Terminal) -> None:
     terminal.start("demo", nodes=2, region=WEST)
     written = {"job": "demo", "regions": [EAST, WEST], "started": 1_790_000_000}
     terminal.account.put_json("jobs/demo/job.json", written, terminal.account.bucket)
-    strangers = terminal.account.aws(EAST)
-    strangers.call("scheduler", "CreateScheduleGroup", {"Name": TOOLKIT})
+    east = terminal.account.aws(EAST)
+    east.call("scheduler", "CreateScheduleGroup", {"Name": TOOLKIT})
     role = f"arn:aws:iam::{terminal.account.id}:role/{SCHEDULER_ROLE}"
-    strangers.call("scheduler", "CreateSchedule", {
+    east.call("scheduler", "CreateSchedule", {
         "GroupName": TOOLKIT, "Name": group_name("demo"), "ScheduleExpression": "at(2030-01-01T00:00:00)",
         "FlexibleTimeWindow": {"Mode": "OFF"}, "Target": {"Arn": "arn:aws:scheduler:::aws-sdk:ec2:x", "RoleArn": role},
     })  # fmt: skip
     assert terminal.type("stop", "demo", "--region", EAST) == 0
     assert nodes_in(WEST) == 0
-
-
-def test_a_strangers_node_in_another_region_hides_nothing_of_the_job(terminal: Terminal) -> None:
-    """It is in the job's name, and the nodes of the job itself are ending."""
-    written = {"job": "demo", "regions": [EAST, WEST], "started": 1_790_000_000}
-    for region, nodes, owner in ((EAST, 0, MOTOS_USER_ID), (WEST, 1, "AIDAYOU")):
-        ids = terminal.start("demo", nodes=nodes, region=region, write=False)
-        tagged = [{"Key": OWNER_TAG, "Value": owner}]
-        aws = terminal.account.aws(region)
-        groups = [group.id for group in find(aws, "demo").kind("security-group")]
-        aws.call("ec2", "CreateTags", {"Resources": [*ids, *groups], "Tags": tagged})
-    terminal.account.put_json("jobs/demo/job.json", written, terminal.account.bucket)
-    assert terminal.type("stop", "demo", "--region", EAST) == 0
-    assert find(terminal.account.aws(EAST), "demo").is_empty
-    assert nodes_in(WEST) == 1
-
-
-@pytest.mark.parametrize("nodes", [0, 1])
-def test_what_a_stranger_has_in_another_of_its_regions_hides_no_job_that_runs(nodes: int, terminal: Terminal) -> None:
-    """A group costs nothing, and its tags may name a bucket where job.json names no other region."""
-    written = {"job": "demo", "regions": [EAST, WEST], "started": 1_790_000_000}
-    for region, count, tagged in ((EAST, nodes, {OWNER_TAG: "AIDAYOU", BUCKET_TAG: "theirs"}), (WEST, 2, MINE)):
-        ids = terminal.start("demo", nodes=count, region=region, write=False)
-        tags = [{"Key": key, "Value": value} for key, value in tagged.items()]
-        aws = terminal.account.aws(region)
-        groups = [group.id for group in find(aws, "demo").kind("security-group")]
-        aws.call("ec2", "CreateTags", {"Resources": [*ids, *groups], "Tags": tags})
-    terminal.account.put_json("jobs/demo/job.json", written, terminal.account.bucket)
-    assert terminal.type("stop", "demo", "--region", EAST) == 0
-    assert (nodes_in(EAST), nodes_in(WEST)) == (nodes, 0)
 
 
 def test_no_job_is_said_to_be_stopped_that_may_run_where_aws_does_not_answer(

@@ -21,7 +21,7 @@ from launch.ec2.planner import Launch
 from launch.ec2.spec import job_named
 from launch.ec2.start import launch
 from launch.ec2.starter import Starter
-from launch.ec2.stop import mark_ended, stop
+from launch.ec2.stop import mark_stopped, stop
 from tests.launch.ec2.account import SPOT_INTERRUPTION, Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.terminal import Terminal
@@ -505,7 +505,7 @@ def stopped_while_it_plans(account: Account, stage: Stage) -> Iterator[None]:
 
     def planned(starter: Starter, plan: Plan[Launch]) -> Plan[Launch]:
         again = plan_again(starter, plan)
-        mark_ended(account.aws(), Folder(account.bucket, NAME), stage.clock(), stage.said.append, is_asked=True)
+        mark_stopped(account.aws(), Folder(account.bucket, NAME), None, stage.clock(), stage.said.append)
         return again
 
     with mock.patch.object(Starter, "_same_start_again", planned):
@@ -879,3 +879,17 @@ def test_the_shared_volume_goes_with_the_last_node_if_nobody_ever_looks_again(st
     stage.aws.call("ec2", "DescribeInstances")
     stage.aws.call("ec2", "DescribeInstances")
     assert not [thing for thing in stage.account.left() if thing.startswith("volume")]
+
+
+def test_replaced_nodes_get_the_image_of_the_first_start(stage: Stage) -> None:
+    stage.where = {"detach": True}
+    stage.launch()
+    first = stage.account.s3(f"jobs/{NAME}/job.json")
+    assert first is not None
+    stage.account.make_image("aws-ddp-toolkit", "latest", "sha256:" + "7" * 64)
+    stage.lose_node(1)()
+
+    stage.launch()
+
+    assert stage.account.s3(f"jobs/{NAME}/job.json")["image"] == first["image"]  # type: ignore[index]
+    assert len(stage.account.asked("RunInstances")) == 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from moto.scheduler.models import scheduler_backends
 
-from launch.core.names import foreign_tag
+from launch.core.names import is_ours
 from launch.ec2 import leaks
 from launch.ec2.fleet import Fleet
 from tests.launch.data.near.desk import NAME, SHUT_DOWN, NearDesk, opened, tags_of
@@ -49,7 +49,7 @@ def test_the_instance_is_as_careful_as_a_jobs_node(desk: NearDesk) -> None:
     assert [disk["Ebs"]["Encrypted"] for disk in asked["BlockDeviceMappings"]] == [True]
     for kind in asked["TagSpecifications"]:
         tags = {tag["Key"]: tag["Value"] for tag in kind["Tags"]}
-        assert foreign_tag(tags, has_deadline=True) == ""
+        assert is_ours(tags)
         assert tags["aws-ddp-toolkit:owner"]
     rules = [
         call for call in desk.account.requests if "SecurityGroup" in call.operation and "Describe" not in str(call)

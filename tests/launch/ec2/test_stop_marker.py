@@ -1,19 +1,19 @@
-"""A stop is not undone by whoever writes back what job.json said before it: launchers share the bucket."""
+"""A stop is final: a launcher of that start which still runs leaves; the job may be started again under its name."""
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from launch.core.aws import Aws
-from launch.core.errors import AwsError, Ended, NoAnswer
+from launch.core.errors import Ended, NoAnswer
 from launch.core.names import Folder
 from launch.core.signals import Hangup
 from launch.ec2.finding import nodes_of
-from launch.ec2.noted import MOST, check_wanted, note, notes
 from launch.ec2.stop import end_start
-from launch.rehearse.aws.iam.policies import Need, allows, policy
+from launch.ec2.stop_marker import check_not_stopped, is_stopped, put_marker
+from launch.ec2.written import start_of
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.terminal import Terminal
@@ -29,13 +29,20 @@ def stage() -> Iterator[Stage]:
         yield Stage(account)
 
 
+def start(stage: Stage) -> datetime:
+    """When the job was started, by its job.json."""
+    found = start_of(stage.account.s3(SPEC) or {})
+    assert found is not None
+    return found
+
+
 @pytest.fixture
 def folder(stage: Stage) -> Folder:
     return Folder(stage.account.bucket, NAME)
 
 
-def kept_from_stopping(stage: Stage) -> list[Event]:
-    """The owner stops the job, and before its launcher looks another one writes back what job.json said before."""
+def stopped_and_overwritten(stage: Stage) -> list[Event]:
+    """A command stops the job, and a launcher that had looked before it writes job.json as it was."""
     said: dict[str, Any] = {}
 
     def remember() -> None:
@@ -50,20 +57,19 @@ def kept_from_stopping(stage: Stage) -> list[Event]:
     return [remember, stop]
 
 
-def test_a_launcher_that_waits_starts_no_node_of_a_job_whose_stop_another_launcher_took_back(stage: Stage) -> None:
+def test_a_launcher_that_waits_starts_no_node_of_a_job_that_was_stopped(stage: Stage) -> None:
     """It looks every five minutes: one write in that time had it start machines hours after the job was stopped."""
     account = stage.account
     account.capacity.update(dict.fromkeys(account.subnets, 0))
     stage.where = {"wait_for_capacity": 1}
-    stage.events = iter([*kept_from_stopping(stage), *idle(9), stage.end_nodes()])
-    with pytest.raises(Ended, match="stopped by another command"):
+    stage.events = iter([*stopped_and_overwritten(stage), *idle(9), stage.end_nodes()])
+    with pytest.raises(Ended, match="stopped or restarted by another command"):
         stage.launch_anyhow()
     assert (account.nodes, account.left()) == ([], [])
 
 
 def test_a_launcher_that_follows_replaces_no_node_of_such_a_job(stage: Stage) -> None:
-    """It looks every five seconds, and whoever writes ten times a second wins."""
-    stage.events = iter([*idle(4), stage.report(), *kept_from_stopping(stage), *idle(9), stage.end_nodes()])
+    stage.events = iter([*idle(4), stage.report(), *stopped_and_overwritten(stage), *idle(9), stage.end_nodes()])
     with pytest.raises(Ended, match="stopped by another command"):
         stage.launch()
     assert len(stage.account.asked("RunInstances")) == 1
@@ -77,7 +83,7 @@ def test_what_starts_while_such_a_job_is_stopped_is_ended(stage: Stage, folder: 
     """The stop saw none of these nodes, and job.json says nothing any more."""
     stage.where = {"detach": detach}
     stage.account.slow.hidden = 1
-    stage.events = iter([lambda: note(stage.aws, folder), *idle(9), stage.end_nodes()])
+    stage.events = iter([lambda: put_marker(stage.aws, folder, start(stage)), *idle(9), stage.end_nodes()])
     with pytest.raises(Ended, match="stopped by another command"):
         stage.launch()
     assert stage.account.left() == []
@@ -86,60 +92,57 @@ def test_what_starts_while_such_a_job_is_stopped_is_ended(stage: Stage, folder: 
 def test_a_job_that_was_stopped_is_started_again_under_its_name(stage: Stage, folder: Folder) -> None:
     stage.where = {"detach": True}
     stage.launch()
+    first = start(stage)
     stage.stop()
-    assert len(notes(stage.aws, folder)) == 1
+    assert is_stopped(stage.aws, folder, first)
+    stage.slept_s += 60
     assert stage.launch() == 0
+    assert not is_stopped(stage.aws, folder, start(stage))
     assert len(stage.account.nodes) == 2
 
 
-def test_a_stop_of_a_job_that_there_is_not_leaves_no_folder_of_it(stage: Stage, folder: Folder) -> None:
-    Terminal(stage.account).type("stop", NAME)
-    assert notes(stage.aws, folder) == frozenset()
-
-
-def test_a_stop_is_noted_though_job_json_cannot_be_read(stage: Stage, folder: Folder) -> None:
+def test_also_where_the_stop_could_not_write_job_json(stage: Stage, folder: Folder) -> None:
     stage.where = {"detach": True}
     stage.launch()
+    first, said = start(stage), stage.account.s3(SPEC)
+    stage.stop()
+    stage.account.put_json(SPEC, said)
+    stage.slept_s += 60
+    assert stage.launch() == 0
+    assert start(stage) > first
+    assert len(stage.account.nodes) == 2
+
+
+def test_a_stop_of_a_job_that_there_is_not_leaves_no_folder_of_it(stage: Stage) -> None:
+    Terminal(stage.account).type("stop", NAME)
+    assert stage.account.s3_keys() == []
+
+
+def test_a_stop_is_marked_though_job_json_cannot_be_read(stage: Stage, folder: Folder) -> None:
+    stage.where = {"detach": True}
+    stage.launch()
+    first = start(stage)
     stage.account.put_json(SPEC, [])
     stage.stop()
-    assert len(notes(stage.aws, folder)) == 1
+    assert is_stopped(stage.aws, folder, first)
 
 
-def test_whoever_makes_very_many_notes_hides_none(
-    stage: Stage, folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only so many are listed, and a job of which nobody can tell starts nothing."""
-    monkeypatch.setattr("launch.ec2.noted.MOST", 3)
-    for _ in range(3):
-        note(stage.aws, folder)
-    known = notes(stage.aws, folder)
-    with pytest.raises(AwsError, match="stopped by another command"):
-        check_wanted(stage.aws, folder, known)
-    assert MOST == 1000
+def test_a_stop_is_marked_twice_without_an_error(stage: Stage, folder: Folder) -> None:
+    for _ in range(2):
+        put_marker(stage.aws, folder, datetime(2026, 11, 21, tzinfo=UTC))
 
 
-def test_what_runs_is_not_ended_because_its_notes_cannot_be_listed(
+def test_what_runs_is_not_ended_because_s3_does_not_answer(
     stage: Stage, folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise TrainerError("AWS is away")
 
-    monkeypatch.setattr(type(stage.aws), "pages", refuse)
-    check_wanted(stage.aws, folder, frozenset(), has_started=True)
+    monkeypatch.setattr(type(stage.aws), "read", refuse)
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    check_not_stopped(stage.aws, folder, now, has_started=True)
     with pytest.raises(TrainerError, match="AWS is away"):
-        check_wanted(stage.aws, folder, frozenset())
-
-
-@pytest.mark.parametrize("name", ["launcher", "node", "sagemaker", "data", "publisher", "builder", "image-builder"])
-def test_nobody_with_a_policy_of_ours_takes_a_note_back(name: str, stage: Stage, folder: Folder) -> None:
-    note(stage.aws, folder)
-    (key,) = notes(stage.aws, folder)
-    there = f"arn:aws:s3:::{folder.bucket}/{key}"
-    context = {"s3:ResourceAccount": stage.account.id, "aws:PrincipalAccount": stage.account.id}
-    for action in ("s3:PutObject", "s3:DeleteObject", "s3:DeleteObjectVersion"):
-        assert not allows([policy(name)], Need(action, there, context))
-    once = Need("s3:PutObject", there, {**context, "s3:if-none-match": "*"})
-    assert allows([policy(name)], once) == (name == "launcher")
+        check_not_stopped(stage.aws, folder, now)
 
 
 # ---- and a later start
@@ -261,19 +264,6 @@ def test_of_a_start_that_was_stopped_while_its_nodes_started_these_alone_are_end
 
 def interrupt() -> None:
     raise KeyboardInterrupt
-
-
-def test_a_launcher_that_joined_a_job_ends_it_whatever_start_job_json_names(stage: Stage) -> None:
-    """Any launcher may write that file: by an earlier start there, what runs seemed to be a later one's."""
-    stage.where = {"detach": True}
-    stage.launch()
-    said = stage.account.s3(SPEC)
-    assert said is not None
-    stage.account.put_json(SPEC, {**said, "started": said["started"] - 60})
-    stage.where, stage.events = {}, iter([*idle(3), interrupt])
-    with pytest.raises(Ended, match="stopped with Ctrl-C"):
-        stage.attach()
-    assert stage.account.left() == []
 
 
 def test_a_launcher_whose_clock_is_behind_ends_the_job_that_it_joined(stage: Stage) -> None:
