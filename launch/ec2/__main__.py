@@ -54,7 +54,7 @@ def _check(job: Job[Ec2Options]) -> None:
 
 
 def _plan(runtime: Runtime, job: Job[Ec2Options]) -> "Plans":
-    from launch.ec2.planning import plan_everywhere
+    from launch.ec2.regions import plan_everywhere
 
     return plan_everywhere(job, runtime)
 
@@ -72,7 +72,7 @@ def _data(plans: "Plans") -> str:
 
 
 def _perform(runtime: Runtime, plans: "Plans") -> Outcome | None:
-    from launch.ec2.elsewhere import launch_anywhere
+    from launch.ec2.region_failover import launch_anywhere
 
     return launch_anywhere(plans, runtime)
 

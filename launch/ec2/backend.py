@@ -49,6 +49,6 @@ BACKEND = Backend(
     defaults=DEFAULTS,
     is_billed=True,
     examination="launch.ec2.examination",
-    holding="launch.ec2.holding:jobs",
+    holding="launch.ec2.leaks:active_jobs",
     scene="launch.rehearse.stage.ec2:opened",
 )

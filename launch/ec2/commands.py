@@ -16,20 +16,17 @@ from launch.core.patience import is_busy, patiently
 from launch.core.regions import look_around
 from launch.ec2 import leaks as leak
 from launch.ec2 import status as state
-from launch.ec2.finding import find, nodes_of
-from launch.ec2.fleet import Fleet, Node
-from launch.ec2.folders import folder_of, is_known, known_folder, needed
-from launch.ec2.logs import streams_of
+from launch.ec2.inventory import Fleet, Node, find, nodes_of
+from launch.ec2.job_folder import folder_of, is_known, job_named, known_folder, members_of, needed
+from launch.ec2.leaks import waiting
+from launch.ec2.locate import Place, find_job, fleet_with_nodes
 from launch.ec2.names import command
-from launch.ec2.patience import waiting
-from launch.ec2.planning import plan_job
-from launch.ec2.remove import Target, remove, remove_all
+from launch.ec2.regions import plan_job
 from launch.ec2.runtime import Runtime
-from launch.ec2.spec import job_named
 from launch.ec2.start import attach
-from launch.ec2.view import ranks_in, view
-from launch.ec2.whereabouts import Place, find_job, fleet_with_nodes
-from launch.ec2.written import members_of
+from launch.ec2.status import ranks_in, view
+from launch.ec2.stop import Target, remove, remove_all
+from launch.ec2.watch import streams_of
 from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean

@@ -11,7 +11,7 @@ from typing import Any
 from launch.core import catalog
 from launch.core.price import GIB, Volume
 from launch.core.price import usd_per_hour as volume_usd_per_hour
-from launch.ec2.fleet import Fleet, Node, Resource
+from launch.ec2.inventory import Fleet, Node, Resource
 
 # A stopped node costs only its volumes.  A pending one is about to be billed.
 BILLED = ("pending", "running")

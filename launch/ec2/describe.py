@@ -16,11 +16,11 @@ from launch.core.steps import FromAnswer
 from launch.ec2 import machines, requests
 from launch.ec2.checks import check_price
 from launch.ec2.facts import Ami, Facts, Snapshot
-from launch.ec2.filling import filling
 from launch.ec2.names import command
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster
 from launch.ec2.resolved import Resolved, in_container
+from launch.ec2.volume_init import volume_init
 from trainer.errors import SettingsError, TrainerError
 
 # EC2 begins to end a capacity block's instances 30 minutes before its end, and nodes need some time to save.
@@ -81,7 +81,7 @@ def times(options: Ec2Options, facts: Facts) -> tuple[datetime, datetime]:
     if goes_on and (facts.fleet.living or _utc(spec["deadline"]) > facts.now):
         return _utc(spec["started"]), _utc(spec["deadline"])
     started = facts.now.astimezone(UTC).replace(microsecond=0)
-    # The limit of the training begins with its nodes; see roster.py.
+    # The limit of the training begins with its nodes; see cluster_file.py.
     deadline = started + timedelta(hours=options.max_hours + options.wait_for_capacity)
     block = facts.reservation.ends if facts.reservation else None
     return started, min(deadline, block - BEFORE_BLOCK_ENDS) if block else deadline
@@ -152,7 +152,7 @@ def _too_expensive(cluster: Cluster) -> TrainerError | None:
     resolved, snapshot, prices = cluster.resolved, cluster.snapshot, cluster.prices
     if resolved.options.max_usd is not None and not prices.are_known:
         return no_price(resolved.options.max_usd, cluster.region)
-    once = {i.name: filling(resolved, i, snapshot, prices).usd for i in resolved.instances}
+    once = {i.name: volume_init(resolved, i, snapshot, prices).usd for i in resolved.instances}
     try:
         check_price(resolved, snapshot.gib if snapshot else 0, prices, once)
     except SettingsError as error:

@@ -1,26 +1,29 @@
 """The facts, quotes and warnings of a plan.  Pure."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from launch.core import catalog, earlier, secrets, sent
 from launch.core.catalog import Instance
+from launch.core.estimate.figure import Figure, figure
 from launch.core.estimate.forecast import Forecast
+from launch.core.estimate.tables import table
 from launch.core.estimate.volume import NewVolume
+from launch.core.estimate.words import hours
 from launch.core.instance.quotas import COUNTED, Family, quota_of
 from launch.core.lookup import SET_UP
 from launch.core.names import LIMITS_SINCE, TOOLKIT
 from launch.core.plan import Fact
+from launch.core.published import Content
 from launch.core.quotas import Need, fact_of
 from launch.core.quote import Market, Quote, images_in
 from launch.core.training.base import Training
-from launch.ec2 import reach
-from launch.ec2.copying import with_copy
+from launch.ec2 import connectivity
 from launch.ec2.facts import Facts
-from launch.ec2.filling import Filling, filling, new_volume, paid, promised, shared, unpaid
 from launch.ec2.options import Ec2Options
-from launch.ec2.prices import highest_usd, hourly_usd
 from launch.ec2.requests import Cluster
-from launch.ec2.resolved import Resolved
+from launch.ec2.resolved import Resolved, highest_usd, hourly_usd
+from launch.ec2.volume_init import VolumeInit, new_volume, paid, promised, shared, unpaid, volume_init
 
 # The forecast with such a volume, or None and why there is none.
 Expected = Callable[[NewVolume | None], tuple[Forecast | None, str]]
@@ -134,7 +137,7 @@ def quotes(train: Training, cluster: Cluster, facts: Facts) -> tuple[Quote, ...]
 def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) -> Quote:
     resolved, options, prices = cluster.resolved, cluster.resolved.options, cluster.prices
     gib = cluster.snapshot.gib if cluster.snapshot else 0
-    fill = filling(resolved, instance, cluster.snapshot, prices)
+    fill = volume_init(resolved, instance, cluster.snapshot, prices)
     on_demand = hourly_usd(resolved, instance, gib, prices)
     usd_per_hour: float | None = on_demand
     if options.spot:
@@ -168,7 +171,7 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
     return earlier.told(quote, train, setting, facts.earlier)
 
 
-def _filling(cluster: Cluster, instance: Instance, fill: Filling, expected: Expected) -> tuple[str, ...]:
+def _filling(cluster: Cluster, instance: Instance, fill: VolumeInit, expected: Expected) -> tuple[str, ...]:
     """How the data volumes are filled, what that costs, and what it would if it does not."""
     resolved, snapshot = cluster.resolved, cluster.snapshot
     if resolved.data_volume == "none":
@@ -189,7 +192,7 @@ def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
     resolved = cluster.resolved
     sentences = [*facts.unknown, *resolved.warnings]
     sentences += [sentence for sentence in map(catalog.warning, resolved.instances) if sentence]
-    sentences += [f"left out: {why}" for why in reach.cut_off(cluster, facts)]
+    sentences += [f"left out: {why}" for why in connectivity.unreachable(cluster, facts)]
     sentences += _beyond_the_policies(cluster)
     if facts.old_stack:
         what = "its nodes may not read the source of a script of your own"
@@ -216,3 +219,23 @@ def _beyond_the_policies(cluster: Cluster) -> list[str]:
         names.append(f"image {cluster.image}")
     names += secrets.beyond_the_policies(options.secret)
     return [f"{name} is not in infra/iam/node.json; make sure that the node role may read it." for name in names]
+
+
+UNKNOWN = "each node copies the data from S3 first; how long that takes is not known, and not in the expected time"
+
+
+def with_copy(guess: Forecast | None, content: Content | None, instance: Instance) -> tuple[Forecast | None, str]:
+    """The forecast with the copy in its hours, and a sentence on it.  content: None where it was not counted."""
+    if guess is None or content is None:
+        return guess, UNKNOWN
+    rate = _bytes_per_s(instance)
+    value, best, worst = (content.bytes / rate.at(side) / 3600 for side in ("value", "best", "worst"))
+    low, high = guess.hours_range
+    longer = replace(guess, hours=guess.hours + value, hours_range=(low + best, high + worst))
+    words = f"{content.bytes / 1e9:,.1f} GB from S3 first, in {hours(value)} at some {rate.value / 1e6:.0f} MB/s"
+    return longer, f"each node copies {words} ({rate.source}), which is in the expected time"
+
+
+def _bytes_per_s(instance: Instance) -> Figure:
+    """Of one node, whose line gives no more."""
+    return figure(table("rates")["s3_copy_mb_per_s"]).times(1e6).at_most(instance.network_gbps.peak * 1e9 / 8)

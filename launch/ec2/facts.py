@@ -12,7 +12,7 @@ from launch.core.names import ROLES_VERSION
 from launch.core.network import Exit
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import Content
-from launch.ec2.fleet import Fleet
+from launch.ec2.inventory import Fleet
 from trainer.errors import TrainerError
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from launch.ec2.fleet import LIVE, Fleet, Node
+from launch.ec2.inventory import LIVE, Fleet, Node
 from launch.ec2.outcome import (
     DONE,
     HEALTH,

@@ -8,12 +8,18 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from launch.core.aws import Aws
 from launch.core.clock import duration
-from launch.core.names import JOB_NAME
+from launch.core.errors import AwsError
+from launch.core.names import JOB_NAME, Folder
+from launch.core.patience import may_pass
 from launch.core.price import usd
 from launch.core.tables import table
 from launch.ec2.costs import node_usd, resource_usd, usd_per_hour
-from launch.ec2.fleet import Fleet
+from launch.ec2.inventory import Fleet, find
+from launch.ec2.job_folder import Record, spec_of
+from launch.ec2.names import BACKEND_NAME, command
+from trainer.errors import SettingsError, one_line
 
 # A launch creates groups and a time limit before its nodes, and replaces lost nodes: for this long that is no leak.
 WITHOUT_NODES = timedelta(minutes=15)
@@ -37,7 +43,7 @@ class Finding:
 def judge(fleet: Fleet, region: str, now: datetime, waiting: Collection[str] = ()) -> tuple[Finding, ...]:
     """A finding per job of `fleet` that has resources.  Pure.
 
-    waiting: jobs without nodes that may wait for capacity; see patience.py.
+    waiting: jobs without nodes that may wait for capacity; see waiting().
     """
     jobs = {node.job for node in fleet.present} | {resource.job for resource in fleet.resources}
     return tuple(_finding(fleet.of(job), job, region, now, waits=job in waiting) for job in sorted(jobs))
@@ -117,3 +123,49 @@ def _rows(finding: Finding, now: datetime) -> Iterable[tuple[str, ...]]:
         since = resource.created or started
         age = duration(now - since) if since else "-"
         yield (resource.kind, resource.id, *where, age, f"{resource_usd(resource):.3f}", finding.why)
+
+
+def waiting(aws: Aws, fleet: Fleet, now: datetime) -> frozenset[str]:
+    """The jobs with --wait-for-capacity that would be leaks without it."""
+    doubtful = {finding.job for finding in judge(fleet, aws.region, now) if finding.is_leak}
+    return frozenset(job for job in doubtful & fleet.deadlines.keys() & fleet.started.keys() if _waits(aws, fleet, job))
+
+
+def _waits(aws: Aws, fleet: Fleet, job: str) -> bool:
+    """Whether its job.json leaves that open; also where AWS does not answer, as what does not cost can be left.
+
+    Every launcher may write job.json.  So leaks.py believes it only until the time limit in the tags.
+    """
+    bucket = fleet.buckets.get(job)
+    try:
+        spec = spec_of(aws, Folder(bucket, job), BACKEND_NAME) if bucket else None
+    except SettingsError:
+        return False
+    except AwsError as error:
+        return may_pass(error)
+    return spec is not None and "ended" not in spec and _may_wait(spec, fleet.deadlines[job] - fleet.started[job])
+
+
+def _may_wait(spec: Record, allowed: timedelta) -> bool:
+    """Whether the time limit in the tags is later than --max-hours, which begins with the nodes; see describe.times().
+
+    That of a capacity block is the block's end, however long the job waits for its beginning.
+    """
+    where = spec.get("where", {})
+    hours = where.get("max_hours")
+    if type(hours) not in (int, float) or not 0 <= hours < float("inf"):
+        return False
+    return bool(where.get("capacity_block")) or allowed > timedelta(hours=min(hours, 24 * 365))
+
+
+def active_jobs(aws: Aws, now: datetime) -> tuple[str, ...]:
+    """The jobs that have something in a region, each with the command that stops it: launch.infra must not delete the
+    roles of their nodes.  Raises TrainerError.
+    """
+    found = [finding.job for finding in judge(find(aws), aws.region, now)]
+    return tuple(f"{one_line(job, 100)} in {aws.region} ({_remedy(job, aws.region)})" for job in found)
+
+
+def _remedy(job: str, region: str) -> str:
+    """No command of what is no job's name: the reader pastes what is here."""
+    return command("stop", job, region) if has_proper_name(job) else "no job's name: remove it by hand"

@@ -10,12 +10,11 @@ from launch.core.secrets import read_references
 from launch.core.steps import FromAnswer, Request
 from launch.core.templates import fill
 from launch.core.volumes import data_volume, io2_volume
-from launch.ec2.filling import Filling
 from launch.ec2.names import DATA_DEVICE, GENERATION_TAG, LOG_GROUP, ONCE_TAG, group_name
 from launch.ec2.options import Ec2Options
-from launch.ec2.prices import node_usd
 from launch.ec2.requests import Cluster
-from launch.ec2.resolved import CACHE_DIR, DATA_DIR, Resolved
+from launch.ec2.resolved import CACHE_DIR, DATA_DIR, Resolved, node_usd
+from launch.ec2.volume_init import VolumeInit
 from trainer.contract import NODE_GBPS, NODE_GPUS
 
 MEET_S = 900  # how long nodes may fail to connect to each other, beside the waiting for new ones
@@ -23,13 +22,13 @@ HOP_LIMIT = 1  # only the node, and containers that share its network as ours do
 
 
 def run_instances(
-    cluster: Cluster, instance: Instance, subnet: Subnet, count: int, generation: int, filling: Filling
+    cluster: Cluster, instance: Instance, subnet: Subnet, count: int, generation: int, volume: VolumeInit
 ) -> Request:
     """The request for all missing nodes or none, in one zone, with their volumes and tags."""
     tags = cluster.tags
     # All parameters in which two requests of a job may differ; see the idempotency rules of EC2's API.
     parts = [cluster.job, generation, count, instance.name, subnet.id, int(cluster.started.timestamp())]
-    token = client_token(*parts, *([] if filling.rate is None else [filling.rate]))
+    token = client_token(*parts, *([] if volume.rate is None else [volume.rate]))
     params: dict[str, Any] = {
         "ImageId": cluster.ami.id,
         "InstanceType": instance.name,
@@ -40,9 +39,9 @@ def run_instances(
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled", "HttpPutResponseHopLimit": HOP_LIMIT},
         "NetworkInterfaces": _interfaces(cluster, instance, subnet),
-        "BlockDeviceMappings": _disks(cluster, instance, filling.rate),
+        "BlockDeviceMappings": _disks(cluster, instance, volume.rate),
         "TagSpecifications": [
-            {"ResourceType": "instance", "Tags": [*tags, *_own_tags(cluster, instance, generation, filling)]},
+            {"ResourceType": "instance", "Tags": [*tags, *_own_tags(cluster, instance, generation, volume)]},
             {"ResourceType": "volume", "Tags": tags},
             {"ResourceType": "network-interface", "Tags": tags},
         ],
@@ -55,12 +54,12 @@ def run_instances(
     return Request("ec2", "RunInstances", params, why, name="nodes", retry_after=NOT_YET)
 
 
-def _own_tags(cluster: Cluster, instance: Instance, generation: int, filling: Filling) -> list[dict[str, str]]:
+def _own_tags(cluster: Cluster, instance: Instance, generation: int, volume: VolumeInit) -> list[dict[str, str]]:
     """The tags that only nodes have: their prices, which cannot be looked up again when a job's cost is added up."""
     values = {
         GENERATION_TAG: str(generation),
         HOURLY_TAG: f"{node_usd(cluster.resolved, instance, cluster.prices):.6g}",
-        ONCE_TAG: f"{filling.usd:.6g}",
+        ONCE_TAG: f"{volume.usd:.6g}",
     }
     return [{"Key": key, "Value": value} for key, value in values.items()]
 

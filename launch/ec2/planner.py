@@ -13,16 +13,16 @@ from launch.core.job import Job
 from launch.core.perform import REMEDY
 from launch.core.plan import Plan
 from launch.core.steps import Choice, FromAnswer, Request, Step, Try
-from launch.ec2 import explain, machines, reach, requests
+from launch.ec2 import connectivity, explain, machines, requests
+from launch.ec2.cluster_file import planned_cluster_file
 from launch.ec2.describe import describe
 from launch.ec2.facts import Facts
-from launch.ec2.filling import AS_AWS_PLEASES, filling
-from launch.ec2.fleet import INTERNAL_ERROR, NO_MACHINE, NO_START, Node
+from launch.ec2.inventory import INTERNAL_ERROR, NO_MACHINE, NO_START, Node
 from launch.ec2.names import group_name
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster
 from launch.ec2.resolved import Resolved
-from launch.ec2.roster import planned_roster
+from launch.ec2.volume_init import UNSET, volume_init
 from trainer.errors import TrainerError
 
 # RunInstances' errors after which another zone may work, and those after which only another type may.
@@ -113,7 +113,7 @@ def _no_subnet(cluster: Cluster, facts: Facts) -> TrainerError:
     if exhausted := _exhausted(facts):
         names = ", ".join(f"{kind} in {zone}" for kind, zone in sorted(exhausted))
         return AwsError(f"no capacity: EC2 ended nodes as they started ({names}). {REMEDY}", "NothingLeftToTry")
-    if sentences := reach.cut_off(cluster, facts):
+    if sentences := connectivity.unreachable(cluster, facts):
         return AwsError(sentences[0])
     resolved = cluster.resolved
     zones = ", ".join(subnet.zone for subnet in facts.subnets) or "no zone"
@@ -131,12 +131,14 @@ def _tries(cluster: Cluster, facts: Facts, count: int, generation: int) -> tuple
     tries = []
     for instance in cluster.resolved.instances:
         for subnet in subnets:
-            if not _may_offer(facts, instance.name, subnet) or reach.why_cut_off(cluster, facts, instance, subnet):
+            if not _may_offer(facts, instance.name, subnet) or connectivity.why_unreachable(
+                cluster, facts, instance, subnet
+            ):
                 continue
             if (instance.name, subnet.zone) in exhausted:
                 continue
-            fill = filling(cluster.resolved, instance, cluster.snapshot, cluster.prices)
-            ways = [fill, AS_AWS_PLEASES] if fill.rate and may_fill else [AS_AWS_PLEASES]
+            fill = volume_init(cluster.resolved, instance, cluster.snapshot, cluster.prices)
+            ways = [fill, UNSET] if fill.rate and may_fill else [UNSET]
             request, *lesser = (
                 machines.run_instances(cluster, instance, subnet, count, generation, way) for way in ways
             )
@@ -228,7 +230,7 @@ def _before(cluster: Cluster, facts: Facts) -> list[Step]:
 
 def _later(cluster: Cluster) -> tuple[tuple[str, tuple[Request, ...]], ...]:
     """The requests after the nodes have started, with texts in <> for what is not known yet."""
-    running = [requests.put_roster(cluster.folder, planned_roster(cluster))]
+    running = [requests.put_cluster_file(cluster.folder, planned_cluster_file(cluster))]
     if cluster.resolved.data_volume == "multi-attach":
         volume = FromAnswer("data volume", "VolumeId")
         running = [machines.attach(volume, "<each node>"), machines.delete_with("<each node>"), *running]

@@ -1,16 +1,24 @@
 """The plans of a job that may run in any of several regions: which are tried, and what the others lack.  Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from launch.core.errors import AwsError, NotSetUp
-from launch.core.names import DATA_TAG
+from launch.core.job import Job
+from launch.core.lookup import earlier_jobs, is_sent
+from launch.core.names import DATA_TAG, bucket_of, default_job_name
 from launch.core.plan import Plan, as_data, as_text, json_text
+from launch.core.pricelist import cache_of
 from launch.core.tables import columns
+from launch.ec2 import checks, planner
+from launch.ec2.describe import times
 from launch.ec2.facts import Facts, Snapshot
-from launch.ec2.options import IMAGE
+from launch.ec2.lookup import look_up
+from launch.ec2.options import IMAGE, Ec2Options
 from launch.ec2.planner import Launch
+from launch.ec2.runtime import Runtime
 from launch.ec2.waiting import is_no_capacity
 from trainer.errors import SettingsError, TrainerError
 
@@ -202,3 +210,38 @@ def data(plans: Plans) -> str:
 def _row(plans: Plans, place: Place) -> dict[str, Any]:
     lacks = [{"what": one.what, "command": one.command} for one in missing(place, plans.places)]
     return {"region": place.region, "is_tried": place in plans.tried, "lacks": lacks, "plan": as_data(place.plan)}
+
+
+def plan_job(
+    job: Job[Ec2Options], runtime: Runtime, region: str | None = None, *, is_first: bool = True
+) -> Plan[Launch]:
+    """The plan of `job`, which gets a name if it has none, in one region, by default its first.
+
+    is_first: not for nodes that replace lost ones, which are not quoted.  Raises SettingsError before any call to AWS.
+    """
+    return _plan_in(region or next(iter(job.where.region), None), _named(job, runtime), runtime, is_first=is_first).plan
+
+
+def plan_everywhere(job: Job[Ec2Options], runtime: Runtime) -> Plans:
+    """The same in each of its regions."""
+    named, regions = _named(job, runtime), dict.fromkeys(job.where.region or (None,))
+    places = tuple(_plan_in(region, named, runtime) for region in regions)
+    return Plans(places, is_new=job.where.job_name is None)
+
+
+def _named(job: Job[Ec2Options], runtime: Runtime) -> Job[Ec2Options]:
+    now = runtime.clock.utc().astimezone()
+    name = job.where.job_name or default_job_name(job.train.label, now)
+    return Job(job.train, job.where.model_copy(update={"job_name": name}))
+
+
+def _plan_in(region: str | None, job: Job[Ec2Options], runtime: Runtime, *, is_first: bool = True) -> Place:
+    resolved, now, name = checks.resolve(job), runtime.clock.utc(), str(job.where.job_name)
+    aws, cache = runtime.make_aws(region), partial(cache_of, runtime.env)
+    facts = look_up(aws, resolved, name, job.train.dataset, now, cache)
+    bucket = job.where.bucket or bucket_of(str(facts.account), facts.region)
+    if not facts.problems:
+        facts = replace(facts, is_sent=is_sent(aws, bucket, job.train, times(job.where, facts)[0]))
+    if not facts.problems and is_first:
+        facts = replace(facts, earlier=earlier_jobs(aws, bucket, job.train, name))
+    return Place(facts, planner.plan(job, resolved, name, facts))

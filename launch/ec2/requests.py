@@ -96,7 +96,7 @@ def put_spec(cluster: Cluster) -> Request:
     return _put(cluster.folder, cluster.folder.spec, spec(cluster), "save the settings")
 
 
-def put_roster(folder: Folder, content: Mapping[str, Any]) -> Request:
+def put_cluster_file(folder: Folder, content: Mapping[str, Any]) -> Request:
     return _put(folder, folder.cluster, content, "give the nodes each other's addresses, by rank")
 
 

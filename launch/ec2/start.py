@@ -17,18 +17,15 @@ from launch.core.refusals import DENIED, EXPIRED, INVALID_KEYS
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.ec2 import stop
 from launch.ec2.costs import cost_so_far
-from launch.ec2.ends import find_ends
-from launch.ec2.finding import find
-from launch.ec2.fleet import Fleet
+from launch.ec2.inventory import Fleet, find
+from launch.ec2.job_folder import says_stopped, spec_of, start_of
 from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.outcome import completed, stopped
 from launch.ec2.planner import Launch
 from launch.ec2.requests import Cluster
 from launch.ec2.runtime import Runtime
 from launch.ec2.starter import Starter
-from launch.ec2.stop_marker import says_stopped
-from launch.ec2.watch import Follower, read_roster
-from launch.ec2.written import spec_of, start_of
+from launch.ec2.watch import Follower, find_ends, read_cluster_file
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome, state_of
@@ -72,7 +69,7 @@ def attach(plan: Plan[Launch], runtime: Runtime) -> Outcome | None:
     life = _Life(plan, runtime)
     if plan.payload.missing < life.cluster.nodes:
         return life.live(life.starter.start, life.starter.replace_lost)
-    return life.live(lambda: read_roster(life.aws, life.cluster.folder), None)
+    return life.live(lambda: read_cluster_file(life.aws, life.cluster.folder), None)
 
 
 @dataclass

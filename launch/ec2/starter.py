@@ -14,17 +14,15 @@ from launch.core.perform import Say, perform
 from launch.core.plan import Plan
 from launch.core.steps import Request
 from launch.ec2 import machines, requests
-from launch.ec2.finding import nodes_and_volumes, nodes_of
-from launch.ec2.fleet import NO_START, TAKEN_BACK, Fleet, Resource
+from launch.ec2.cluster_file import cluster_file, volumes_missing
+from launch.ec2.inventory import NO_START, TAKEN_BACK, Fleet, Resource, nodes_and_volumes, nodes_of
+from launch.ec2.job_folder import STOPPED, check_not_stopped, members_of
 from launch.ec2.planner import Launch
-from launch.ec2.planning import plan_job
+from launch.ec2.regions import plan_job
 from launch.ec2.requests import Cluster
-from launch.ec2.roster import roster, volumes_missing
 from launch.ec2.runtime import Runtime
-from launch.ec2.stop_marker import STOPPED, check_not_stopped
 from launch.ec2.waiting import ASK_EVERY_S, Tried, is_no_capacity, tried_in
 from launch.ec2.watch import APPEAR_S
-from launch.ec2.written import members_of
 
 LOOK_EVERY_S = 3.0
 # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html
@@ -87,9 +85,9 @@ class Starter:
     def _written(self, cluster: Cluster, fleet: Fleet) -> Mapping[str, Any]:
         """cluster.json, which is written unless it says so already."""
         previous = self._patiently(partial(members_of, self.aws, cluster.folder))
-        members = roster(cluster, fleet, previous)
+        members = cluster_file(cluster, fleet, previous)
         if members != previous:
-            put = [requests.put_roster(cluster.folder, members)]
+            put = [requests.put_cluster_file(cluster.folder, members)]
             self._patiently(partial(perform, put, self.aws.call, self.runtime.say))
             self._patiently(partial(self._begin_limit, cluster, int(members["deadline"])))
         return members

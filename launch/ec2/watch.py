@@ -1,27 +1,27 @@
 """Follows a job: shows its logs, and replaces lost nodes or sees its end, as judge.py decides."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.logs import LogDisplay, LogTail
+from launch.core.logs import LogDisplay, LogTail, Streams
 from launch.core.names import Folder
 from launch.core.patience import Patience
 from launch.core.perform import Say
 from launch.ec2.boot import Booting, console
-from launch.ec2.finding import nodes_of
+from launch.ec2.costs import BILLED
+from launch.ec2.inventory import Fleet, Node, nodes_of
+from launch.ec2.job_folder import members_of, record_at, says_stopped, spec_of
 from launch.ec2.judge import NeverReported, Replace, Situation, Verdict, judge, leftover_nodes
-from launch.ec2.logs import streams_of
-from launch.ec2.names import BACKEND_NAME, command
+from launch.ec2.names import BACKEND_NAME, LOG_GROUP, command
 from launch.ec2.outcome import Record
 from launch.ec2.requests import Cluster
-from launch.ec2.stop_marker import says_stopped
-from launch.ec2.written import members_of, record_at, spec_of
 from trainer.contract import WEIGHTS, Exit
-from trainer.errors import TrainerError
+from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome
 
 POLL_S = 5.0
@@ -49,7 +49,7 @@ class Follower:
         tail = LogTail(self.aws, streams_of(self.cluster.job), several=several, since=self.cluster.started)
         display = LogDisplay(tail, self.clock, self.say)
         patience = Patience(self.clock, may_pass=lambda error: not says_stopped(error))
-        members, written_at = read_roster(self.aws, self.cluster.folder), self.clock.now()
+        members, written_at = read_cluster_file(self.aws, self.cluster.folder), self.clock.now()
         booting = Booting(self.aws, self.cluster.folder, self.clock, self.say)
         while True:
             try:
@@ -117,7 +117,7 @@ class Follower:
         self.say(f"{nodes} {ranks} {are} lost; starting a replacement, then resuming from the newest checkpoint")
 
 
-def read_roster(aws: Aws, folder: Folder) -> Mapping[str, Any]:
+def read_cluster_file(aws: Aws, folder: Folder) -> Mapping[str, Any]:
     """The job's cluster.json.  Raises AwsError if it has none."""
     members = members_of(aws, folder)
     if members is None:
@@ -131,3 +131,38 @@ def exit_records(aws: Aws, folder: Folder) -> dict[str, Record]:
     listed = aws.pages("s3", "ListObjectsV2", "Contents", {"Bucket": folder.bucket, "Prefix": folder.exits})
     records = [record_at(aws, folder.bucket, item["Key"]) for item in listed]
     return {record["instance"]: record for record in records if record is not None}
+
+
+def streams_of(job: str) -> Streams:
+    """The nodes' streams in CloudWatch; the number of each is its node's rank."""
+    return Streams(LOG_GROUP, f"{job}/node-")
+
+
+def find_ends(aws: Aws, folder: Folder, fleet: Fleet) -> Fleet:
+    """`fleet` with its nodes' ends from their exit records and job.json; as it is if S3 does not answer.
+
+    Or if job.json names another backend: any launcher may write it, and no stop may fail because of it.
+    """
+    if not any(_is_open(node) for node in fleet.nodes if node.job == folder.job):
+        return fleet
+    try:
+        return with_ends(fleet, folder.job, exit_records(aws, folder), spec_of(aws, folder, BACKEND_NAME))
+    except (AwsError, SettingsError):
+        return fleet
+
+
+def with_ends(fleet: Fleet, job: str, exits: Mapping[str, Record], spec: Mapping[str, Any] | None) -> Fleet:
+    """`fleet` with its nodes' ends, from files that were read.  Pure."""
+    ended = (spec or {}).get("ended")
+
+    def known(node: Node) -> Node:
+        if node.job != job or not _is_open(node):
+            return node
+        at = exits.get(node.id, {}).get("at", ended)
+        return node if at is None else replace(node, ended_at=datetime.fromtimestamp(at, UTC))
+
+    return replace(fleet, nodes=tuple(map(known, fleet.nodes)))
+
+
+def _is_open(node: Node) -> bool:
+    return node.state not in BILLED and node.ended_at is None

@@ -29,7 +29,7 @@ from launch.core.training.classifier import Classifier
 from launch.core.training.script import Script
 from launch.data.near.commands import on_this_machine
 from launch.ec2 import machines
-from launch.ec2.data_checks import _publishing
+from launch.ec2.checks import _publishing
 from launch.rehearse.receipt import page as receipt
 from launch.report import findings, page, tables
 from launch.slurm.script import render

@@ -10,7 +10,7 @@ from launch.core.names import TOOLKIT
 from launch.core.price import usd
 from launch.ec2 import leaks
 from launch.ec2.examination.shared import Ec2Case
-from launch.ec2.finding import find
+from launch.ec2.inventory import find
 from launch.ec2.lookup import log_group_exists
 from launch.ec2.names import LOG_GROUP
 

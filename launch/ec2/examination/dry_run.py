@@ -16,8 +16,8 @@ from launch.core.steps import FromAnswer, Request
 from launch.ec2 import machines, requests
 from launch.ec2.examination import shared
 from launch.ec2.examination.shared import Ec2Case
-from launch.ec2.filling import filling
 from launch.ec2.requests import Cluster
+from launch.ec2.volume_init import volume_init
 
 YES = "DryRunOperation"
 FIX = "see which permissions are missing above; infra/iam/launcher.json grants them"
@@ -46,7 +46,7 @@ def trials(case: Ec2Case, cluster: Cluster) -> Iterator[Trial]:
         yield Trial(requests.placement_group(cluster))
     if cluster.resolved.data_volume == "multi-attach":
         yield Trial(machines.shared_volume(cluster, subnet.zone, 1))
-    fill = filling(cluster.resolved, instance, cluster.snapshot, cluster.prices)
+    fill = volume_init(cluster.resolved, instance, cluster.snapshot, cluster.prices)
     yield _instances(machines.run_instances(cluster, instance, subnet, options.nodes, 1, fill))
 
 

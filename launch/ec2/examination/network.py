@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from launch.core.examination.findings import Verdict, missing, ok, split, warning
-from launch.ec2 import reach
+from launch.ec2 import connectivity
 from launch.ec2.examination import shared
 from launch.ec2.examination.shared import Ec2Case
 from launch.ec2.facts import Facts
@@ -25,7 +25,7 @@ def way_out(case: Ec2Case) -> Iterator[Verdict]:
     problems, reached = list[str](), set[str]()
     for instance in case.resolved.instances:
         for subnet in shared.subnets(case):
-            why = reach.why_cut_off(cluster, facts, instance, subnet)
+            why = connectivity.why_unreachable(cluster, facts, instance, subnet)
             if why:
                 problems.append(why)
             else:

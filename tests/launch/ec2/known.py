@@ -10,7 +10,7 @@ from launch.core.plan import Plan
 from launch.core.training.classifier import Classifier
 from launch.ec2 import checks, planner
 from launch.ec2.facts import Ami, Facts, Snapshot
-from launch.ec2.fleet import Fleet, Node, Resource
+from launch.ec2.inventory import Fleet, Node, Resource
 from launch.ec2.options import Ec2Options
 from launch.ec2.planner import Launch
 from trainer.config import TrainConfig

@@ -15,10 +15,9 @@ from launch.core.training.classifier import Classifier
 from launch.core.training.script import Script
 from launch.ec2.checks import resolve
 from launch.ec2.facts import Snapshot
-from launch.ec2.filling import AS_AWS_PLEASES, Filling, filling
 from launch.ec2.options import Ec2Options
-from launch.ec2.prices import highest_usd, hourly_usd
-from launch.ec2.resolved import Resolved, in_container
+from launch.ec2.resolved import Resolved, highest_usd, hourly_usd, in_container
+from launch.ec2.volume_init import UNSET, VolumeInit, volume_init
 from trainer import datasets
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
@@ -221,13 +220,13 @@ def test_a_node_on_spot_capacity_is_worth_what_spot_costs() -> None:
     imagenet = Snapshot("snap-1", 150, 140 * 2**30)
     chosen = resolved("imagenet", spot=True)
     rates = {
-        price: filling(chosen, chosen.instances[0], imagenet, replace(CATALOGS, spot={"g5.2xlarge": price})).rate
+        price: volume_init(chosen, chosen.instances[0], imagenet, replace(CATALOGS, spot={"g5.2xlarge": price})).rate
         for price in (0.7, 0.8)
     }
     assert rates == {0.7: None, 0.8: 300}
-    unasked = filling(chosen, chosen.instances[0], imagenet, CATALOGS)  # half of that on demand, infra/rates.yaml
-    assert unasked == AS_AWS_PLEASES
-    assert filling(resolved("imagenet"), chosen.instances[0], imagenet, CATALOGS).rate == 300
+    unasked = volume_init(chosen, chosen.instances[0], imagenet, CATALOGS)  # half of that on demand, infra/rates.yaml
+    assert unasked == UNSET
+    assert volume_init(resolved("imagenet"), chosen.instances[0], imagenet, CATALOGS).rate == 300
 
 
 @pytest.mark.parametrize(
@@ -243,7 +242,7 @@ def test_a_snapshot_that_was_not_looked_up_is_taken_to_hold_the_data_set_itself(
 ) -> None:
     """The 136 GiB of ImageNet; nobody knows of the user's own."""
     chosen = resolved(dataset, train=train, nodes=nodes)
-    fill = filling(chosen, chosen.instances[0], Snapshot("<newest snapshot of the data set>", 0), CATALOGS)
+    fill = volume_init(chosen, chosen.instances[0], Snapshot("<newest snapshot of the data set>", 0), CATALOGS)
     assert fill.usd == usd
     assert fill.rate == (300 if fill.usd else None)
 
@@ -253,12 +252,12 @@ def test_filling_a_volume_is_paid_for_where_the_time_that_it_saves_is_worth_it()
     imagenet = Snapshot("snap-1", 150, 140 * 2**30)
     chosen = resolved("imagenet", instance_type="g5.2xlarge,c7i.large", allow_cpu=True)
     quick, cheap = chosen.instances
-    assert filling(chosen, quick, imagenet, CATALOGS) == Filling(
+    assert volume_init(chosen, quick, imagenet, CATALOGS) == VolumeInit(
         300, pytest.approx(0.504), pytest.approx(477.9, abs=0.1)
     )
-    assert filling(chosen, cheap, imagenet, CATALOGS) == AS_AWS_PLEASES  # 0.06 USD of its time
-    assert filling(chosen, quick, None, CATALOGS) == AS_AWS_PLEASES
-    assert filling(resolved("imagenet", nodes=64), quick, imagenet, CATALOGS) == AS_AWS_PLEASES
+    assert volume_init(chosen, cheap, imagenet, CATALOGS) == UNSET  # 0.06 USD of its time
+    assert volume_init(chosen, quick, None, CATALOGS) == UNSET
+    assert volume_init(resolved("imagenet", nodes=64), quick, imagenet, CATALOGS) == UNSET
 
 
 @pytest.mark.parametrize(
@@ -268,15 +267,15 @@ def test_a_job_that_reads_little_pays_for_no_filling(train: dict[str, Any], node
     """100 updates of 128 images read 1.3 GiB, and an epoch on eight nodes 16 GiB on each."""
     imagenet = Snapshot("snap-1", 150, 140 * 2**30)
     chosen = resolved("imagenet", train=train, nodes=nodes)
-    assert filling(chosen, chosen.instances[0], imagenet, CATALOGS).rate == rate
+    assert volume_init(chosen, chosen.instances[0], imagenet, CATALOGS).rate == rate
 
 
 def test_whoever_wants_it_pays_for_filling_or_does_not() -> None:
     imagenet = Snapshot("snap-1", 150, 140 * 2**30)
     where = {"instance_type": "c7i.large", "allow_cpu": True}
     always, never = resolved("imagenet", fill_volumes="always", **where), resolved("imagenet", fill_volumes="never")
-    assert filling(always, always.instances[0], imagenet, CATALOGS).rate == 300
-    assert filling(never, never.instances[0], imagenet, CATALOGS) == AS_AWS_PLEASES
+    assert volume_init(always, always.instances[0], imagenet, CATALOGS).rate == 300
+    assert volume_init(never, never.instances[0], imagenet, CATALOGS) == UNSET
 
 
 def test_it_is_billed_by_the_data_in_the_snapshot_and_by_its_size_if_aws_does_not_say() -> None:

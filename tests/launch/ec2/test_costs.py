@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, node_usd, resource_usd, unpriced, usd_per_hour
-from launch.ec2.ends import with_ends
-from launch.ec2.fleet import Fleet, Resource
+from launch.ec2.inventory import Fleet, Resource
+from launch.ec2.watch import with_ends
 from tests.launch.ec2.known import NAME, NOW, node
 
 # g5.2xlarge is 1.212 USD an hour on demand in us-east-1.

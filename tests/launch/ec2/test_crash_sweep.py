@@ -52,7 +52,7 @@ ASKED_AGAIN = "answer lost once"  # by botocore; AWS has done it already, and th
 KINDS = [kind for kind in EVERY if kind != "died before"]
 # Where a command begins to differ from one that is tried from its first call.
 FROM = {"one volume": "CreateVolume"}
-ASKING = {"launch.ec2.finding"}  # on behalf of the others
+ASKING = {"launch.ec2.inventory"}  # on behalf of the others
 Act = Callable[[Stage], object]
 Options = Callable[[Account], dict[str, object]]
 Place = tuple[str, int]

@@ -8,8 +8,8 @@ from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.names import Folder
 from launch.core.training.written import training_from
+from launch.ec2.job_folder import members_of, record_at, spec_of
 from launch.ec2.outcome import of_failure
-from launch.ec2.written import members_of, record_at, spec_of
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import plan
 from tests.launch.ec2.terminal import Terminal
@@ -125,7 +125,7 @@ def test_the_last_words_of_a_node_pass_for_no_line_of_the_launchers(monkeypatch:
 
 
 def test_what_a_launcher_writes_fits(account: Account) -> None:
-    """The plan's own job.json, cluster.json as roster.py makes it, and a record as infra/ec2/boot.sh does."""
+    """The plan's own job.json, cluster.json as cluster_file.py makes it, and a record as infra/ec2/boot.sh does."""
     requests = plan().requests
     (spec,) = [
         r.params["Body"] for r in requests if r.operation == "PutObject" and r.params["Key"].endswith("job.json")

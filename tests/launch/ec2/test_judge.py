@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from launch.ec2.fleet import Fleet, Node
+from launch.ec2.inventory import Fleet, Node
 from launch.ec2.judge import NeverReported, Replace, Situation, Verdict, Waiting, judge, leftover_nodes
 from launch.ec2.outcome import DONE, SILENT
 from tests.launch.ec2.known import NAME, NOW, node

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from launch.ec2.fleet import Fleet, Node, Resource
+from launch.ec2.inventory import Fleet, Node, Resource
 from launch.ec2.leaks import as_text, deletable, judge
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW, node

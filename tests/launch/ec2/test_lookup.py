@@ -1,4 +1,4 @@
-"""launch.ec2.gathering: every question that is asked of AWS before a launch, and what its failures mean for it."""
+"""launch.ec2.lookup: every question that is asked of AWS before a launch, and what its failures mean for it."""
 
 import socket
 import time
@@ -22,9 +22,8 @@ from launch.core.training.classifier import Classifier
 from launch.ec2 import planner
 from launch.ec2.checks import resolve
 from launch.ec2.facts import Ami, Facts, Reservation, Snapshot
-from launch.ec2.fleet import Fleet
-from launch.ec2.gathering import look_up
-from launch.ec2.lookup import AMI_PARAMETERS
+from launch.ec2.inventory import Fleet
+from launch.ec2.lookup import AMI_PARAMETERS, look_up
 from launch.ec2.options import Ec2Options
 from tests.launch.data.desk import prepared
 from tests.launch.ec2.account import SCHEDULER_ROLE, Account

@@ -21,7 +21,7 @@ from launch.core.quotas import needs_in
 from launch.core.steps import Choice, FromAnswer, Request, Try
 from launch.ec2.backend import BACKEND
 from launch.ec2.facts import Reservation, Snapshot
-from launch.ec2.fleet import Resource
+from launch.ec2.inventory import Resource
 from launch.ec2.machines import user_data
 from launch.ec2.planner import Launch
 from launch.ec2.requests import spec

@@ -20,8 +20,7 @@ from launch.core.published import Content
 from launch.ec2 import requests
 from launch.ec2.__main__ import main
 from launch.ec2.facts import Facts, Snapshot
-from launch.ec2.finding import find
-from launch.ec2.fleet import Fleet
+from launch.ec2.inventory import Fleet, find
 from launch.ec2.names import group_name
 from launch.ec2.planner import Launch
 from launch.ec2.regions import Place, Plans, data, missing, overview
@@ -263,7 +262,7 @@ def test_a_stop_is_not_lost_that_comes_as_another_region_is_tried(detach: tuple[
         return launch(plan, runtime, **more)
 
     no_capacity(terminal, EAST)
-    with mock.patch("launch.ec2.elsewhere.launch", launched):
+    with mock.patch("launch.ec2.region_failover.launch", launched):
         assert terminal.type(*LAUNCH, *detach) == Exit.AWS
     assert (nodes_in(EAST), nodes_in(WEST)) == (0, 0)
 
@@ -322,7 +321,7 @@ def no_answer_from(region: str) -> Iterator[None]:
             raise AwsError("AWS cannot be reached for ec2:DescribeInstances")
         return find(aws, job)
 
-    with mock.patch("launch.ec2.whereabouts.find", asked):
+    with mock.patch("launch.ec2.locate.find", asked):
         yield
 
 

@@ -19,7 +19,7 @@ from launch.core.training.script import Script
 from launch.ec2.machines import user_data
 from launch.ec2.options import Ec2Options
 from launch.ec2.planner import Launch
-from launch.ec2.planning import plan_job
+from launch.ec2.regions import plan_job
 from launch.ec2.start import launch
 from tests.launch.ec2.account import SCHEDULER_ROLE, Account
 from tests.launch.ec2.world import Stage

@@ -16,9 +16,9 @@ from launch.core.errors import AwsError, Ended
 from launch.core.names import Folder
 from launch.core.plan import Plan
 from launch.core.signals import Hangup
-from launch.ec2.finding import find
+from launch.ec2.inventory import find
+from launch.ec2.job_folder import job_named
 from launch.ec2.planner import Launch
-from launch.ec2.spec import job_named
 from launch.ec2.start import launch
 from launch.ec2.starter import Starter
 from launch.ec2.stop import mark_stopped, stop

@@ -9,10 +9,9 @@ import pytest
 
 from launch.core.names import Folder
 from launch.core.progress import in_words
-from launch.ec2.fleet import Fleet, Node, Resource
+from launch.ec2.inventory import Fleet, Node, Resource
 from launch.ec2.outcome import DONE, completed
-from launch.ec2.status import all_as_text, as_text, outcome_of
-from launch.ec2.view import View
+from launch.ec2.status import View, all_as_text, as_text, outcome_of
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW, node
 from tests.launch.ec2.terminal import Terminal

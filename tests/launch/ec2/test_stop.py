@@ -12,10 +12,8 @@ from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.names import Folder
-from launch.ec2.finding import nodes_of
-from launch.ec2.fleet import Fleet, Resource
-from launch.ec2.remove import is_young
-from launch.ec2.stop import SETTLE_S, mark_ended, stop
+from launch.ec2.inventory import Fleet, Resource, nodes_of
+from launch.ec2.stop import SETTLE_S, is_young, mark_ended, stop
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW
 from tests.launch.ec2.terminal import Terminal
@@ -468,7 +466,7 @@ def test_of_many_jobs_some_are_stopped_at_once_and_first_those_that_cost(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any launcher may make the time limits of jobs that there are not: a thousand threads took 2 GB for clients."""
-    monkeypatch.setattr("launch.ec2.remove.AT_ONCE", 1)
+    monkeypatch.setattr("launch.ec2.stop.AT_ONCE", 1)
     for job in ("a", "b"):
         terminal.start(job, nodes=0)
     terminal.start("z")

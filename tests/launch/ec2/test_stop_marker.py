@@ -10,10 +10,9 @@ from launch.core.aws import Aws
 from launch.core.errors import Ended, NoAnswer
 from launch.core.names import Folder
 from launch.core.signals import Hangup
-from launch.ec2.finding import nodes_of
+from launch.ec2.inventory import nodes_of
+from launch.ec2.job_folder import check_not_stopped, is_stopped, put_marker, start_of
 from launch.ec2.stop import end_start
-from launch.ec2.stop_marker import check_not_stopped, is_stopped, put_marker
-from launch.ec2.written import start_of
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.terminal import Terminal

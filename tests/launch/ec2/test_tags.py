@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from launch.core.names import JOB_TAG, is_ours, read_usd
-from launch.ec2.finding import find, nodes_of
+from launch.ec2.inventory import find, nodes_of
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal
 from trainer.errors import SettingsError

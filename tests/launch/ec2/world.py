@@ -10,12 +10,12 @@ from functools import cache
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.plan import Plan
-from launch.ec2.finding import find
+from launch.ec2.inventory import find
 from launch.ec2.planner import Launch
-from launch.ec2.planning import plan_job
-from launch.ec2.remove import Target, remove
+from launch.ec2.regions import plan_job
 from launch.ec2.runtime import Runtime
 from launch.ec2.start import attach, launch
+from launch.ec2.stop import Target, remove
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, job
 from trainer.outcome import Outcome, parse

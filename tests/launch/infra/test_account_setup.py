@@ -8,7 +8,7 @@ from moto.ecr.models import ecr_backends
 from launch.core.job import Job
 from launch.core.training.classifier import Classifier
 from launch.ec2 import checks
-from launch.ec2.gathering import look_up
+from launch.ec2.lookup import look_up
 from launch.ec2.options import Ec2Options
 from launch.rehearse.aws.account import MANIFEST
 from launch.rehearse.aws.ec2 import account as rehearsed

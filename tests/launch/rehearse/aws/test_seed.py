@@ -14,7 +14,7 @@ from launch.core.training.classifier import Classifier
 from launch.ec2.backend import BACKEND
 from launch.ec2.checks import resolve
 from launch.ec2.facts import Facts
-from launch.ec2.gathering import look_up
+from launch.ec2.lookup import look_up
 from launch.ec2.options import Ec2Options
 from launch.rehearse.aws.ec2 import seed
 from launch.rehearse.aws.ec2.account import Ec2Account

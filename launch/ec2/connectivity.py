@@ -24,7 +24,7 @@ def services(cluster: Cluster) -> tuple[str, ...]:
     return tuple(sorted(wanted))
 
 
-def why_cut_off(cluster: Cluster, facts: Facts, instance: Instance, subnet: Subnet) -> str:
+def why_unreachable(cluster: Cluster, facts: Facts, instance: Instance, subnet: Subnet) -> str:
     """Why nodes of this type could not report from `subnet`, with a remedy; empty if they could, as far as is known."""
     way_out = facts.exits.get(subnet.id)
     if way_out is None:
@@ -79,8 +79,8 @@ def _shut(way_out: Exit) -> str:
     )
 
 
-def cut_off(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
+def unreachable(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
     """A sentence for each type and subnet in which nodes of the job could not report."""
     pairs = [(instance, subnet) for instance in cluster.resolved.instances for subnet in facts.subnets]
-    sentences = [why_cut_off(cluster, facts, instance, subnet) for instance, subnet in pairs]
+    sentences = [why_unreachable(cluster, facts, instance, subnet) for instance, subnet in pairs]
     return tuple(dict.fromkeys(sentence for sentence in sentences if sentence))

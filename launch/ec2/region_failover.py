@@ -11,12 +11,11 @@ from launch.core.clock import duration
 from launch.core.errors import AwsError, Ended, Forbidden
 from launch.core.patience import PATIENCE_S, patiently
 from launch.core.refusals import THROTTLED
-from launch.ec2.planning import plan_everywhere
-from launch.ec2.regions import Place, Plans, overview
+from launch.ec2.job_folder import check_not_stopped
+from launch.ec2.regions import Place, Plans, overview, plan_everywhere
 from launch.ec2.requests import Cluster
 from launch.ec2.runtime import Runtime
 from launch.ec2.start import launch
-from launch.ec2.stop_marker import check_not_stopped
 from launch.ec2.waiting import ASK_EVERY_S, Tried, tried_in
 from trainer.contract import Exit
 from trainer.outcome import Outcome

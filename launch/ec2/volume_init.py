@@ -14,7 +14,7 @@ from launch.ec2.resolved import Resolved
 
 
 @dataclass(frozen=True)
-class Filling:
+class VolumeInit:
     """rate: MiB/s, None if AWS promises none; usd: of one volume; seconds: until it is full."""
 
     rate: int | None = None
@@ -22,16 +22,16 @@ class Filling:
     seconds: float = 0.0
 
 
-AS_AWS_PLEASES = Filling()
+UNSET = VolumeInit()
 
 
-def filling(resolved: Resolved, instance: Instance, snapshot: Snapshot | None, prices: Prices) -> Filling:
+def volume_init(resolved: Resolved, instance: Instance, snapshot: Snapshot | None, prices: Prices) -> VolumeInit:
     """How the volume of a node of this type is filled: at a rate where that is worth its price, or wanted."""
     if resolved.data_volume != "per-node" or snapshot is None:
-        return AS_AWS_PLEASES
+        return UNSET
     options, gib = resolved.options, _data_gib(resolved, snapshot)
     if options.fill_volumes == "auto" and not gib:
-        return AS_AWS_PLEASES  # nothing was looked up, so that nobody knows what is worth it
+        return UNSET  # nothing was looked up, so that nobody knows what is worth it
     read = resolved.train.read_gib(instance, options.nodes, gpus=resolved.nproc(instance), content=snapshot.content)
     hourly = _usd_per_hour(resolved, instance, prices)
     rate = rate_paid(options.fill_volumes, gib, options.nodes, hourly, prices.storage, read)
@@ -50,18 +50,18 @@ def _data_gib(resolved: Resolved, snapshot: Snapshot) -> float:
     return snapshot.data_gib or (known.gib_in_all if known else 0.0)
 
 
-def promised(resolved: Resolved, snapshot: Snapshot | None, prices: Prices) -> Filling:
+def promised(resolved: Resolved, snapshot: Snapshot | None, prices: Prices) -> VolumeInit:
     """The same if it is paid for, whether worth it or not; without a rate where the quota does not suffice."""
     return _at(rate_for(resolved.options.nodes), _data_gib(resolved, snapshot) if snapshot else 0.0, prices)
 
 
-def _at(rate: int | None, gib: float, prices: Prices) -> Filling:
+def _at(rate: int | None, gib: float, prices: Prices) -> VolumeInit:
     if rate is None:
-        return AS_AWS_PLEASES
-    return Filling(rate, initialization_usd(gib, rate) * prices.storage, gib * 1024 / rate)
+        return UNSET
+    return VolumeInit(rate, initialization_usd(gib, rate) * prices.storage, gib * 1024 / rate)
 
 
-def new_volume(resolved: Resolved, instance: Instance, snapshot: Snapshot | None, fill: Filling) -> NewVolume | None:
+def new_volume(resolved: Resolved, instance: Instance, snapshot: Snapshot | None, fill: VolumeInit) -> NewVolume | None:
     """The volume that each node of this type gets, or that all get; None without one."""
     if resolved.data_volume == "none" or snapshot is None:
         return None
@@ -70,7 +70,7 @@ def new_volume(resolved: Resolved, instance: Instance, snapshot: Snapshot | None
     return NewVolume(fill.rate, snapshot.data_gib, promise(volume))
 
 
-def paid(fill: Filling, resolved: Resolved, snapshot: Snapshot | None) -> str:
+def paid(fill: VolumeInit, resolved: Resolved, snapshot: Snapshot | None) -> str:
     """A sentence on what a rate costs, and what it allows until the volume is full, where an image's size is known."""
     assert fill.rate is not None
     content = snapshot.content if snapshot else None
@@ -98,7 +98,7 @@ def _lazy_mib() -> float:
     return lazy_bytes_per_s().value / MIB
 
 
-def unpaid(saved_h: float, better: Filling) -> str:
+def unpaid(saved_h: float, better: VolumeInit) -> str:
     """A sentence on what a volume gives at first without a rate, and how much time a rate would save.
 
     better: with a rate; of no seconds where nobody knows what is in the snapshot.

@@ -6,11 +6,9 @@ from typing import Any
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.regions import look_everywhere
-from launch.ec2.finding import find
-from launch.ec2.fleet import Fleet
-from launch.ec2.folders import folder_of
+from launch.ec2.inventory import Fleet, find
+from launch.ec2.job_folder import folder_of, spec_of
 from launch.ec2.names import BACKEND_NAME
-from launch.ec2.written import spec_of
 from trainer.errors import TrainerError
 
 Place = tuple[Aws, Fleet]  # AWS in a region, and the resources of all jobs there

@@ -5,10 +5,10 @@ from datetime import timedelta
 from typing import Any
 
 from launch.ec2 import checks
+from launch.ec2.cluster_file import cluster_file, volumes_missing
 from launch.ec2.describe import describe
-from launch.ec2.fleet import Fleet
+from launch.ec2.inventory import Fleet
 from launch.ec2.requests import Cluster
-from launch.ec2.roster import roster, volumes_missing
 from tests.launch.ec2.known import FACTS, NAME, NOW, data_volume, job, node
 
 
@@ -26,54 +26,54 @@ def rows(content: dict[str, Any]) -> list[tuple[int, str, str]]:
 
 
 def test_nodes_get_ranks_in_the_order_they_were_launched() -> None:
-    content = roster(cluster(), fleet(node(0), node(1)), None)
+    content = cluster_file(cluster(), fleet(node(0), node(1)), None)
     assert rows(content) == [(0, "i-0", "vol-0"), (1, "i-1", "vol-1")]
     assert (content["generation"], content["restarts"]) == (1, 0)
     assert content["nodes"][0]["address"] == "10.0.0.10"
 
 
 def test_a_replacement_takes_the_rank_of_the_lost_node_and_the_others_keep_theirs() -> None:
-    previous = roster(cluster(), fleet(node(0), node(1)), None)
-    content = roster(cluster(), fleet(node(0, "terminated"), node(1), node(2, generation=2)), previous)
+    previous = cluster_file(cluster(), fleet(node(0), node(1)), None)
+    content = cluster_file(cluster(), fleet(node(0, "terminated"), node(1), node(2, generation=2)), previous)
     assert rows(content) == [(0, "i-2", "vol-2"), (1, "i-1", "vol-1")]
     assert (content["generation"], content["restarts"]) == (2, 1)
 
 
 def test_telling_the_same_nodes_again_changes_nothing() -> None:
-    previous = roster(cluster(), fleet(node(0), node(1)), None)
-    assert roster(cluster(), fleet(node(0), node(1)), previous) == previous
+    previous = cluster_file(cluster(), fleet(node(0), node(1)), None)
+    assert cluster_file(cluster(), fleet(node(0), node(1)), previous) == previous
 
 
 def test_nodes_that_replace_all_others_get_no_more_time() -> None:
     """The limit begins with the first nodes; a job that may wait for capacity has one that is later by the wait."""
     waits = cluster(max_hours=2, wait_for_capacity=6)
-    previous = roster(waits, fleet(node(0), node(1)), None)
+    previous = cluster_file(waits, fleet(node(0), node(1)), None)
     later = [replace(node(n, generation=2), launched_at=NOW + timedelta(hours=1)) for n in (2, 3)]
     assert previous["deadline"] == int((NOW + timedelta(hours=2)).timestamp()) < int(waits.deadline.timestamp())
-    assert roster(waits, fleet(*later), previous)["deadline"] == previous["deadline"]
+    assert cluster_file(waits, fleet(*later), previous)["deadline"] == previous["deadline"]
 
 
 def test_no_two_nodes_have_one_rank_whatever_another_launcher_wrote_there() -> None:
-    previous = roster(cluster(), fleet(node(0), node(1)), None)
+    previous = cluster_file(cluster(), fleet(node(0), node(1)), None)
     for row in previous["nodes"]:
         row["rank"] = 1
-    again = roster(cluster(), fleet(node(0), node(1)), previous)
+    again = cluster_file(cluster(), fleet(node(0), node(1)), previous)
     assert [row["rank"] for row in again["nodes"]] == [0, 1]
 
 
 def test_a_new_start_of_a_job_has_all_its_restarts() -> None:
-    previous = {**roster(cluster(), fleet(node(0), node(1)), None), "restarts": 3, "started": 0}
-    assert roster(cluster(), fleet(node(5, generation=4), node(6, generation=4)), previous)["restarts"] == 0
+    previous = {**cluster_file(cluster(), fleet(node(0), node(1)), None), "restarts": 3, "started": 0}
+    assert cluster_file(cluster(), fleet(node(5, generation=4), node(6, generation=4)), previous)["restarts"] == 0
 
 
 def test_nodes_beyond_the_number_wanted_are_left_out() -> None:
-    content = roster(cluster(), fleet(node(0), node(1), node(2)), None)
+    content = cluster_file(cluster(), fleet(node(0), node(1), node(2)), None)
     assert [row["instance"] for row in content["nodes"]] == ["i-0", "i-1"]
 
 
 def test_of_too_many_nodes_those_that_train_already_are_kept() -> None:
-    previous = roster(cluster(), fleet(node(1), node(2)), None)
-    content = roster(cluster(), fleet(node(0), node(1), node(2)), previous)
+    previous = cluster_file(cluster(), fleet(node(1), node(2)), None)
+    content = cluster_file(cluster(), fleet(node(0), node(1), node(2)), previous)
     assert content == previous
 
 

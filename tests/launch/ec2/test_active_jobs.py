@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from launch.ec2 import holding
-from launch.ec2.fleet import Fleet, Resource
+from launch.ec2 import leaks
+from launch.ec2.inventory import Fleet, Resource
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def named(job: str, monkeypatch: pytest.MonkeyPatch) -> str:
     aws: Any = SimpleNamespace(region="eu-west-1")
-    monkeypatch.setattr(holding, "find", lambda aws: Fleet(resources=(Resource("volume", "vol-1", job),)))
-    (line,) = holding.jobs(aws, NOW)
+    monkeypatch.setattr(leaks, "find", lambda aws: Fleet(resources=(Resource("volume", "vol-1", job),)))
+    (line,) = leaks.active_jobs(aws, NOW)
     return line
 
 

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from launch.ec2.fleet import Fleet, Node
+from launch.ec2.inventory import Fleet, Node
 from launch.ec2.names import DATA_DEVICE
 from launch.ec2.requests import Cluster
 
-Roster = dict[str, Any]
+ClusterFile = dict[str, Any]
 
 
-def roster(cluster: Cluster, fleet: Fleet, previous: Mapping[str, Any] | None) -> Roster:
+def cluster_file(cluster: Cluster, fleet: Fleet, previous: Mapping[str, Any] | None) -> ClusterFile:
     """cluster.json for the living nodes of `fleet`.
 
     previous: the last one.  Its nodes keep their ranks, and with them their log streams; new ones fill the gaps.
@@ -42,7 +42,7 @@ def _deadline(cluster: Cluster, nodes: Sequence[Node], previous: Mapping[str, An
     return int(min([cluster.deadline, *ends]).timestamp())
 
 
-def planned_roster(cluster: Cluster) -> Roster:
+def planned_cluster_file(cluster: Cluster) -> ClusterFile:
     """cluster.json before any node exists, with texts in <>."""
     rows = []
     for rank in range(cluster.nodes):
@@ -88,7 +88,7 @@ def _restarts(cluster: Cluster, generation: int, previous: Mapping[str, Any] | N
     return int(previous.get("restarts", 0)) + int(generation != previous.get("generation"))
 
 
-def _content(cluster: Cluster, generation: int, restarts: int, rows: Sequence[Mapping[str, Any]]) -> Roster:
+def _content(cluster: Cluster, generation: int, restarts: int, rows: Sequence[Mapping[str, Any]]) -> ClusterFile:
     return {
         "job": cluster.job,
         "started": int(cluster.started.timestamp()),

@@ -1,12 +1,11 @@
-"""launch.ec2.finding: what EC2 tells of a job's nodes and things, in our words."""
+"""launch.ec2.inventory: what EC2 tells of a job's nodes and things, in our words."""
 
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from launch.ec2.finding import find, node, nodes_of
-from launch.ec2.fleet import Node
+from launch.ec2.inventory import Node, find, node, nodes_of
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal
 

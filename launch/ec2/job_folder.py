@@ -1,0 +1,252 @@
+"""The folder of a job in S3: where it is, and what its job.json, cluster.json, exit records and stop marker say.
+
+A damaged file is one clear error: a job is still shown and stopped by its tags.
+"""
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Annotated, Any, NoReturn, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from launch.core import lookup
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.core.job import Job
+from launch.core.names import Folder, bucket_of
+from launch.core.steps import put_once
+from launch.core.training.written import training_from
+from launch.ec2.inventory import Fleet
+from launch.ec2.names import BACKEND_NAME, command
+from launch.ec2.options import Ec2Options
+from trainer.errors import SettingsError, TrainerError
+from trainer.settings import flags
+from trainer.settings.hidden import without_secrets
+from trainer.settings.registry import did_you_mean
+
+Record = dict[str, Any]
+
+# The name of a job, a node, a volume or a step, which stand in lines of a launcher's own.
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,79}$")]
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+Time = Annotated[float, Field(ge=0, lt=2**33)]  # seconds since 1970
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Where(_File):
+    nodes: Count = 0
+    root_gb: Count = 0
+    instance_type: list[str] = []
+
+
+class _Prices(_File):
+    model_config = ConfigDict(extra="forbid")
+    usd_per_hour: dict[str, float] = {}
+    storage: float = 0.0
+    source: str = ""
+    are_known: bool = True
+    spot: dict[str, float] = {}
+
+
+class _JobFile(_File):
+    """What an earlier version left out may be missing."""
+
+    job: Word = "-"
+    region: Word = "-"
+    regions: list[Word] = []
+    train: list[str] = []
+    where: _Where = _Where()
+    prices: _Prices = _Prices()
+    started: Time = 0
+    deadline: Time = 0
+    ended: Time = 0
+
+
+class _Row(_File):
+    rank: Count
+    instance: Word
+    address: str = ""
+    data_volume: str | None = None
+
+
+class _ClusterFile(_File):
+    nodes: list[_Row]
+    job: Word
+    started: Time
+    deadline: Time
+    generation: Count = 0
+    restarts: Count = 0
+
+
+class _ExitRecord(_File):
+    instance: Word
+    step: Word
+    reason: str
+    at: Time
+    code: Count
+    rank: Count | None
+    restarts: Count | None
+    generation: Count | None = None
+
+
+def spec_of(aws: Aws, folder: Folder, backend: str) -> Record | None:
+    """The job.json of `folder`, or None if there is no such job.
+
+    Raises AwsError, with the code NotJson if it is damaged, and SettingsError if it is another backend's.
+    """
+    return _checked(lookup.spec_of(aws, folder, backend), _JobFile, folder.bucket, folder.spec)
+
+
+def start_of(spec: Mapping[str, Any]) -> datetime | None:
+    """When the job was started, as its job.json says."""
+    return datetime.fromtimestamp(spec["started"], UTC) if "started" in spec else None
+
+
+def members_of(aws: Aws, folder: Folder) -> Record | None:
+    """The cluster.json of `folder`, or None if it has none.  Raises AwsError, as spec_of()."""
+    content = lookup.read_json(aws, folder.bucket, folder.cluster)
+    return _checked(content, _ClusterFile, folder.bucket, folder.cluster)
+
+
+def record_at(aws: Aws, bucket: str, key: str) -> Record | None:
+    """The exit record there; None for a damaged one: it says as little as a missing one.  Raises AwsError."""
+    try:
+        record = _checked(lookup.read_json(aws, bucket, key), _ExitRecord, bucket, key)
+    except AwsError as error:
+        if error.aws_code != "NotJson":
+            raise
+        return None
+    if record is None:
+        return None
+    # A script that was killed may have said the last words itself, with a token in them.  On one line: further ones
+    # would look like this launcher's own words.
+    return {**record, "reason": " ".join(without_secrets(record["reason"]).split())}
+
+
+def _checked(content: Record | None, kind: type[_File], bucket: str, key: str) -> Record | None:
+    try:
+        if content is not None:
+            kind.model_validate(content)
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        raise AwsError(f"s3://{bucket}/{key} is damaged, at {place!a}: no launcher writes that.", "NotJson") from error
+    return content
+
+
+STOPPED = "Stopped"  # our code for a job that was stopped
+
+
+def marker_of(folder: Folder, started: datetime) -> str:
+    """Where the marker of a start is.  In source/ launchers may write what does not exist yet: infra/iam."""
+    return f"{folder.prefix}source/stopped-{int(started.timestamp())}"
+
+
+def put_marker(aws: Aws, folder: Folder, started: datetime) -> None:
+    """Marks this start as stopped; repeating it is fine.  Raises AwsError."""
+    request = put_once(folder.bucket, marker_of(folder, started), b"", "mark the job as stopped")
+    try:
+        aws.call("s3", "PutObject", request.params)
+    except AwsError as error:
+        if error.aws_code != "PreconditionFailed":
+            raise
+
+
+def is_stopped(aws: Aws, folder: Folder, started: datetime) -> bool:
+    """Whether this start was stopped by a command.  Raises AwsError."""
+    return aws.read(folder.bucket, marker_of(folder, started)) is not None
+
+
+def check_not_stopped(aws: Aws, folder: Folder, started: datetime, *, has_started: bool = False) -> None:
+    """Raises AwsError if this start was stopped, or if that cannot be found out.
+
+    has_started: nodes run, which are not ended because S3 does not answer.
+    """
+    stopped = False
+    with suppress(*[TrainerError] if has_started else []):
+        stopped = is_stopped(aws, folder, started)
+    if stopped:
+        raise AwsError(f"job {folder.job} was stopped by another command.", STOPPED)
+
+
+def says_stopped(error: TrainerError) -> bool:
+    """Whether the error is that of a stopped job; asking again does not help."""
+    return isinstance(error, AwsError) and error.aws_code == STOPPED
+
+
+def folder_of(aws: Aws, fleet: Fleet, job: str, bucket: str | None) -> Folder:
+    """The job's folder: in the bucket given, else in that of its tags, else in the toolkit's own."""
+    known = bucket or fleet.buckets.get(job)
+    if known is None:
+        known = bucket_of(str(aws.call("sts", "GetCallerIdentity")["Account"]), aws.region)
+    return Folder(known, job)
+
+
+def jobs_in(aws: Aws, bucket: str) -> list[str]:
+    """The jobs that have a folder in `bucket`; empty if it cannot be listed."""
+    query = {"Bucket": bucket, "Prefix": "jobs/", "Delimiter": "/"}
+    try:
+        folders: list[dict[str, Any]] = aws.pages("s3", "ListObjectsV2", "CommonPrefixes", query)
+    except AwsError:
+        return []
+    return [folder["Prefix"].removeprefix("jobs/").rstrip("/") for folder in folders]
+
+
+def is_known(aws: Aws, fleet: Fleet, folder: Folder) -> bool:
+    """Whether there is or was such a job.  Raises AwsError if only its folder can tell, and cannot be read."""
+    own = fleet.of(folder.job)
+    return bool(own.nodes or own.resources) or spec_of(aws, folder, BACKEND_NAME) is not None
+
+
+def known_folder(aws: Aws, fleet: Fleet, job: str, bucket: str | None) -> Folder:
+    """The folder of `job`.  Raises SettingsError for a job that never existed.  fleet: of all jobs."""
+    folder = folder_of(aws, fleet, job, bucket)
+    if not is_known(aws, fleet, folder):
+        refuse_unknown(aws, fleet, folder)
+    return folder
+
+
+def refuse_unknown(aws: Aws, fleet: Fleet, folder: Folder) -> NoReturn:
+    """Raises SettingsError with the nearest name.  fleet: of all jobs."""
+    known = sorted({*fleet.jobs, *jobs_in(aws, folder.bucket)})
+    raise SettingsError(
+        f"no job {folder.job!r} in {aws.region}{did_you_mean(folder.job, known) or '.'} {running(fleet.jobs)} "
+        "For other regions and buckets give --region and --bucket."
+    )
+
+
+def needed(job: str | None, verb: str, fleet: Fleet) -> str:
+    """`job`.  Raises SettingsError that names the running jobs if it is None."""
+    if job is not None:
+        return job
+    raise SettingsError(f"no job given; use python -m launch.ec2 {verb} JOB.  {running(fleet.jobs)}")
+
+
+def running(jobs: Collection[str]) -> str:
+    """A sentence that names jobs."""
+    return f"Running: {', '.join(jobs)}." if jobs else "None is running."
+
+
+def job_named(aws: Aws, fleet: Fleet, name: str | None, bucket: str | None) -> Job[Ec2Options]:
+    """The job that was started as `name`.  Raises SettingsError that names the running jobs.  fleet: of all jobs."""
+    folder = folder_of(aws, fleet, needed(name, "attach", fleet), bucket)
+    spec = spec_of(aws, folder, BACKEND_NAME)
+    if spec is None:
+        refuse_unknown(aws, fleet, folder)
+    if "ended" in spec:
+        raise SettingsError(f"job {folder.job} has ended; see {command('status', folder.job, aws.region)}")
+    return job_of(spec)
+
+
+def job_of(spec: Mapping[str, Any]) -> Job[Ec2Options]:
+    """The job that job.json describes.  Raises SettingsError if an incompatible version wrote it, or somebody else."""
+    if lacks := sorted({"job", "region", "train", "where"} - spec.keys()) or sorted({"nodes"} - spec["where"].keys()):
+        raise SettingsError(f"job.json lacks {' and '.join(lacks)}, so no launcher wrote it.")
+    own = {"job_name": spec["job"], "region": [spec["region"]], "max_nodes": spec["where"]["nodes"]}
+    (where,) = flags.build({**spec["where"], **own}, [Ec2Options])
+    # As the nodes have it: where they keep their runs is not the user's to say.
+    train = training_from(spec["train"]).at(run_dir=None)
+    return Job(train, cast(Ec2Options, where))
