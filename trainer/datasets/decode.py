@@ -1,4 +1,4 @@
-"""From the bytes of an image file to pixels: simplejpeg for JPEGs, Pillow for the other FORMATS.
+"""From the bytes of an image file to pixels: simplejpeg for JPEGs, Pillow for the other FORMATS and what it refuses.
 
 Both release the GIL while they work, so threads suffice.
 """
@@ -11,7 +11,7 @@ import numpy as np
 import simplejpeg
 
 from trainer.datasets.crops import Crop
-from trainer.datasets.encoded import LARGEST_BYTES, because, decoded, jpeg_shape, refuse_costly
+from trainer.datasets.encoded import LARGEST_BYTES, because, decoded, jpeg_shape
 from trainer.datasets.resize import Pixels as Pixels
 from trainer.datasets.resize import resize
 from trainer.datasets.scratch import Scratch
@@ -47,23 +47,31 @@ def put_crop(data: bytes, choose: Callable[[int, int], Crop], to: Pixels, is_mir
 
 
 def _put(data: bytes, choose: Callable[[int, int], Crop], to: Pixels, is_mirrored: bool) -> None:
+    part = _of_jpeg(data, choose, len(to))
+    if part is None:
+        pixels = decoded(data)
+        part = _cut(pixels, choose(*pixels.shape[:2]))
+    resize(part, to, is_mirrored)
+
+
+def _of_jpeg(data: bytes, choose: Callable[[int, int], Crop], size: int) -> Pixels | None:
+    """The crop, for `size` pixels, of a JPEG that simplejpeg decodes; else None."""
     shape = jpeg_shape(data)
     if shape is None:
-        pixels = decoded(data)
-        resize(_cut(pixels, choose(*pixels.shape[:2])), to, is_mirrored)
-        return
+        return None
     height, width = shape
-    refuse_costly(data, height, width)
     part = choose(height, width)
-    size = len(to)
-    pixels = simplejpeg.decode_jpeg(
-        data,
-        min_height=math.ceil(height * size / part.height),
-        min_width=math.ceil(width * size / part.width),
-        min_factor=WORTHWHILE,
-        buffer=_whole.lend(height * width * 3),
-    )
-    resize(_cut(pixels, _shrunk(part, height, pixels.shape[0])), to, is_mirrored)
+    try:
+        pixels = simplejpeg.decode_jpeg(
+            data,
+            min_height=math.ceil(height * size / part.height),
+            min_width=math.ceil(width * size / part.width),
+            min_factor=WORTHWHILE,
+            buffer=_whole.lend(height * width * 3),
+        )
+    except ValueError:  # at warnings of libjpeg's, too
+        return None
+    return _cut(pixels, _shrunk(part, height, pixels.shape[0]))
 
 
 def _cut(pixels: Pixels, part: Crop) -> Pixels:

@@ -6,9 +6,9 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from trainer.datasets.encoded import Pixels, format_of, whole
+from trainer.datasets.encoded import FORMATS, Pixels, format_of, whole
 
-EXTENSIONS = {"JPEG": "jpg", "PNG": "png", "BMP": "bmp", "GIF": "gif", "PPM": "ppm", "TIFF": "tiff", "WEBP": "webp"}
+EXTENSIONS = {kind: kind.lower() for kind in FORMATS} | {"JPEG": "jpg", "JPEG2000": "jp2"}
 
 
 @dataclass(frozen=True)

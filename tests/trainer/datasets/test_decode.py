@@ -13,7 +13,6 @@ from PIL import Image
 from trainer.datasets.crops import Crop
 from trainer.datasets.decode import read_crop
 from trainer.datasets.encoded import _silence_warnings, image_sides
-from trainer.datasets.scans import SCAN, scans
 from trainer.datasets.unreadable import UnreadableError
 
 
@@ -72,7 +71,10 @@ def test_decoding_smaller_shows_the_same_part_of_the_image(tmp_path: Path) -> No
     [
         (b"", "empty"),
         (b"not an image", "not an image"),
-        (simplejpeg.encode_jpeg(np.zeros((64, 64, 3), np.uint8))[:-90], "Premature end of JPEG file"),
+        (
+            simplejpeg.encode_jpeg(np.zeros((64, 64, 3), np.uint8))[:-90],
+            r"image file is truncated \(4 bytes not processed\)",
+        ),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n", "not an image"),
     ],
     ids=["empty", "text", "truncated", "a program for ghostscript"],
@@ -85,16 +87,6 @@ def test_damaged_files_are_unreadable(tmp_path: Path, data: bytes, why: str) -> 
     if data[:2] != b"\xff\xd8":
         with pytest.raises(UnreadableError, match=f"^{why}$"):
             image_sides(tmp_path / "a.jpg")
-
-
-def test_garbage_in_the_middle_of_a_jpeg_is_noticed(tmp_path: Path) -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-    data = bytearray(simplejpeg.encode_jpeg(noise))
-    data[len(data) // 2 : len(data) // 2 + 200] = b"\xff\xd0" * 100
-    (tmp_path / "a.jpg").write_bytes(data)
-
-    with pytest.raises(UnreadableError):
-        read_crop(tmp_path / "a.jpg", whole, 64)
 
 
 def test_sides_come_as_width_and_height(tmp_path: Path) -> None:
@@ -168,17 +160,23 @@ def claiming(kind: str, width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "BMP"])
-@pytest.mark.parametrize("side", [9_460, 30_000])
-def test_an_image_that_would_fill_the_memory_is_not_decoded(kind: str, side: int, tmp_path: Path) -> None:
-    (tmp_path / "a.jpg").write_bytes(claiming(kind, side, side))
+def test_an_image_that_would_fill_the_memory_is_not_decoded(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(claiming(kind, 30_000, 30_000))
 
-    _silence_warnings.cache_clear()  # pytest has reset the warnings since another test asked for it
-
-    with warnings.catch_warnings(record=True, action="always") as told, pytest.raises(UnreadableError) as error:
+    with pytest.raises(UnreadableError, match=r"^more than 178,956,970 pixels: shrink it$"):
         read_crop(tmp_path / "a.jpg", whole, 8)
 
+
+@pytest.mark.parametrize("kind", ["JPEG", "BMP"])
+def test_of_a_large_image_nothing_is_printed(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 150)  # Pillow warns above it, and refuses twice as many
+    saved(tmp_path / "a.jpg", "RGB", (0, 0, 0), kind)
+    _silence_warnings.cache_clear()  # pytest has reset the warnings since another test asked for it
+
+    with warnings.catch_warnings(record=True, action="always") as told:
+        assert read_crop(tmp_path / "a.jpg", whole, 8).shape == (8, 8, 3)
+
     assert told == []
-    assert str(error.value) == "more than 89,478,485 pixels: shrink it"
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP"])
@@ -199,27 +197,3 @@ def test_any_bytes_become_pixels_or_a_reason(kind: str, tmp_path: Path) -> None:
             reasons.append(str(error))
     assert reasons
     assert all(reason and reason.isprintable() and len(reason) <= 80 and "0x7" not in reason for reason in reasons)
-
-
-def test_a_jpeg_that_is_gone_over_ten_thousand_times_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
-    file = io.BytesIO()
-    Image.new("L", (1000, 1000)).save(file, "JPEG", progressive=True)
-    *before, last = file.getvalue().removesuffix(b"\xff\xd9").split(SCAN)
-    data = SCAN.join(before) + (SCAN + last) * 10_000
-    (tmp_path / "a.jpg").write_bytes(data + b"\xff\xd9")
-
-    assert len(data) < 2**20
-    with pytest.raises(UnreadableError, match="too many scans"):
-        read_crop(tmp_path / "a.jpg", whole, 8)
-
-
-@pytest.mark.parametrize("progressive", [False, True])
-@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
-def test_a_usual_jpeg_has_few_scans(mode: str, progressive: bool) -> None:
-    file = io.BytesIO()
-    Image.new(mode, (40, 30)).save(file, "JPEG", progressive=progressive)
-
-    usual = file.getvalue() + SCAN * 1000  # behind its end, as a phone may add a film there
-
-    assert scans(usual) == 1 if not progressive else 1 < scans(file.getvalue()) < 20
-    assert scans(b"\x89PNG" + SCAN * 1000) == 0
