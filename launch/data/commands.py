@@ -19,7 +19,7 @@ from launch.data.image import Which, find_tools
 from launch.data.lookup import find_snapshots, look_up, place_of
 from launch.data.near.commands import NearCommands, on_this_machine, running, vcpus
 from launch.data.near.lookup import find_reports
-from launch.data.near.source import is_in_s3
+from launch.data.near.source import is_in_s3, name_of
 from launch.data.options import CopyOptions, DeleteOptions, ListOptions, NameOptions, PublishOptions, StopOptions
 from launch.data.patient import Patient
 from launch.data.prepared import (
@@ -74,7 +74,7 @@ class Commands:
 
     def _from_here(self, options: PublishOptions, source: Path) -> int:
         """Publishes what is on this machine."""
-        name = options.name or check_name(source.resolve().name)
+        name = options.name or check_name(name_of(str(source.resolve())))
         aws = self._runtime.make_aws(options.region)
         tools = find_tools(self._runtime.which) if options.to != "s3" else None
         prepared = self._prepared(options, source)

@@ -6,6 +6,7 @@ import lzma
 import math
 import re
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -18,7 +19,8 @@ LARGEST_CONTENT = 2**28  # bytes of all files that are read whole; CIFAR-10's ha
 # The last three: of hostile headers, which tarfile believes, such as a thousand that each say how long the next one's
 # name is.
 DAMAGED = (
-    tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, ValueError, OverflowError, RecursionError,
+    tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, ValueError,
+    OverflowError, RecursionError,
 )  # fmt: skip
 MAGIC: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
     (b"\x1f\x8b", gzip.open),
@@ -105,6 +107,12 @@ def opener_of(path: Path) -> Callable[[Path], Any] | None:
     with path.open("rb") as file:
         start = file.read(8)
     return next((opener for magic, opener in MAGIC if start.startswith(magic)), None)
+
+
+def starts_as_zip(path: Path) -> bool:
+    """Whether the file is a zip, by its first bytes."""
+    with path.open("rb") as file:
+        return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")  # the second: an empty one
 
 
 @contextmanager

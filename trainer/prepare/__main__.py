@@ -26,8 +26,8 @@ ABOUT = """Converts images into shards for training, once, and limits their shor
   python -m trainer.prepare cifar-10-python.tar.gz cifar10/
   python -m trainer --dataset imagefolder --data-dir prepared/   # trains on them
 
-SRC may also be a tar with images in train/CLASS/ and val/CLASS/.  After an interruption, the same command resumes.
-The shards depend on the images and the flags only."""
+SRC may also be a tar or zip with images in train/CLASS/ and val/CLASS/.
+After an interruption, the same command resumes.  The shards depend on the images and the flags only."""
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 AGAIN = "run the same command again to resume."

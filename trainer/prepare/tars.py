@@ -1,13 +1,17 @@
-"""Images in a tar: found by reading its headers alone, then read where they lie, without unpacking anything."""
+"""Images in a tar: found by reading its headers alone, then read where they lie, without unpacking anything.
+
+What is compressed, as a zip is, becomes a plain tar first.
+"""
 
 import shutil
 import tarfile
+import zipfile
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
-from trainer.datasets.archive import DAMAGED, Part, entries, opener_of, tar_of
+from trainer.datasets.archive import DAMAGED, Part, entries, opener_of, starts_as_zip, tar_of
 from trainer.datasets.tree import EVALUATION, classes_in, evaluation_half, is_image
 from trainer.errors import DataError, one_line
 from trainer.files import create_anew
@@ -49,27 +53,50 @@ def _check_size(info: tarfile.TarInfo) -> None:
 
 
 def uncompressed(path: Path, room: Path) -> Path:
-    """`path`, or what it is compressed from, in the folder `room`, where a later start finds it.  Raises DataError."""
-    opener = opener_of(path)
-    if opener is None:
+    """`path`, or a plain tar of it in the folder `room`, where a later start finds it.  Raises DataError."""
+    is_zip, opener = starts_as_zip(path), opener_of(path)
+    if opener is None and not is_zip:
         return path
     status = path.stat()
     target = room / f"source-{status.st_size}-{status.st_mtime_ns}.tar"
     if not target.exists():
         part = target.with_suffix(".part")
         try:
-            with opener(path) as packed, create_anew(part) as plain:
-                shutil.copyfileobj(packed, plain, 2**20)
+            with create_anew(part) as plain:
+                if opener is None:
+                    _zip_to_tar(path, plain)
+                else:
+                    with opener(path) as packed:
+                        shutil.copyfileobj(packed, plain, 2**20)
         except (*DAMAGED, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:  # the disk's, and not bz2's
                 raise
             raise DataError(f"{one_line(path, 300)} is damaged ({one_line(error)}); get it again.") from error
-        part.replace(target)
+        else:
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
     return target
 
 
+def _zip_to_tar(path: Path, plain: IO[bytes]) -> None:
+    """Copies the images of a zip into a tar, where each is found by its place.  Raises DataError, or one of DAMAGED."""
+    try:
+        with zipfile.ZipFile(path) as packed, tarfile.open(fileobj=plain, mode="w") as tar:
+            for entry in packed.infolist():
+                member = tarfile.TarInfo(entry.filename.replace("\\", "/"))  # as some programs on Windows write them
+                member.size = entry.file_size
+                if any(_places(member.name)):
+                    with packed.open(entry) as file:
+                        tar.addfile(member, file)
+    except (NotImplementedError, RuntimeError) as error:  # a method that zipfile lacks; a password
+        raise DataError(
+            f"{one_line(path, 300)} cannot be read here ({one_line(error, 200)}); unzip it, and give the folder as SRC."
+        ) from error
+
+
 def tar_of_folders(path: Path, room: Path) -> Found:
-    """The images of any tar with train/ and val/ (or test/) and a folder for each class.  Raises DataError."""
+    """The images of any tar or zip with train/ and val/ (or test/) and a folder for each class.  Raises DataError."""
     tar = uncompressed(path, room)
     found = dict[tuple[str, str], Unsorted]()
     for member in members(tar):

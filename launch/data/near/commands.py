@@ -25,7 +25,7 @@ from launch.data.near.lookup import look_up, look_up_source
 from launch.data.near.plan import Bundle, is_done, is_gone_on_with, plan_near
 from launch.data.near.remove import Remover
 from launch.data.near.run import CHANGED, PUBLISHES_TAG, Run
-from launch.data.near.source import ARCHIVES, Copying, Source, place_in_s3
+from launch.data.near.source import Copying, Source, name_of, place_in_s3
 from launch.data.near.work import Work, here, work_of
 from launch.data.options import NameOptions, PublishOptions
 from trainer.contract import Exit
@@ -52,7 +52,7 @@ class NearCommands:
 
     def publish(self, options: PublishOptions, source: str) -> int:
         """source: s3://..."""
-        name = options.name or check_name(_name_in(source))
+        name = options.name or check_name(name_of(place_in_s3(source).key))
         aws = self.runtime.make_aws(options.region)
         if options.by == "here":
             return self._by_here(options, name, aws)
@@ -200,14 +200,6 @@ def _ways(options: PublishOptions, near: Near) -> tuple[Work | None, Ways | None
 def vcpus() -> int:
     """This machine's."""
     return os.cpu_count() or 1
-
-
-def _name_in(source: str) -> str:
-    """photos, of s3://bucket/sources/photos/ and of s3://bucket/photos.tar.gz."""
-    name = place_in_s3(source).key.rstrip("/").rpartition("/")[2]
-    for suffix in sorted(ARCHIVES, key=len, reverse=True):
-        name = name.removesuffix(suffix)
-    return name
 
 
 def on_this_machine(source: str) -> TrainerError:

@@ -18,7 +18,7 @@ from trainer.errors import DataError, SettingsError, not_written
 from trainer.files import create_anew
 from trainer.process.own_folder import is_anothers
 
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
+ARCHIVES = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".zip")
 PART = 16 * 2**20
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/archived-objects.html
 ARCHIVED = ("GLACIER", "DEEP_ARCHIVE")
@@ -65,6 +65,14 @@ class Source:
 
 def is_in_s3(source: str) -> bool:
     return source.startswith("s3:")
+
+
+def name_of(path: str) -> str:
+    """photos, of sources/photos/ and of photos.tar.gz."""
+    name = path.rstrip("/").rpartition("/")[2]
+    for suffix in sorted(ARCHIVES, key=len, reverse=True):
+        name = name.removesuffix(suffix)
+    return name
 
 
 def place_in_s3(source: str) -> S3Uri:

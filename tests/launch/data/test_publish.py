@@ -369,6 +369,15 @@ def test_images_are_prepared_in_a_process_of_its_own_first(
     assert len(commands) == 1
 
 
+@pytest.mark.parametrize("suffix", [".zip", ".tar", ".tar.gz", ".tar.xz"])
+def test_an_archive_gives_its_name_without_the_suffix(desk: Desk, suffix: str, tmp_path: Path) -> None:
+    (tmp_path / f"birds{suffix}").write_bytes(b"an archive")
+
+    assert desk.type("publish", str(tmp_path / f"birds{suffix}"), "--to", "s3", "--dry-run") == 0, desk.text
+
+    assert "birds" in desk.text
+
+
 def test_images_that_were_prepared_otherwise_are_not_published_as_if_they_were(
     desk: Desk, photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ import gzip
 import io
 import pickle
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,62 @@ def test_a_tar_gives_the_shards_that_its_folder_gives(packing: str, photos, prep
     a, b = content(tmp_path / "folder"), content(tmp_path / "tar")
     del a["manifest.json"], b["manifest.json"]
     assert a == b
+
+
+def zip_of(path: Path, files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as made:
+        for name, data in files.items():
+            made.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("separator", ["/", "\\"], ids=["slash", "backslash"])
+def test_a_zip_gives_the_shards_that_its_folder_gives(
+    method: int, separator: str, photos, prepared, tmp_path: Path
+) -> None:
+    source = photos()
+    files = {f"photos/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.jpg")}
+    others = {"__MACOSX/photos/train/cat/._0000.jpg": b"mac", "photos/train/": b"", "../train/2.txt": b"x"}
+    entries = {name.replace("/", separator): data for name, data in (files | others).items()}
+
+    from_folder, from_zip = prepared(source, "folder"), prepared(zip_of(tmp_path / "a.zip", entries, method), "zip")
+
+    assert from_zip.splits == from_folder.splits
+    assert from_zip.source["name"] == "a.zip"
+    assert content(tmp_path / "zip").keys() == content(tmp_path / "folder").keys()
+
+
+def encrypted(data: bytes) -> bytes:
+    """A zip, of which every member claims to have a password."""
+    made = bytearray(data)
+    for mark, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        at = -1
+        while (at := made.find(mark, at + 1)) >= 0:
+            made[at + flags] |= 1
+    return bytes(made)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (encrypted, r"a\.zip cannot be read here \(.*password.*\); unzip it, and give the folder as SRC\."),
+        (lambda data: data[:-300], r"a\.zip is damaged \(File is not a zip file\); get it again\."),
+        (
+            lambda data: data.replace(photo(0)[:50], bytes(50)),
+            r"a\.zip is damaged \(Bad CRC-32 for file .*get it again",
+        ),
+    ],
+    ids=["encrypted", "cut off", "damaged"],
+)
+def test_a_zip_that_cannot_be_read_is_refused(change: Any, sentence: str, prepared, tmp_path: Path) -> None:
+    archive = zip_of(tmp_path / "a.zip", {"train/cat/0.jpg": photo(0)}, zipfile.ZIP_STORED)
+    archive.write_bytes(change(archive.read_bytes()))
+
+    with pytest.raises(DataError, match=sentence):
+        prepared(archive)
+
+    assert not (tmp_path / "prepared").exists()
 
 
 def test_what_is_no_image_of_a_class_is_passed_over(prepared, tmp_path: Path) -> None:
