@@ -1,7 +1,7 @@
 """This process's place among the processes of its job, read from the environment that a launcher set.  Pure.
 
-Read in this order: torchrun, Open MPI (SageMaker's pytorchddp), Slurm, and else one process alone.
-torchrun comes first because it is often started inside a Slurm job, whose own names then mean nodes.
+Read in this order: torchrun, MPI (Open MPI is SageMaker's pytorchddp), Slurm, and else one process alone.
+torchrun comes first because it is often started inside a Slurm job, whose own names then mean nodes; so is mpirun.
 """
 
 from __future__ import annotations
@@ -13,6 +13,19 @@ from dataclasses import dataclass
 from trainer.errors import SettingsError
 
 PORT = 29500  # torchrun's own default
+# Of each MPI the names of: the rank, the ranks, those of the node; and how its mpirun hands a variable on.
+# Hydra starts the ranks of MPICH and Intel MPI; srun --mpi=pmi2 sets PMI_RANK, too, but no local rank.
+MPI = {
+    "Open MPI": (
+        "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "-x MASTER_ADDR=HOST",
+    ),
+    "MVAPICH": (
+        "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE",
+        "-genv MASTER_ADDR HOST",
+    ),
+    "MPICH or Intel MPI": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "-genv MASTER_ADDR HOST"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -40,14 +53,16 @@ class Ranks:
 
 def read_ranks(env: Mapping[str, str]) -> Ranks:
     """This process's ranks.  Raises SettingsError when the environment contradicts itself."""
-    for present, read in (
-        ("RANK" in env or "WORLD_SIZE" in env, _torchrun),
-        ("OMPI_COMM_WORLD_RANK" in env, _open_mpi),
-        # Without SLURM_STEP_ID this is an sbatch or salloc shell: no srun started the other tasks.
-        ("SLURM_PROCID" in env and "SLURM_STEP_ID" in env, _slurm),
-    ):
-        if present:
-            return _checked(read(env))
+    if "RANK" in env or "WORLD_SIZE" in env:
+        return _checked(_torchrun(env))
+    is_slurms = "SLURM_PROCID" in env and "SLURM_STEP_ID" in env  # else an sbatch or salloc shell: srun started no task
+    for source, (rank, _, local_rank, *_) in MPI.items():
+        if rank in env and (local_rank in env or not is_slurms):
+            return _checked(_mpi(env, source))
+    if is_slurms:
+        return _checked(_slurm(env))
+    if "PMIX_RANK" in env:
+        raise SettingsError("PMIx started this rank, and tells it not of how many; start with torchrun or mpirun.")
     return Ranks()
 
 
@@ -74,26 +89,27 @@ def _torchrun(env: Mapping[str, str]) -> Ranks:
     )
 
 
-def _open_mpi(env: Mapping[str, str]) -> Ranks:
-    world = _number(env, "OMPI_COMM_WORLD_SIZE", "Open MPI")
-    local_world = _number(env, "OMPI_COMM_WORLD_LOCAL_SIZE", "Open MPI", world)
-    rank = _number(env, "OMPI_COMM_WORLD_RANK", "Open MPI")
+def _mpi(env: Mapping[str, str], source: str) -> Ranks:
+    rank_name, world_name, local_rank_name, local_world_name, option = MPI[source]
+    world = _number(env, world_name, source)
+    local_world = _number(env, local_world_name, source, world)
+    rank = _number(env, rank_name, source)
     if world > local_world and "MASTER_ADDR" not in env:
         raise SettingsError(
-            "Open MPI started ranks on several hosts but MASTER_ADDR is not set; "
-            "pass the first host with mpirun -x MASTER_ADDR=HOST."
+            f"{source} started ranks on several hosts but MASTER_ADDR is not set; "
+            f"pass the first host with mpirun {option}."
         )
     return Ranks(
         rank=rank,
         world_size=world,
-        local_rank=_number(env, "OMPI_COMM_WORLD_LOCAL_RANK", "Open MPI"),
+        local_rank=_number(env, local_rank_name, source, 0 if world == 1 else None),
         local_world_size=local_world,
         # OMPI_COMM_WORLD_NODE_RANK would be this rank's place within its node.
         node_rank=rank // max(local_world, 1),
         nodes=max(1, world // max(local_world, 1)),
         master_addr=env.get("MASTER_ADDR", "127.0.0.1"),
-        master_port=_number(env, "MASTER_PORT", "Open MPI", PORT),
-        source="Open MPI",
+        master_port=_number(env, "MASTER_PORT", source, PORT),
+        source=source,
     )
 
 

@@ -15,8 +15,8 @@ from trainer.script.config import ScriptConfig
 # What says that a process is one rank among several.  For --processes one that is wrong: Lightning, Accelerate, mpi4py
 # and the like would take their own first process for all of them.
 _OF_ONE_RANK = re.compile(
-    r"(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|(GROUP|ROLE|TORCHELASTIC|OMPI|PMI|PMIX|PRTE|SLURM_STEP)_\w+"
-    r"|SLURM_(PROCID|LOCALID|NTASKS|NPROCS|NTASKS_PER_NODE|TASKS_PER_NODE))"
+    r"(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|(GROUP|ROLE|TORCHELASTIC|OMPI|MV2|PMI|PMIX|PRTE|SLURM_STEP)_\w+"
+    r"|MPI_LOCAL(RANKID|NRANKS)|SLURM_(PROCID|LOCALID|NTASKS|NPROCS|NTASKS_PER_NODE|TASKS_PER_NODE))"
 )
 # What stands for a node's folders in the script's arguments.
 RUN_WORD, DATA_WORD = "{run_dir}", "{data_dir}"

@@ -98,9 +98,44 @@ def test_nothing_set_is_a_single_process() -> None:
     assert read_ranks({}).is_head
 
 
+PMI = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4", "MASTER_ADDR": "n1"}
+MV2 = {
+    "MV2_COMM_WORLD_RANK": "5", "MV2_COMM_WORLD_SIZE": "8", "MV2_COMM_WORLD_LOCAL_RANK": "1",
+    "MV2_COMM_WORLD_LOCAL_SIZE": "4", "MASTER_ADDR": "n1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("env", "source"), [(PMI, "MPICH or Intel MPI"), (MV2, "MVAPICH"), (PMI | MV2, "MVAPICH")])
+def test_other_mpis_say_ranks_as_open_mpi_does(env: dict[str, str], source: str) -> None:
+    expected = Ranks(
+        rank=5, world_size=8, local_rank=1, local_world_size=4, node_rank=1, nodes=2, master_addr="n1", source=source
+    )
+
+    assert read_ranks(env) == expected
+    assert read_ranks(SLURM | {"SLURM_PROCID": "1"} | env) == expected  # mpirun starts a task of Slurm's on each node
+    assert read_ranks(env | OPEN_MPI).source == "Open MPI"
+    assert read_ranks(env | TORCHRUN).source == "torchrun"
+
+
+def test_srun_with_a_pmi_of_its_own_stays_slurms() -> None:
+    assert read_ranks(SLURM | {"PMI_RANK": "5", "PMI_SIZE": "8"}) == read_ranks(SLURM)
+    assert read_ranks(SLURM | {"PMIX_RANK": "5"}) == read_ranks(SLURM)
+    assert read_ranks({"PMI_RANK": "0", "PMI_SIZE": "1"}).world_size == 1
+
+
 @pytest.mark.parametrize(
     ("env", "sentence"),
     [
+        (
+            {"PMI_RANK": "0", "PMI_SIZE": "2"},
+            "MPICH or Intel MPI set some rank variables but not MPI_LOCALRANKID; start all ranks with one launcher.",
+        ),
+        (
+            {name: value for name, value in PMI.items() if name != "MASTER_ADDR"},
+            "MPICH or Intel MPI started ranks on several hosts but MASTER_ADDR is not set; "
+            "pass the first host with mpirun -genv MASTER_ADDR HOST.",
+        ),
+        ({"PMIX_RANK": "1"}, "PMIx started this rank, and tells it not of how many; start with torchrun or mpirun."),
         ({"RANK": "0"}, "torchrun set some rank variables but not WORLD_SIZE; start all ranks with one launcher."),
         ({"WORLD_SIZE": "2"}, "torchrun set some rank variables but not RANK"),
         ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK='x' must be a whole number; unset it or start with torchrun."),

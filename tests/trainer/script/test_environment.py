@@ -20,6 +20,10 @@ OPEN_MPI = {
     "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
     "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_ADDR": "n1", "MASTER_PORT": "7777", "PMIX_RANK": "3",
 }  # fmt: skip
+INTEL_MPI = {
+    "PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2", "MASTER_ADDR": "n1",
+    "MASTER_PORT": "7777",
+}  # fmt: skip
 TORCHRUN = {
     "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1",
     "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "n1", "MASTER_PORT": "29400", "TORCHELASTIC_RUN_ID": "x",
@@ -33,7 +37,9 @@ def environment(env: Mapping[str, str], **flags: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("env", "port"), [(SLURM, "15007"), (OPEN_MPI, "7777"), (TORCHRUN, "29400")], ids=["srun", "mpirun", "torchrun"]
+    ("env", "port"),
+    [(SLURM, "15007"), (OPEN_MPI, "7777"), (INTEL_MPI, "7777"), (TORCHRUN, "29400")],
+    ids=["srun", "mpirun", "Intel's mpirun", "torchrun"],
 )
 def test_a_rank_has_torchruns_variables_whoever_started_it(env: Mapping[str, str], port: str) -> None:
     found = environment(env)
@@ -44,7 +50,7 @@ def test_a_rank_has_torchruns_variables_whoever_started_it(env: Mapping[str, str
     assert env.items() <= found.items()  # and what it was started with
 
 
-@pytest.mark.parametrize("env", [SLURM, OPEN_MPI, TORCHRUN], ids=["srun", "mpirun", "torchrun"])
+@pytest.mark.parametrize("env", [SLURM, OPEN_MPI, INTEL_MPI, TORCHRUN])
 def test_what_starts_its_own_processes_finds_no_ranks(env: Mapping[str, str]) -> None:
     found = environment({**env, "HOME": "/home", "SLURM_JOB_ID": "7"}, processes="one")
 
