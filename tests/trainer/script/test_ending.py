@@ -1,6 +1,7 @@
 """Every way in which a script can end is one exit code and one sentence."""
 
 import signal
+import traceback
 from collections.abc import Sequence
 
 import pytest
@@ -123,6 +124,49 @@ def test_an_endless_silence_names_time_and_flag() -> None:
 
 
 TRACEBACK = ("[rank1]: Traceback (most recent call last):", '[rank1]:   File "t.py", line 1', "[rank1]: KeyError: 'x'")
+
+
+def group_of(*causes: Exception) -> tuple[str, ...]:
+    """The traceback of a group that was raised."""
+    try:
+        raise ExceptionGroup("two loaders failed", causes)
+    except ExceptionGroup as error:
+        return tuple("".join(traceback.format_exception(error)).splitlines())
+
+
+def chained() -> Exception:
+    try:
+        try:
+            raise KeyError("bucket")
+        except KeyError as error:
+            raise RuntimeError("no bucket is given") from error
+    except RuntimeError as error:
+        return error
+
+
+class NoBucket(Exception):
+    pass
+
+
+GROUP = group_of(ValueError("no such bucket"), KeyError("label"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (GROUP, "ValueError: no such bucket"),
+        (tuple(f"[rank1]: {text}" for text in GROUP), "ValueError: no such bucket"),
+        (GROUP[-4:], "ValueError: no such bucket"),
+        ((*GROUP, "sys:1: ResourceWarning: unclosed"), "ValueError: no such bucket"),
+        (group_of(ExceptionGroup("inner", [chained()]), KeyError("label")), "RuntimeError: no bucket is given"),
+        (group_of(NoBucket("a"), KeyError("label")), "tests.trainer.script.test_ending.NoBucket: a"),
+        ((*group_of(KeyError("before")), *GROUP), "ValueError: no such bucket"),
+        ((*GROUP, *TRACEBACK), "KeyError: 'x'"),
+        (("+------+", "| Data |", "+------+", *TRACEBACK), "KeyError: 'x'"),
+    ],
+)
+def test_of_a_group_of_exceptions_the_first_cause_is_the_reason(lines: Sequence[str], why: str) -> None:
+    assert reason([Line(ERR, text) for text in lines], raised=True) == why
 
 
 @pytest.mark.parametrize(
