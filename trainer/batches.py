@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from trainer.config import TrainConfig
+from trainer.datasets import SMALL_PX, is_folder
 from trainer.errors import SettingsError
+from trainer.models import largest_alone
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,24 @@ def batches_at(config: TrainConfig, epoch: int, replicas: int) -> Batches:
 
 
 def check_batches(config: TrainConfig, replicas: int) -> None:
-    """Raises SettingsError where a global batch of some epoch does not divide among `replicas`."""
-    for epoch in {0, *(config.batch_ramp or {})}:
-        batches_at(config, epoch, replicas)
+    """Raises SettingsError where a global batch of some epoch does not divide among `replicas`, or is too small."""
+    px = config.image_size or (None if is_folder(config.dataset) else SMALL_PX)
+    first = config.image_size_start or px  # the smallest images
+    if smallest_batch(config, replicas) == 1 and first is not None and first <= largest_alone(config.model):
+        raise single_images(config.model, first)
+
+
+def smallest_batch(config: TrainConfig, replicas: int) -> int:
+    """Images that one replica takes at a time, in the epoch with the fewest.  Raises SettingsError as batches_at()."""
+    return min(batches_at(config, epoch, replicas).per_replica for epoch in {0, *(config.batch_ramp or {})})
+
+
+def single_images(model: str, px: int) -> SettingsError:
+    """The error for batches of one image, of which a batch norm would see a single value of a channel."""
+    return SettingsError(
+        f"{model} normalises over its batch, and one image of {px} px at a time leaves it a single value; "
+        "give each replica two images or more (--batch-size 2), larger images, or --model cnn."
+    )
 
 
 def _ramped(config: TrainConfig, epoch: int) -> int | None:

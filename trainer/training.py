@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainer import datasets, models, optimizers, strategies
+from trainer.batches import single_images, smallest_batch
 from trainer.config import TrainConfig
 from trainer.criterion import criterion_of, guard_of
 from trainer.datasets.base import Data, Request
@@ -80,6 +81,7 @@ def assemble(config: TrainConfig, session: Session, *, resumes: bool = False) ->
     data = _load_data(config, session, channels_last)
     torch.manual_seed(config.seed)  # every rank builds the same weights
     model = _build_model(config, data)
+    _check_single_images(model, config, data.image_size, session.ranks.world_size)
     if config.init_from is not None and not resumes:
         _load_weights(model, config)
     model = model.to(session.device)
@@ -197,6 +199,17 @@ def _refuse_fixed_size(model: nn.Module, config: TrainConfig, side: int) -> None
             f"{config.model} cannot take the {side} px of --image-size-start {config.image_size_start}; "
             "drop it, or take a model for images of any size, such as resnet18."
         ) from error
+
+
+def _check_single_images(model: nn.Module, config: TrainConfig, image_size: int, world_size: int) -> None:
+    """Raises SettingsError where batches of one image leave batch norm a single value of a channel."""
+    if smallest_batch(config, torch.cuda.device_count() if config.strategy == "dp" else world_size) > 1:
+        return
+    for side in sides(config.epochs, config.image_size_start, image_size):
+        try:
+            run_on_shapes(model, side, images=1)
+        except ValueError as error:
+            raise single_images(config.model, side) from error
 
 
 def _load_weights(model: nn.Module, config: TrainConfig) -> None:

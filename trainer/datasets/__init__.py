@@ -10,6 +10,7 @@ from types import MappingProxyType
 from trainer.settings.registry import look_up
 
 USUAL_MODEL = "resnet18"
+SMALL_PX = 32  # a side, of the images of the sets that are kept in memory, unless asked otherwise
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer.datasets import SMALL_PX
 from trainer.datasets.base import Data, Request
 from trainer.datasets.cache import SUFFIX
 from trainer.datasets.decoded import recall_decoded
 from trainer.datasets.normalisation import DIGITS
 from trainer.datasets.resident import Decoded, Images, resident_data, resized
 
-SIDE = 32  # pixels, unless asked otherwise: what the small models are made for
 BRIGHTEST = 16  # the images hold 0..16
 HELD_OUT = 5  # every fifth image of a class is for evaluation
 
 
 def load(request: Request) -> Data:
     """1,437 images to train on, 360 to evaluate, the same ones always; never mirrored."""
-    side = request.image_size or SIDE
+    side = request.image_size or SMALL_PX
     path = request.cache_dir.expanduser() / f"digits-{side}{SUFFIX}"
     decoded = recall_decoded(path, "1", lambda: _decode(side))
     return resident_data(decoded, "0123456789", DIGITS, flip=False, request=request)

@@ -6,11 +6,11 @@ from math import ceil
 import torch
 from torch import Tensor
 
+from trainer.datasets import SMALL_PX
 from trainer.datasets.base import Batch, Data, Request
 from trainer.distributed.sampler import Order
 from trainer.signature import Signature
 
-SIDE = 32
 POOL_BYTES = 64 * 2**20
 POOL_IMAGES = 4096
 EVALUATION_SHARE = 10
@@ -18,7 +18,7 @@ EVALUATION_SHARE = 10
 
 def load(request: Request) -> Data:
     """Noise with random labels; a tenth as many images to evaluate."""
-    side = request.image_size or SIDE
+    side = request.image_size or SMALL_PX
     pool = _pool(request, side)
     return Data(
         SyntheticSplit(request.synthetic_images, pool),

@@ -27,5 +27,17 @@ vit_l_16 vit_l_32 wide_resnet101_2 wide_resnet50_2
 # https://github.com/pytorch/vision/tree/main/references/classification
 SENSITIVE = ("alexnet", "vgg", "squeezenet", "vit_", "swin_", "maxvit_", "convnext_")
 
+# Sides, in pixels, up to which one image at a time leaves batch norm a single value of a channel, by how the model's
+# name begins; torch refuses to train on that.
+LARGEST_ALONE = {
+    "resnet18": 8, "densenet": 60, "googlenet": 46, "inception_v3": 106,
+    **dict.fromkeys(("efficientnet", "mnasnet", "mobilenet", "regnet", "resne", "shufflenet", "wide_resnet"), 32),
+}  # fmt: skip
+
 TABLE = OWN | dict.fromkeys(TORCHVISION, "trainer.models.from_torchvision:build")
 NAMES = tuple(TABLE)
+
+
+def largest_alone(model: str) -> int:
+    """The side, in pixels, up to which `model` cannot train on one image at a time; 0: it always can."""
+    return next((px for start, px in LARGEST_ALONE.items() if model.startswith(start)), 0)
