@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import tempfile
 import threading
 import warnings
 import weakref
@@ -28,16 +29,21 @@ from trainer.datasets.rows import PixelRows
 from trainer.datasets.shared import HEAD, SharedMemory, let_go
 from trainer.datasets.source import Piece
 from trainer.datasets.unreadable import UnreadableError
-from trainer.errors import MachineError
+from trainer.errors import FullDisk, MachineError, is_full
 from trainer.process.signals import ignore_requests_to_leave
 
 CHUNK = 64  # images that a process hands over at a time: 10 MB at 224 pixels
 AHEAD = 2  # chunks a process may be ahead
 # What the server imports, once for all processes: this, and what `python -m trainer` imports before it trains.
 PRELOADED = ["trainer.datasets.fork_server", "trainer.config", __name__]
+LONGEST_TMPDIR = 60  # bytes: the path of a socket may have 103 on macOS, of which multiprocessing needs 33
 KILLED = (
     "a process that decodes images was killed; the usual reason is too little memory. Lower --workers, and start again "
     "to resume."
+)
+FULL = (
+    "no room left in /dev/shm, through which processes hand over images; enlarge it (docker run --shm-size 1g, or "
+    "mount -o remount,size=1g /dev/shm), or give a smaller --batch-size, fewer --workers or --worker-kind threads."
 )
 
 
@@ -89,7 +95,7 @@ class Processes:
         self._is_busy = False
 
     def decode(self, tasks: Iterable[Task]) -> Generator[Decoded]:
-        """Decodes what each task asks for, in order.  tasks: read ahead.  Raises MachineError if a process dies."""
+        """Decodes what each task asks for, in order.  tasks: read ahead.  Raises MachineError if a process dies or /dev/shm is full."""
         if self._is_busy:  # somebody else is in the middle of an epoch
             others = Processes(self._count, self._pinned)
             with closing(others.decode(tasks)) as decoded:
@@ -98,11 +104,10 @@ class Processes:
         self._tasks.now, self._is_busy = iter(tasks), True
         try:
             yield from self._started()
-        except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
-            # Killed while it hands over its images, its socket is cut or gone.
-            if isinstance(error, RuntimeError) and "exited unexpectedly" not in str(error):
-                raise
-            raise MachineError(KILLED) from error
+        except (RuntimeError, OSError, EOFError) as error:
+            if problem := _problem(error):
+                raise problem from error
+            raise
         finally:
             self._is_busy, self._tasks.now = False, iter(())
 
@@ -128,6 +133,17 @@ class Processes:
             persistent_workers=True,
             generator=torch.Generator(),  # or it would draw from the one that the training resumes with
         )
+
+
+def _problem(error: Exception) -> MachineError | None:
+    """What the user can act on; None where it is another fault."""
+    text = str(error)
+    if (isinstance(error, OSError) and is_full(error)) or "allocate shared memory" in text or "Bus error" in text:
+        return FullDisk(FULL)
+    # Killed while it hands over its images, its socket is cut or gone.
+    if isinstance(error, (ConnectionError, EOFError, FileNotFoundError)) or "exited unexpectedly" in text:
+        return MachineError(KILLED)
+    return None
 
 
 class _Tasks:
@@ -171,10 +187,22 @@ class _Context(ForkServerContext):
 
 
 def _fork_server() -> ForkServerContext:
+    _keep_sockets_short()
     context = _Context()
     context.set_forkserver_preload(PRELOADED)
     util.Finalize(None, _kill_decoders, exitpriority=1)
     return context
+
+
+def _keep_sockets_short() -> None:
+    """Has multiprocessing put its sockets below /tmp where TMPDIR is too long for the path of one."""
+    usual = tempfile.gettempdir()
+    if len(os.fsencode(usual)) > LONGEST_TMPDIR:
+        tempfile.tempdir = "/tmp"
+        try:
+            util.get_temp_dir()  # makes the folder, and remembers it, here and in the processes
+        finally:
+            tempfile.tempdir = usual
 
 
 def _kill_decoders() -> None:

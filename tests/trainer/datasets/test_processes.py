@@ -1,7 +1,9 @@
 """Images decoded by processes: what threads make of them, to the last bit, and what becomes of the processes."""
 
+import errno
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import needs
 from tests.conftest import ROOT, Run
 from tests.trainer.datasets.test_streaming import together
 from trainer.batches import Batches
@@ -23,7 +26,7 @@ from trainer.datasets.base import UNREADABLE, Batch, Request
 from trainer.datasets.crops import middle_crop
 from trainer.datasets.decode import crop
 from trainer.datasets.looks import Looks
-from trainer.datasets.processes import Task, _Decoder
+from trainer.datasets.processes import Task, _Decoder, _problem
 from trainer.datasets.source import Piece
 from trainer.distributed.sampler import Order, positions
 from trainer.errors import DataError, MachineError
@@ -147,6 +150,58 @@ def test_a_training_by_processes_is_a_training_by_threads(asked: Request, train:
         assert ended.returncode == 0, ended.stderr
         records[kind] = [line["train_loss"] for line in read_records(tmp_path / kind / "metrics.jsonl")]
     assert records["threads"] == records["processes"]
+
+
+def test_a_path_too_long_for_a_socket_is_a_short_one(asked: Request, tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 90)
+    long.mkdir()
+    words = (*words_of(asked), "--epochs", "1", "--worker-kind", "processes", "--run-dir", str(tmp_path / "run"))
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "trainer", *words], cwd=ROOT, env=os.environ | {"TMPDIR": str(long)}, capture_output=True,
+        text=True, timeout=100,
+    )  # fmt: skip
+
+    assert ended.returncode == 0, ended.stderr
+
+
+@needs.programs("unshare", "mount", packages="util-linux mount", as_root=True)
+@pytest.mark.parametrize("size", ["4k", "100k"], ids=["no semaphore", "no image"])
+def test_a_small_dev_shm_is_a_full_disk_with_what_to_enlarge(size: str, asked: Request, tmp_path: Path) -> None:
+    words = (*words_of(asked), "--image-size", "224", "--epochs", "1", "--run-dir", str(tmp_path / "run"))
+    mount = f"mount -t tmpfs -o size={size} none /dev/shm; [ {size} = 100k ] || head -c 4096 /dev/zero >/dev/shm/full"
+    command = shlex.join([sys.executable, "-m", "trainer", *words])
+
+    for kind, code in (("threads", 0), ("processes", 7)):
+        ended = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", f"{mount}; {command} --worker-kind {kind} --no-resume"], cwd=ROOT,
+            capture_output=True, text=True, timeout=100,
+        )  # fmt: skip
+        assert ended.returncode == code, ended.stderr
+        assert ("error: no room left in /dev/shm" in ended.stderr) == (code == 7)
+        assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (
+            RuntimeError("unable to allocate shared memory(shm) for file </torch_1_2_0>: No space left on device (28)"),
+            7,
+        ),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's"), 7),
+        (OSError(errno.ENOSPC, "No space left on device"), 7),
+        (RuntimeError("DataLoader worker (pid(s) 7) exited unexpectedly"), 6),
+        (EOFError(), 6),
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), 6),
+        (RuntimeError("a fault of ours"), None),
+        (PermissionError(errno.EACCES, "Permission denied"), None),
+    ],
+)
+def test_what_becomes_of_the_processes_is_a_sentence(error: Exception, code: int | None) -> None:
+    found = _problem(error)
+
+    assert (found.code if found else None) == code
 
 
 @pytest.mark.slow("a program that has trained by processes ends")
