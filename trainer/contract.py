@@ -41,8 +41,17 @@ OUTCOME = "outcome.json"  # how the run ended, see trainer.outcome
 RESUME = "run the same command with --run-dir {folder}"
 RESUME_PATTERN = re.compile(RESUME.format(folder=r"\S+?(?=[.;]?(?:\s|$))"))
 
-# The time, in the name of a folder that the user did not name.
+# The time, in the name of a folder or job that the user did not name, and what tells two of one second apart.
 TIME_IN_NAMES = "%Y%m%d-%H%M%S"
+RANDOM_LETTERS = r"[a-z2-7]{5}"
+
+
+def random_letters() -> str:
+    """Five letters, one of 33 million."""
+    import secrets  # only who names something needs it
+
+    return "".join(secrets.choice("abcdefghijklmnopqrstuvwxyz234567") for _ in range(5))
+
 
 # SageMaker's container layout: https://docs.aws.amazon.com/sagemaker/latest/dg/amazon-sagemaker-toolkits.html
 SAGEMAKER_MODEL = PurePosixPath("/opt/ml/model")

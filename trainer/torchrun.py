@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from types import FrameType, SimpleNamespace
 from typing import Any, NoReturn
 
-from trainer.contract import SCRIPT_WORKER, STOPPED, TIME_IN_NAMES, Exit
+from trainer.contract import SCRIPT_WORKER, STOPPED, TIME_IN_NAMES, Exit, random_letters
 from trainer.distributed import loopback
 from trainer.process import compiler, libraries
 from trainer.process.parent import TORCHRUN_WITHIN_S, end_with_parent
@@ -174,8 +174,8 @@ def _keep_to_this_machine(args: Namespace) -> object:
     args.standalone, args.nnodes, args.node_rank = False, "1", 0
     args.rdzv_backend, args.rdzv_endpoint = "static", ""
     args.master_addr, args.master_port = loopback.ADDRESS, store.port
-    if standalone:  # time and process name the run folder
-        args.rdzv_id = f"{datetime.now():{TIME_IN_NAMES}}-{os.getpid()}"
+    if standalone:  # which names the run folder
+        args.rdzv_id = f"{datetime.now():{TIME_IN_NAMES}}-{random_letters()}"
     return store
 
 

@@ -24,7 +24,7 @@ from launch.core.training.classifier import Classifier
 from launch.core.training.options import SCRIPT_SECTION, TRAINS, split, training_of, unsuggested
 from launch.core.verbs import Verb, coded, run_verb, unknown_verb, verb_list, verb_of
 from trainer.config import SECTIONS
-from trainer.contract import OUTCOME, STOPPED, Exit
+from trainer.contract import OUTCOME, STOPPED, Exit, random_letters
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome, state_of
 from trainer.settings import flags
@@ -190,7 +190,7 @@ def _rehearse(
         backend=launcher.backend,
         argv=(*words, *_rehearsal_words(job.train)),
         arguments=tuple(arguments),
-        name=options.get("job_name") or default_job_name(job.train.label, datetime.now()),
+        name=options.get("job_name") or default_job_name(job.train.label, datetime.now(), random_letters()),
         options=options,
         train=job.train,
         env=dict(launcher.env),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from trainer.contract import OUTCOME
+from trainer.contract import OUTCOME, RANDOM_LETTERS, TIME_IN_NAMES
 from trainer.errors import SettingsError
 
 TOOLKIT = "aws-ddp-toolkit"
@@ -84,20 +84,23 @@ def check_job_name(name: str) -> str:
     return name
 
 
-def default_job_name(label: str, now: datetime) -> str:
-    """imagenet-resnet18-20261121-134500.  label: what the training is called; it may be any text."""
-    return f"{stem_of(label)}-{now:%Y%m%d-%H%M%S}"
+def default_job_name(label: str, now: datetime, letters: str) -> str:
+    """imagenet-resnet18-20261121-134500-k3v7q, of at most 48 characters.
+
+    label: what the training is called; it may be any text.  letters: random ones, as two jobs may start in one second.
+    """
+    return f"{stem_of(label)}-{now:{TIME_IN_NAMES}}-{letters}"
 
 
 def are_default(names: Iterable[str], label: str) -> list[str]:
     """Those of `names` that default_job_name() gives to a training of that label, the newest first."""
-    of_this = re.compile(re.escape(stem_of(label)) + r"-\d{8}-\d{6}", re.ASCII)
+    of_this = re.compile(rf"{re.escape(stem_of(label))}-\d{{8}}-\d{{6}}-{RANDOM_LETTERS}", re.ASCII)
     return sorted((name for name in names if of_this.fullmatch(name)), reverse=True)
 
 
 def stem_of(label: str) -> str:
     """The beginning of the name that a job without one is given."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-")[:32].rstrip("-") or "job"
+    return re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-")[:26].rstrip("-") or "job"
 
 
 def bucket_of(account: str, region: str) -> str:

@@ -20,6 +20,7 @@ from launch.ec2.options import IMAGE, Ec2Options
 from launch.ec2.planner import Launch
 from launch.ec2.runtime import Runtime
 from launch.ec2.waiting import is_no_capacity
+from trainer.contract import random_letters
 from trainer.errors import SettingsError, TrainerError
 
 
@@ -231,7 +232,7 @@ def plan_everywhere(job: Job[Ec2Options], runtime: Runtime) -> Plans:
 
 def _named(job: Job[Ec2Options], runtime: Runtime) -> Job[Ec2Options]:
     now = runtime.clock.utc().astimezone()
-    name = job.where.job_name or default_job_name(job.train.label, now)
+    name = job.where.job_name or default_job_name(job.train.label, now, random_letters())
     return Job(job.train, job.where.model_copy(update={"job_name": name}))
 
 

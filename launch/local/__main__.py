@@ -13,6 +13,7 @@ from launch.core.interpreter import this_python
 from launch.local.backend import BACKEND
 from launch.local.perform import perform
 from launch.local.planner import LocalPlan, plan
+from trainer.contract import random_letters
 from trainer.process.parent import TORCHRUN_WITHIN_S, end_with_parent
 
 ABOUT = """\
@@ -30,7 +31,7 @@ def main(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
     launcher = cli.Launcher(
         backend=BACKEND,
         about=ABOUT,
-        plan=partial(plan, python=this_python(), now=datetime.now(), process=os.getpid()),
+        plan=partial(plan, python=this_python(), now=datetime.now(), letters=random_letters()),
         show=lambda local: shlex.join(local.command),
         show_json=_as_json,
         perform=partial(perform, env=os.environ if env is None else env),

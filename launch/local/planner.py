@@ -19,15 +19,15 @@ class LocalPlan:
     run_dir: Path
 
 
-def plan(job: Job[LocalOptions], *, python: Sequence[str], now: datetime, process: int) -> LocalPlan:
+def plan(job: Job[LocalOptions], *, python: Sequence[str], now: datetime, letters: str) -> LocalPlan:
     """The command that runs `job` here.  Raises SettingsError for a global batch that its processes cannot share.
 
-    python: the interpreter, with flags; now, process: the launcher's, which name the run folder if nothing else does.
+    python: the interpreter, with flags; now, letters: which name the run folder if nothing else does.
     """
     processes = job.train.processes(job.where.nproc_per_node, 0)
     job.train.check_ranks(1, processes)
     # Decided here, so that all ranks, and the same ranks after a restart, write into one folder.
-    run_dir = job.train.run_dir or new_run_dir(job.train, now, process)
+    run_dir = job.train.run_dir or new_run_dir(job.train, now, letters)
     command = (
         *(*python, "-m", "trainer.torchrun", "--standalone"),
         *("--nproc-per-node", str(processes)),
@@ -37,9 +37,6 @@ def plan(job: Job[LocalOptions], *, python: Sequence[str], now: datetime, proces
     return LocalPlan(command, run_dir)
 
 
-def new_run_dir(train: Training, now: datetime, process: int) -> Path:
-    """runs/<label>-<date>-<time>-<process>, relative to where the command is started.
-
-    As trainer.torchrun names a run of its own; by the time alone two runs of a second would share one.
-    """
-    return Path("runs") / f"{train.label}-{now:{TIME_IN_NAMES}}-{process}"
+def new_run_dir(train: Training, now: datetime, letters: str) -> Path:
+    """runs/<label>-<date>-<time>-<letters>, relative to where the command is started."""
+    return Path("runs") / f"{train.label}-{now:{TIME_IN_NAMES}}-{letters}"

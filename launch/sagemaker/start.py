@@ -28,7 +28,7 @@ from launch.sagemaker.request import OPERATION
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.training_job import TrainingJob
 from launch.sagemaker.training_jobs import find
-from trainer.contract import STOPPED, Exit
+from trainer.contract import STOPPED, Exit, random_letters
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome
 
@@ -41,7 +41,7 @@ SETTLE_S = 20.0
 def prepare(job: Job[SageMakerOptions], runtime: Runtime) -> SageMakerPlan:
     """The plan for `job`: checks the settings before any call, then looks everything up.  Raises SettingsError."""
     resolved, now = resolve(job), runtime.clock.utc()
-    name = job.where.job_name or default_job_name(job.train.label, now.astimezone())
+    name = job.where.job_name or default_job_name(job.train.label, now.astimezone(), random_letters())
     facts = look_up(runtime.aws, resolved, name, now, runtime.prices_file, job.train.data_url)
     if facts.bucket is not None and not facts.problems:
         facts = replace(

@@ -18,6 +18,7 @@ from launch.slurm.options import SlurmOptions
 from launch.slurm.planner import Facts, SlurmPlan
 from launch.slurm.runtime import Runtime
 from launch.slurm.script import directives
+from trainer.contract import random_letters
 from trainer.errors import TrainerError
 from trainer.files import read_json
 
@@ -47,7 +48,7 @@ def _name(job: Job[SlurmOptions], runtime: Runtime) -> str:
         if name:
             return name
     now = datetime.fromtimestamp(runtime.clock.now(), UTC).astimezone()
-    return default_job_name(job.train.label, now)
+    return default_job_name(job.train.label, now, random_letters())
 
 
 def _facts(job: Job[SlurmOptions], name: str, runtime: Runtime) -> Facts:

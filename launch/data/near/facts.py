@@ -10,6 +10,7 @@ from launch.core.network import INTERNET, Exit
 from launch.core.price import CATALOGS, Prices
 from launch.data.near.run import Run
 from launch.data.near.source import Source
+from trainer.contract import random_letters
 from trainer.errors import TrainerError
 
 LIVING = ("pending", "running", "stopping", "stopped")
@@ -84,6 +85,7 @@ class Near:
     region: str
     account: str = ""
     owner: str = ""
+    letters: str = field(default_factory=random_letters)  # for the id of a new run
     source: Source | None = None
     record: Mapping[str, Any] | None = None
     run: Run | None = None

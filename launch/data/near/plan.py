@@ -83,7 +83,7 @@ def _is_same(options: PublishOptions, name: str, near: Near) -> bool:
 def _new_run(options: PublishOptions, name: str, near: Near, ways: Ways | None, sha256: str, now: datetime) -> Run:
     account, started = near.account or SOME_ACCOUNT, now.replace(microsecond=0)
     return Run(
-        id=new_id(name, now),
+        id=new_id(name, now, near.letters),
         name=name,
         account=account,
         region=near.region,

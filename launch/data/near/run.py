@@ -77,14 +77,13 @@ def prefix_of(name: str) -> str:
     return f"data-runs/{name}/"
 
 
-def new_id(name: str, now: datetime) -> str:
-    """data-photos-20261123-134500: a job's name, of at most 48 characters."""
-    return stem_of(name) + now.strftime(TIME_IN_NAMES)
+def new_id(name: str, now: datetime, letters: str) -> str:
+    """data-photos-20261123-134500-k3v7q: a job's name, of at most 48 characters.  letters: random ones."""
+    return f"{_stem_of(name)}{now:{TIME_IN_NAMES}}-{letters}"
 
 
-def stem_of(name: str) -> str:
-    """How the ids of all runs of this data set begin."""
-    return f"data-{name[:27].rstrip('-')}-"
+def _stem_of(name: str) -> str:
+    return f"data-{name[:21].rstrip('-')}-"
 
 
 def put_run(run: Run, known_as: str, ended: str = "") -> Request:

@@ -315,37 +315,37 @@ def test_jobs_that_were_done_in_one_go_are_found_in_the_bucket_the_newest_first(
         put(name, "outcome.json", {"state": "done", "exit_code": 0, "seconds": 60.0})
         put(name, "job.json", spec() | more)
 
-    first, second, third = (f"train-2026112{day}-101500" for day in (1, 2, 3))
+    first, second, third = (f"train-2026112{day}-101500-k3v7q" for day in (1, 2, 3))
     done(first)
     put(first, "run/last.ckpt", {})
     put(first, "run/metrics.jsonl", {})
     put(first, "run/.in-use", {})
     done(second)
     put(second, "cluster.json", {"generation": 1})
-    done("train-20261124-101500", starts=2)
-    done("train-20261125-101500")
-    put("train-20261125-101500", "cluster.json", {"generation": 2})
-    put("train-20261126-101500", "outcome.json", {"state": "failed", "exit_code": 1, "seconds": 60.0})
-    put("train-20261126-101500", "job.json", spec())
-    done("train-20261125-111500")
-    put("train-20261125-111500", "outcome.json", {"state": "stopped", "exit_code": 130, "seconds": 60.0})
-    put("train-20261125-111500", "run/pace.json", {"done": 0.5, "since": 0.25, "seconds": 15.0, "at": 1})
-    done("train-20261127-101500", train=["-m", "trainer"])
-    done("train-20261129-101500")
-    put("train-20261129-101500", "job.json", ["damaged"])
+    done("train-20261124-101500-k3v7q", starts=2)
+    done("train-20261125-101500-k3v7q")
+    put("train-20261125-101500-k3v7q", "cluster.json", {"generation": 2})
+    put("train-20261126-101500-k3v7q", "outcome.json", {"state": "failed", "exit_code": 1, "seconds": 60.0})
+    put("train-20261126-101500-k3v7q", "job.json", spec())
+    done("train-20261125-111500-k3v7q")
+    put("train-20261125-111500-k3v7q", "outcome.json", {"state": "stopped", "exit_code": 130, "seconds": 60.0})
+    put("train-20261125-111500-k3v7q", "run/pace.json", {"done": 0.5, "since": 0.25, "seconds": 15.0, "at": 1})
+    done("train-20261127-101500-k3v7q", train=["-m", "trainer"])
+    done("train-20261129-101500-k3v7q")
+    put("train-20261129-101500-k3v7q", "job.json", ["damaged"])
     other = Script(("gpt/train.py", "--lr", "0.1"), digest=64 * "a", run_dir=Path("run"))
-    done("train-20261130-101500", train=list(other.sent(Path("source.tgz"), Path("source")).words))
-    done("train-20261130-101501")
-    put("train-20261130-101501", "exits/i-1.json", {"restarts": 1})
+    done("train-20261130-101500-k3v7q", train=list(other.sent(Path("source.tgz"), Path("source")).words))
+    done("train-20261130-101501-k3v7q")
+    put("train-20261130-101501-k3v7q", "exits/i-1.json", {"restarts": 1})
     put(second, "exits/i-1.json", {"restarts": 0})
-    done("train-\u0662\u0660261128-101500")  # Arabic digits
-    done("train-gpt-20261128-101500")
+    done("train-\u0662\u0660261128-101500-k3v7q")  # Arabic digits
+    done("train-gpt-20261128-101500-k3v7q")
     done("mine")
     done(third)
 
     found = earlier_jobs(aws, account.bucket, SCRIPT, third)
 
-    cut = Earlier("train-20261125-111500", NOW, 90.0, done=0.5)
+    cut = Earlier("train-20261125-111500-k3v7q", NOW, 90.0, done=0.5)
     assert found == (cut, Earlier(second, NOW, 60.0), Earlier(first, NOW, 60.0, ("last.ckpt",)))
     assert earlier_jobs(aws, "no-such-bucket-anywhere", SCRIPT, third) == ()
 
@@ -362,23 +362,23 @@ def test_on_a_cluster_they_are_found_below_runs(tmp_path: Path) -> None:
         Outcome("done", 0, seconds=60.0).write(folder)
         return folder
 
-    kept = done("train-20261121-101500")
+    kept = done("train-20261121-101500-k3v7q")
     (kept / "checkpoints").mkdir()
     (kept / "checkpoints" / "last.ckpt").touch()
     (kept / ".in-use").touch()
-    done("train-20261122-101500", ("requeue", "done"))
-    done("train-20261123-101500")
-    Outcome("stopped", 130, seconds=1.0).write(done("train-20261120-101500"))
-    cut = done("train-20261121-111500", ("failed",))
+    done("train-20261122-101500-k3v7q", ("requeue", "done"))
+    done("train-20261123-101500-k3v7q")
+    Outcome("stopped", 130, seconds=1.0).write(done("train-20261120-101500-k3v7q"))
+    cut = done("train-20261121-111500-k3v7q", ("failed",))
     Outcome("failed", 1, seconds=60.0).write(cut)
     (cut / "pace.json").write_text('{"done": 0.5, "since": 0.25, "seconds": 15.0, "at": 1}')
-    unreadable = done("train-20261119-101500")
+    unreadable = done("train-20261119-101500-k3v7q")
     (unreadable / "starts.jsonl").unlink()
     (unreadable / "starts.jsonl").mkdir()
 
-    found = on_this_cluster(SCRIPT, "train-20261123-101500", tmp_path)
+    found = on_this_cluster(SCRIPT, "train-20261123-101500-k3v7q", tmp_path)
 
     assert found == (
-        Earlier("train-20261121-111500", NOW, 90.0, done=0.5),
-        Earlier("train-20261121-101500", NOW, 60.0, ("checkpoints/last.ckpt",)),
+        Earlier("train-20261121-111500-k3v7q", NOW, 90.0, done=0.5),
+        Earlier("train-20261121-101500-k3v7q", NOW, 60.0, ("checkpoints/last.ckpt",)),
     )

@@ -1,6 +1,9 @@
 """Names that jobs of all versions of the toolkit must share: changing one loses the jobs that run."""
 
+import re
 from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +17,8 @@ from launch.core.names import (
     tag_values,
     tags,
 )
+from launch.data.near.facts import Near
+from launch.data.near.run import is_id, new_id
 from trainer.errors import SettingsError
 
 START, END = datetime(2026, 11, 21, 13, 45, tzinfo=UTC), datetime(2026, 11, 22, 1, 45, tzinfo=UTC)
@@ -41,12 +46,12 @@ def test_a_jobs_folder_has_a_place_for_everything() -> None:
 @pytest.mark.parametrize(
     ("dataset", "model", "name"),
     [
-        ("imagenet", "resnet18", "imagenet-resnet18-20261121-134500"),
-        ("my_data", "a" * 40, f"my-data-{'a' * 24}-20261121-134500"),
+        ("imagenet", "resnet18", "imagenet-resnet18-20261121-134500-k3v7q"),
+        ("my_data", "a" * 40, f"my-data-{'a' * 18}-20261121-134500-k3v7q"),
     ],
 )
 def test_a_job_without_a_name_gets_one_that_aws_takes(dataset: str, model: str, name: str) -> None:
-    assert check_job_name(default_job_name(f"{dataset}-{model}", START)) == name
+    assert check_job_name(default_job_name(f"{dataset}-{model}", START, "k3v7q")) == name
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "my_job", "a" * 49, "a\n"])
@@ -58,3 +63,26 @@ def test_a_name_that_aws_refuses_is_refused(name: str) -> None:
 def test_the_same_request_has_the_same_token() -> None:
     assert client_token("demo", 1) == client_token("demo", "1") != client_token("demo", 2)
     assert len(client_token("demo")) == 64
+
+
+@pytest.mark.parametrize("backend", ["local", "ec2", "sagemaker", "slurm"])
+def test_two_launches_of_one_second_have_names_of_their_own(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)  # no AWS and no Slurm here, so that the plans lack what would be looked up
+    letters = set()
+    for _ in range(2):
+        import_module(f"launch.{backend}.__main__").main(["--dataset", "digits", "--model", "cnn", "--dry-run"])
+        (suffix,) = set(re.findall(r"digits-cnn-\d{8}-\d{6}-([a-z2-7]{5})\b", capsys.readouterr().out))
+        letters.add(suffix)
+
+    assert len(letters) == 2
+
+
+def test_two_publications_of_one_second_have_names_of_their_own() -> None:
+    one, other = (new_id("photos-of-" + 40 * "a", START, Near("us-east-1").letters) for _ in range(2))
+
+    assert one != other
+    assert check_job_name(one) == one
+    assert is_id(one, "photos-of-" + 40 * "a")
+    assert not is_id(one, "flowers")

@@ -37,24 +37,24 @@ trains = pytest.mark.timeout(180)
 def test_the_command_is_torchrun_with_the_trainer() -> None:
     job = Job(Classifier(TrainConfig(model="cnn", amp=False)), LocalOptions(nproc_per_node=2, max_restarts=3))
 
-    planned = plan(job, python=("python", "-P"), now=NOON, process=77)
+    planned = plan(job, python=("python", "-P"), now=NOON, letters="k3v7q")
 
     assert planned.command == (
         "python", "-P", "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "3",
-        "-m", "trainer", "--model", "cnn", "--amp", "false", "--run-dir", "runs/digits-cnn-20260301-120005-77",
+        "-m", "trainer", "--model", "cnn", "--amp", "false", "--run-dir", "runs/digits-cnn-20260301-120005-k3v7q",
     )  # fmt: skip
-    assert planned.run_dir == Path("runs/digits-cnn-20260301-120005-77")
+    assert planned.run_dir == Path("runs/digits-cnn-20260301-120005-k3v7q")
 
 
 def test_a_run_folder_that_is_given_is_kept() -> None:
     job = Job(Classifier(TrainConfig(run_dir=Path("my runs/a"))), LocalOptions())
 
-    assert plan(job, python=("python", "-P"), now=NOON, process=77).command[-2:] == ("--run-dir", "my runs/a")
+    assert plan(job, python=("python", "-P"), now=NOON, letters="k3v7q").command[-2:] == ("--run-dir", "my runs/a")
 
 
 def test_two_runs_of_one_second_have_folders_of_their_own() -> None:
     job = Job(Classifier(TrainConfig()), LocalOptions())
-    one, other = (plan(job, python=("python", "-P"), now=NOON, process=process) for process in (77, 78))
+    one, other = (plan(job, python=("python", "-P"), now=NOON, letters=letters) for letters in ("k3v7q", "a2b2c"))
 
     assert one.run_dir != other.run_dir
     assert one.command != other.command
