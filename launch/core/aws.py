@@ -133,17 +133,22 @@ class Aws:
 
         Of one that is longer than `most` only its first bytes, or with `end` its last ones.
         """
+        return self.read_version(bucket, key, most, end=end)[0]
+
+    def read_version(
+        self, bucket: str, key: str, most: int = SMALL_BYTES, *, end: bool = False
+    ) -> tuple[bytes | None, str]:
+        """What read() returns, and the ETag by which S3 replaces this version only."""
         part = f"bytes=-{most}" if end else f"bytes=0-{most - 1}"
         try:
             answer = self.call("s3", "GetObject", {"Bucket": bucket, "Key": key, "Range": part})
         except AwsError as error:
             if error.aws_code == "InvalidRange":  # S3's for an empty object
-                return b""
+                return b"", ""
             if error.aws_code in ("NoSuchKey", "NoSuchBucket"):
-                return None
+                return None, ""
             raise
-        content: bytes = answer["Body"].read()
-        return content
+        return answer["Body"].read(), str(answer.get("ETag", ""))
 
     @contextmanager
     def in_words(self, service: str, operation: str) -> Iterator[None]:

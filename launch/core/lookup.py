@@ -140,7 +140,13 @@ def unreadable(who: str, region: str) -> AwsError:
 
 def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:
     """The job.json of `folder`, or None if there is no such job.  Raises SettingsError if it is another backend's."""
-    spec = read_json(aws, folder.bucket, folder.spec)
+    return spec_version(aws, folder, backend)[0]
+
+
+def spec_version(aws: Aws, folder: Folder, backend: str) -> tuple[dict[str, Any] | None, str]:
+    """What spec_of() returns, and the ETag by which S3 replaces this version only."""
+    text, etag = aws.read_version(folder.bucket, folder.spec, SMALL_BYTES + 1)
+    spec = None if text is None else _json(text, folder.bucket, folder.spec, SMALL_BYTES)
     owner = (spec or {}).get("backend", backend)
     if not isinstance(owner, str):
         raise AwsError(f"{folder.uri}/job.json is damaged: its backend is not a string.", "NotJson")
@@ -151,7 +157,7 @@ def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:
             f"{folder.job} is a job of launch.{owner}; see python -m launch.{owner} status {folder.job}, or choose "
             "another --job-name."
         )
-    return spec
+    return spec, etag
 
 
 def content_at(aws: Aws, place: str | None) -> Content | None:
@@ -194,8 +200,10 @@ def read_json(aws: Aws, bucket: str, key: str, most: int = SMALL_BYTES) -> dict[
     Raises AwsError, with the code NotJson if it is damaged, or longer than `most` bytes.
     """
     text = aws.read(bucket, key, most + 1)
-    if text is None:
-        return None
+    return None if text is None else _json(text, bucket, key, most)
+
+
+def _json(text: bytes, bucket: str, key: str, most: int) -> dict[str, Any]:
     if len(text) > most:
         words = f"s3://{bucket}/{key} is longer than {most / 2**20:.2g} MiB, which no file of ours is; delete it."
         raise AwsError(words, "NotJson")

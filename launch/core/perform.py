@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launch.core.errors import AwsError
-from launch.core.steps import Choice, FromAnswer, Request, Step, Try
+from launch.core.steps import TAKEN, Choice, FromAnswer, Request, Step, Try
 from launch.core.tables import table
 
 Answer = Mapping[str, Any]
@@ -14,7 +14,6 @@ Say = Callable[[str], None]
 
 # A new resource is visible to all of AWS within seconds.
 AGAIN_S, AGAIN_TIMES = 3.0, 8
-TAKEN = "PreconditionFailed"  # S3's, where there is an object of that key and none must be
 
 REMEDY = (
     "Try again later, or allow more: --instance-type TYPE,TYPE, other --zones, another --region, fewer --nodes, with "
@@ -79,7 +78,7 @@ def _ask(request: Request, call: Callable[[Request], Answer]) -> Answer | None:
     except AwsError as error:
         if error.aws_code in request.done_already:
             return None
-        if error.aws_code != TAKEN or "IfNoneMatch" not in request.params:
+        if error.aws_code != TAKEN:
             raise
     _compare(request, call)
     return None
@@ -88,6 +87,7 @@ def _ask(request: Request, call: Callable[[Request], Answer]) -> Answer | None:
 def _compare(request: Request, call: Callable[[Request], Answer]) -> None:
     """Raises AwsError unless the object that is there is the one that would be written: by an earlier start, say."""
     bucket, key, content = (request.params[name] for name in ("Bucket", "Key", "Body"))
+    content = content.encode() if isinstance(content, str) else content
     place = {"Bucket": bucket, "Key": key, "Range": f"bytes=0-{len(content)}"}  # a byte more, and no more than that
     try:
         there = call(Request("s3", "GetObject", place, "look at what is there"))["Body"].read()
@@ -98,7 +98,7 @@ def _compare(request: Request, call: Callable[[Request], Answer]) -> None:
     if there != content:
         raise AwsError(
             f"s3://{bucket}/{key} is not what this command sends: somebody else has written it.  {request.if_taken}",
-            TAKEN,
+            request.taken,
         )
 
 

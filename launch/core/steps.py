@@ -1,7 +1,7 @@
 """Steps of a plan: requests to AWS, each with a sentence, and choices of which the first that succeeds counts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -16,13 +16,17 @@ class FromAnswer:
         return f"<{self.path} of {self.request}>"
 
 
+TAKEN = "PreconditionFailed"  # S3's, of a conditional request: something else is there, or what was there has changed
+CONFLICT = "ConditionalRequestConflict"  # and where two write at once
+
+
 @dataclass(frozen=True)
 class Request:
     """One call to AWS.  why: what it is for, as a sentence without its full stop.
 
     done_already: error codes that mean that nothing is left to do; retry_after: codes that mean that AWS does not yet
     know of what an earlier request made; name: under which later requests find its answer; if_taken: what to do where
-    something else is there that must not be replaced.
+    something else is there that must not be replaced; taken: the code of that error.
     """
 
     service: str
@@ -33,6 +37,7 @@ class Request:
     name: str = ""
     retry_after: tuple[str, ...] = ()
     if_taken: str = "Choose another --job-name."
+    taken: str = TAKEN
 
 
 def put_once(bucket: str, key: str, content: bytes, why: str, **more: str) -> Request:
@@ -42,7 +47,18 @@ def put_once(bucket: str, key: str, content: bytes, why: str, **more: str) -> Re
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
     """
     params = {"Bucket": bucket, "Key": key, "Body": content, **more, "IfNoneMatch": "*"}
-    return Request("s3", "PutObject", params, why, retry_after=("ConditionalRequestConflict",))
+    return Request("s3", "PutObject", params, why, retry_after=(CONFLICT,))
+
+
+def unless_changed(put: Request, known_as: str) -> Request:
+    """`put`, unless another command has written the object meanwhile.
+
+    known_as: the ETag of what it replaces, "" for nothing.
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html: 412 if it is another, and 409 if two
+    write at once.
+    """
+    condition = {"IfMatch": known_as} if known_as else {"IfNoneMatch": "*"}
+    return replace(put, params={**put.params, **condition}, retry_after=(CONFLICT,))
 
 
 @dataclass(frozen=True)

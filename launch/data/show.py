@@ -68,8 +68,7 @@ def details(name: str, place: Place, facts: Facts) -> str:
         rows.append(("in S3", f"{place.uri}: {len(facts.there)} objects, {sum(facts.there.values()) / 1e9:,.2f} GB"))
     for one in facts.snapshots:
         rows.append(("snapshot", f"{one.id}: {one.state}, {one.gib} GiB{_state(one) if one.by_hand else ''}"))
-    return "
-".join([f"data set {name}, in {facts.region}", *columns(rows), "", *_uses(name, place, facts, content)])
+    return "\n".join([f"data set {name}, in {facts.region}", *columns(rows), "", *_uses(name, place, facts, content)])
 
 
 def _uses(name: str, place: Place, facts: Facts, content: Content | None) -> list[str]:

@@ -75,6 +75,7 @@ class Facts:
     fleet: Fleet = field(default_factory=Fleet)
     fleet_is_known: bool = True  # whether AWS was asked for it, and answered
     spec: Mapping[str, Any] | None = None  # job.json of an earlier start of this job
+    etag: str = ""  # of that job.json
     last_generation: int = 0  # of the nodes in the last cluster.json
     earlier: tuple[Earlier, ...] = ()  # jobs that trained the same script, the newest first
     is_sent: bool = False  # whether S3 has the source of the script

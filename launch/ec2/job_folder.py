@@ -98,7 +98,13 @@ def spec_of(aws: Aws, folder: Folder, backend: str) -> Record | None:
 
     Raises AwsError, with the code NotJson if it is damaged, and SettingsError if it is another backend's.
     """
-    return _checked(lookup.spec_of(aws, folder, backend), _JobFile, folder.bucket, folder.spec)
+    return spec_version(aws, folder, backend)[0]
+
+
+def spec_version(aws: Aws, folder: Folder, backend: str) -> tuple[Record | None, str]:
+    """What spec_of() returns, and the ETag by which S3 replaces this version only."""
+    spec, etag = lookup.spec_version(aws, folder, backend)
+    return _checked(spec, _JobFile, folder.bucket, folder.spec), etag
 
 
 def start_of(spec: Mapping[str, Any]) -> datetime | None:

@@ -19,7 +19,7 @@ from launch.core.price import CATALOGS, Prices
 from launch.core.published import content_of
 from launch.ec2.facts import Ami, Facts, Reservation, Snapshot
 from launch.ec2.inventory import Fleet, find
-from launch.ec2.job_folder import is_stopped, members_of, spec_of, start_of
+from launch.ec2.job_folder import is_stopped, members_of, spec_version, start_of
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP
 from launch.ec2.resolved import Resolved
 from trainer.errors import TrainerError
@@ -216,12 +216,13 @@ def _with_job(
     folder = Folder(options.bucket or bucket_of(account, facts.region), job)
     no_subnets: tuple[Subnet, ...] = ()
     subnets = lookups.required(partial(find_subnets, aws, options.subnet, options.zones), no_subnets)
-    spec = _spec(aws, lookups, folder, account)
+    spec, etag = _spec(aws, lookups, folder, account)
     fleet = lookups.required(partial(_fleet, aws, job), None)
     found = replace(
         facts,
         subnets=subnets,
         spec=spec,
+        etag=etag,
         fleet=fleet or Fleet(),
         fleet_is_known=fleet is not None,
         last_generation=lookups.required(partial(_last_generation, aws, folder), 0),
@@ -278,19 +279,20 @@ def _fleet(aws: Aws, job: str) -> Fleet | None:
     return find(aws, job)
 
 
-def _spec(aws: Aws, lookups: Lookups, folder: Folder, account: str) -> Mapping[str, Any] | None:
-    """job.json of an earlier start; not read from a bucket that fails its check."""
+def _spec(aws: Aws, lookups: Lookups, folder: Folder, account: str) -> tuple[Mapping[str, Any] | None, str]:
+    """job.json of an earlier start, and its ETag; not read from a bucket that fails its check."""
+    none: tuple[Mapping[str, Any] | None, str] = (None, "")
     lookups.required(partial(check_bucket, aws, folder.bucket, account), None)
-    return None if lookups.problems else lookups.required(partial(_known_spec, aws, folder), None)
+    return none if lookups.problems else lookups.required(partial(_known_spec, aws, folder), none)
 
 
-def _known_spec(aws: Aws, folder: Folder) -> Mapping[str, Any] | None:
+def _known_spec(aws: Aws, folder: Folder) -> tuple[Mapping[str, Any] | None, str]:
     """job.json.  A start that was stopped has ended, also where the stop could not write that there."""
-    spec = spec_of(aws, folder, BACKEND_NAME)
+    spec, etag = spec_version(aws, folder, BACKEND_NAME)
     started = start_of(spec or {})
     if spec is None or started is None or "ended" in spec or not is_stopped(aws, folder, started):
-        return spec
-    return {**spec, "ended": spec["started"]}
+        return spec, etag
+    return {**spec, "ended": spec["started"]}, etag
 
 
 def _prices(

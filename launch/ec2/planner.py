@@ -62,14 +62,15 @@ INTERNAL_ERRORS = 3
 class Launch:
     """What performing a plan needs beyond its requests.
 
-    missing: number of nodes to start; generation: of those nodes; is_noted: whether job.json says all of it already.
+    missing: number of nodes to start; generation: of those nodes; save_spec: writes job.json, None if it says all of it
+    already.
     """
 
     job: Job[Ec2Options]
     cluster: Cluster
     missing: int
     generation: int
-    is_noted: bool = False
+    save_spec: Request | None = None
 
 
 def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> Plan[Launch]:
@@ -78,9 +79,10 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
     missing = max(0, cluster.nodes - len(facts.fleet.living))
     # EC2 forgets ended nodes after an hour, but not the tokens of the requests that started them.
     generation = 1 + max([facts.last_generation, *(node.generation for node in facts.fleet.nodes)])
+    save_spec = None if requests.is_saved(cluster, facts.spec) else requests.put_spec(cluster, facts.etag)
     steps = list[Step]()
     if missing:  # running nodes have everything that comes before them
-        steps += _before(cluster, facts)
+        steps += _before(cluster, facts, save_spec)
         tries = _tries(cluster, facts, missing, generation)
         if tries:
             steps.append(_choice(tries, missing))
@@ -91,7 +93,7 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
         steps.append(machines.shared_volume(cluster, _zone(facts), newest))
     return Plan(
         title=f"{cluster.nodes} x {' or '.join(resolved.options.instance_type)} on EC2, job {name}",
-        payload=Launch(job, cluster, missing, generation, requests.is_noted(cluster, facts.spec)),
+        payload=Launch(job, cluster, missing, generation, save_spec),
         facts=explain.plan_facts(cluster, facts),
         steps=tuple(steps),
         quotes=explain.quotes(job.train, cluster, facts),
@@ -206,15 +208,14 @@ def _choice(tries: Sequence[Try], count: int) -> Choice:
     )
 
 
-def _before(cluster: Cluster, facts: Facts) -> list[Step]:
+def _before(cluster: Cluster, facts: Facts, save_spec: Request | None) -> list[Step]:
     """The requests that precede the first node that is billed."""
     resolved, fleet = cluster.resolved, facts.fleet
     steps = list[Step]()
     if cluster.train.source is not None and not facts.is_sent:
         # First: where somebody else's file has its place the job has not begun, and its name is free.
         steps.append(sent.send(cluster.folder.bucket, cluster.source_key, cluster.train.source))
-    if not requests.is_noted(cluster, facts.spec):
-        steps.append(requests.put_spec(cluster))
+    steps += [save_spec] if save_spec else []
     steps += requests.log_group(retention=not facts.has_log_group)
     steps += requests.time_limit(cluster, exists=bool(fleet.kind("schedule")))
     if resolved.options.security_group is None:

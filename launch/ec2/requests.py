@@ -5,7 +5,7 @@ Pure; planner.py orders them.  The nodes are in machines.py.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from launch.core.instance import groups, limits
 from launch.core.names import Folder, tags
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import Content
-from launch.core.steps import FromAnswer, Request
+from launch.core.steps import FromAnswer, Request, unless_changed
 from launch.core.training.base import Training
 from launch.ec2.facts import Ami, Snapshot
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP, group_name
@@ -59,6 +59,8 @@ class Cluster:
         return tags(self.job, self.folder.bucket, self.started, self.deadline, self.owner)
 
 
+NAME_TAKEN = "NameTaken"  # our code for a job.json that another command has written since this one looked
+
 # Options that may differ between two starts of one job, and those with a key of their own in job.json.
 NOT_THE_JOB = {"wait", "wait_for_capacity", "detach", "max_usd", "max_nodes", "job_name", "region"}
 
@@ -84,7 +86,7 @@ def spec(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def is_noted(cluster: Cluster, known: Mapping[str, Any] | None) -> bool:
+def is_saved(cluster: Cluster, known: Mapping[str, Any] | None) -> bool:
     """Whether `known`, which was read as job.json, says all of it.
 
     It is not written again then: a stop may have noted the end there since, which would be lost.
@@ -92,8 +94,15 @@ def is_noted(cluster: Cluster, known: Mapping[str, Any] | None) -> bool:
     return known is not None and known == json.loads(json.dumps(spec(cluster), default=str))
 
 
-def put_spec(cluster: Cluster) -> Request:
-    return _put(cluster.folder, cluster.folder.spec, spec(cluster), "save the settings")
+def put_spec(cluster: Cluster, known_as: str) -> Request:
+    """Takes the job's name, as one of several launches that begin at once.  known_as: see unless_changed()."""
+    return put_version(cluster.folder, spec(cluster), known_as, "save the settings")
+
+
+def put_version(folder: Folder, content: Mapping[str, Any], known_as: str, why: str) -> Request:
+    """Writes job.json, unless another command has meanwhile.  known_as: see unless_changed()."""
+    put = _put(folder, folder.spec, content, why)
+    return replace(unless_changed(put, known_as), taken=NAME_TAKEN)
 
 
 def put_cluster_file(folder: Folder, content: Mapping[str, Any]) -> Request:

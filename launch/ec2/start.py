@@ -22,7 +22,8 @@ from launch.ec2.job_folder import says_stopped, spec_of, start_of
 from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.outcome import completed, stopped
 from launch.ec2.planner import Launch
-from launch.ec2.requests import Cluster
+from launch.ec2.regions import plan_job
+from launch.ec2.requests import NAME_TAKEN, Cluster
 from launch.ec2.runtime import Runtime
 from launch.ec2.starter import Starter
 from launch.ec2.watch import Follower, find_ends, read_cluster_file
@@ -60,7 +61,20 @@ def launch(
     waits: as long as the user says until its nodes have capacity; those that replace lost ones always are waited for.
     check: called once they have started; raises AwsError if the job is not wanted any more.
     """
-    life = _Life(plan, runtime, waits, check)
+    try:
+        return _live(_Life(plan, runtime, waits, check))
+    except AwsError as error:
+        if error.aws_code != NAME_TAKEN:
+            raise
+    # Another command has just started a job of that name: with the same settings this one joins it.
+    job, region = plan.payload.job, plan.payload.cluster.region
+    plan = plan_job(job, runtime, region)
+    if plan.problem is not None:
+        raise plan.problem
+    return _live(_Life(plan, runtime, waits, check, joins=True))
+
+
+def _live(life: "_Life") -> Outcome | None:
     return life.live(life.starter.start, life.starter.replace_lost)
 
 
@@ -68,22 +82,26 @@ def attach(plan: Plan[Launch], runtime: Runtime) -> Outcome | None:
     """launch() for a job that was started before; if none of its nodes is left, none is started."""
     life = _Life(plan, runtime)
     if plan.payload.missing < life.cluster.nodes:
-        return life.live(life.starter.start, life.starter.replace_lost)
+        return _live(life)
     return life.live(lambda: read_cluster_file(life.aws, life.cluster.folder), None)
 
 
 @dataclass
 class _Life:
-    """The life of a job as this launcher sees it.  is_ours: whether this launcher must remove the job if it fails."""
+    """The life of a job as this launcher sees it.
+
+    is_ours: whether this launcher must remove the job if it fails; joins: a start that another command has just begun.
+    """
 
     plan: Plan[Launch]
     runtime: Runtime
     waits: bool = True
     check: Callable[[], None] = lambda: None
+    joins: bool = False
 
     def __post_init__(self) -> None:
         self.aws: Aws = self.runtime.make_aws(self.cluster.region)
-        self.is_ours = self.plan.payload.missing > 0
+        self.is_ours = self.plan.payload.missing > 0 and not self.joins
         self.say: Say = unless_gone(self.runtime.say)
         self.starter = Starter(self.plan, self.runtime, self.aws, self.say, self.waits)
 
@@ -142,6 +160,8 @@ class _Life:
 
     def _after_failure(self, error: Exception | Hangup) -> None:
         """Removes the job after `error`.  Raises Ended, with the outcome, unless the error is a bug."""
+        if isinstance(error, AwsError) and error.aws_code == NAME_TAKEN:
+            return  # what there is under this name is another command's
         is_hangup = isinstance(error, (Hangup, BrokenPipeError))
         outcome = stopped(f"stopped: the terminal was closed ({error})") if is_hangup else _outcome_of(error)
         if self.is_ours:

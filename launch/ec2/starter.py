@@ -112,6 +112,8 @@ class Starter:
                 perform(plan.steps, self.aws.call, self.runtime.say, clock.sleep)
                 return plan
             except AwsError as error:
+                if error.aws_code == requests.NAME_TAKEN and plan is not self.plan:
+                    raise self._ended_elsewhere() from error
                 if not hours or not _may_pass(error, plan):
                     raise
                 tried.note(error, otherwise=tried_in(plan))
@@ -125,15 +127,18 @@ class Starter:
 
     def _note_wait(self, plan: Plan[Launch], hours: float) -> None:
         """Where the user waits the job has begun, and a stop from elsewhere ends the waiting."""
-        if hours and not plan.payload.is_noted:
-            self._do(requests.put_spec(plan.payload.cluster))
+        if hours and plan.payload.save_spec is not None:
+            self._do(plan.payload.save_spec)
 
     def _same_start_again(self, plan: Plan[Launch]) -> Plan[Launch]:
         """A new plan for what is missing.  Raises AwsError if somebody stopped the job meanwhile."""
         again = self._plan_again()
         if again.payload.cluster.started != plan.payload.cluster.started:
-            raise AwsError(f"job {again.payload.cluster.job} was stopped or restarted by another command.", STOPPED)
+            raise self._ended_elsewhere()
         return again
+
+    def _ended_elsewhere(self) -> AwsError:
+        return AwsError(f"job {self.plan.payload.cluster.job} was stopped or restarted by another command.", STOPPED)
 
     def _plan_again(self) -> Plan[Launch]:
         """A new plan.  Raises its problem, unless it is that no zone is left: perhaps the user waits."""
@@ -204,7 +209,7 @@ def _may_pass(error: AwsError, plan: Plan[Launch]) -> bool:
 
     Not before job.json is written, in which a stop notes the end, nor where the request may have taken effect.
     """
-    is_busy = may_pass(error) and not isinstance(error, NoAnswer) and plan.payload.is_noted
+    is_busy = may_pass(error) and not isinstance(error, NoAnswer) and plan.payload.save_spec is None
     return is_busy or is_no_capacity(error)
 
 

@@ -1,6 +1,5 @@
 """Removes a job's resources, verifies that none is left, and saves how the job ended.  Idempotent, by tags."""
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +17,13 @@ from launch.core.outcomes import put_outcome
 from launch.core.patience import ENDING_S, Patience, is_busy, may_pass, patiently
 from launch.core.perform import Say
 from launch.core.price import usd
+from launch.core.steps import CONFLICT, TAKEN
 from launch.ec2.costs import cost_so_far
 from launch.ec2.inventory import Fleet, Node, Resource, find, nodes_of
-from launch.ec2.job_folder import Record, folder_of, put_marker, spec_of, start_of
+from launch.ec2.job_folder import Record, folder_of, put_marker, spec_of, spec_version, start_of
 from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.outcome import at_time_limit, completed, of_records, stopped
+from launch.ec2.requests import put_version
 from launch.ec2.status import View, view
 from launch.ec2.watch import find_ends
 from trainer.errors import SettingsError, TrainerError
@@ -185,18 +186,21 @@ def mark_ended(aws: Aws, folder: Folder, clock: Clock, say: Say) -> Record | Non
     """
     try:
         # A launcher that waits for capacity learns of it from there alone, and would start nodes later.
-        return patiently(partial(_mark, aws, folder, int(clock.now())), clock, say, is_busy)
+        return patiently(partial(_mark, aws, folder, int(clock.now())), clock, say, _is_passing)
     except (AwsError, SettingsError) as error:
         say(f"warning: job.json still says that the job is running: {error}")
     return {}
 
 
+def _is_passing(error: TrainerError) -> bool:
+    """Whether AWS was busy, or another command wrote job.json between the look and the request."""
+    return is_busy(error) or (isinstance(error, AwsError) and error.aws_code in (TAKEN, CONFLICT))
+
+
 def _mark(aws: Aws, folder: Folder, now: int) -> Record | None:
-    spec = spec_of(aws, folder, BACKEND_NAME)
+    spec, etag = spec_version(aws, folder, BACKEND_NAME)
     if spec is not None and "ended" not in spec:
-        body = json.dumps({"ended": now, **spec}, indent=1)
-        params = {"Bucket": folder.bucket, "Key": folder.spec, "Body": body, "ContentType": "application/json"}
-        aws.call("s3", "PutObject", params)
+        aws.call("s3", "PutObject", put_version(folder, {"ended": now, **spec}, etag, "save the end").params)
     return spec
 
 

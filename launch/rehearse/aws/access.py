@@ -13,7 +13,7 @@ from launch.rehearse.aws.iam.policies import Policy, policy
 from launch.rehearse.aws.iam.view import view_of
 from launch.rehearse.aws.pricing import priced
 from launch.rehearse.aws.refusal import Refusal
-from launch.rehearse.aws.s3 import heads_have_no_body, hidden
+from launch.rehearse.aws.s3 import heads_have_no_body, hidden, one_write_at_a_time
 from launch.rehearse.aws.throttling import Throttling
 
 # "If you have the required permissions, the error response is DryRunOperation. Otherwise, it is
@@ -43,7 +43,7 @@ class Access:
     def enforced(self) -> Iterator[None]:
         """Inside the block, moto asks before it answers."""
         checks = (self._throttled, authorized(self.callers, self._view), hidden(self.callers), _dry_run, *self.others)
-        with guarded(checks), heads_have_no_body(), priced():
+        with guarded(checks), heads_have_no_body(), one_write_at_a_time(), priced():
             yield
 
     def _throttled(self, asked: Asked) -> Refusal | None:

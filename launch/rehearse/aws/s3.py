@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 from unittest import mock
 
@@ -50,4 +51,20 @@ def heads_have_no_body() -> Iterator[None]:
         return status, headers, "" if response.method == "HEAD" else body
 
     with mock.patch.object(S3Response, "serialized", serialized):
+        yield
+
+
+@contextmanager
+def one_write_at_a_time() -> Iterator[None]:
+    """Inside the block, of two writers that ask for If-None-Match at once one is refused.
+
+    moto's server has a thread for each request, and looks for the object before it writes it.
+    """
+    lock, put_object = Lock(), S3Response.put_object
+
+    def put_one(response: Any) -> Any:
+        with lock:
+            return put_object(response)
+
+    with mock.patch.object(S3Response, "put_object", put_one):
         yield

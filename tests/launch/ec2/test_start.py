@@ -1,5 +1,6 @@
 """The life of a job: started, followed, taken down, and nothing left, whatever happens."""
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from launch.core.errors import AwsError, Ended
 from launch.core.names import Folder
 from launch.core.plan import Plan
 from launch.core.signals import Hangup
+from launch.ec2 import requests
 from launch.ec2.inventory import find
 from launch.ec2.job_folder import job_named
 from launch.ec2.planner import Launch
@@ -296,6 +298,84 @@ def test_a_second_start_joins_the_first(stage: Stage) -> None:
     assert stage.launch() == stage.launch() == 0
     assert len(stage.account.nodes) == 2
     assert len(stage.account.asked("RunInstances")) == 1
+
+
+def both_planned(stage: Stage, **other: object) -> tuple[Plan[Launch], Plan[Launch]]:
+    """Two launches of one name that have looked before either has written anything, some seconds apart."""
+    stage.where = {"detach": True}
+    first = stage.plan()
+    stage.slept_s += 2
+    stage.where = {"detach": True, **other}
+    return first, stage.plan()
+
+
+def test_of_two_launches_of_one_name_with_other_settings_one_is_refused(stage: Stage) -> None:
+    first, second = both_planned(stage, nodes=1)
+    launch(first, stage.runtime())
+
+    with pytest.raises(SettingsError, match=f"job {NAME} was started with other settings; choose another --job-name"):
+        launch(second, stage.runtime())
+
+    assert len(find(stage.aws, NAME).living) == 2
+    assert len(stage.account.asked("RunInstances")) == 1
+
+
+def test_of_two_launches_of_one_name_with_the_same_settings_one_joins_the_other(stage: Stage) -> None:
+    first, second = both_planned(stage)
+    launch(first, stage.runtime())
+    launch(second, stage.runtime())
+
+    assert len(find(stage.aws, NAME).living) == 2
+    assert len(stage.account.asked("RunInstances")) == 1
+
+
+def test_of_two_restarts_of_a_job_with_other_settings_one_is_refused(stage: Stage) -> None:
+    stage.where = {"detach": True}
+    stage.launch()
+    stage.stop()
+    first, second = both_planned(stage, max_hours=3.0)  # the one setting that may differ
+    launch(first, stage.runtime())
+
+    with pytest.raises(SettingsError, match="was started with other settings"):
+        launch(second, stage.runtime())
+
+    assert len(find(stage.aws, NAME).living) == 2
+
+
+def test_who_joins_a_launch_and_fails_does_not_end_it(stage: Stage) -> None:
+    first, second = both_planned(stage)
+    stage.account.put_json(f"jobs/{NAME}/job.json", requests.spec(first.payload.cluster))  # it has got as far as that
+    call = stage.aws.call
+
+    def denied(service: str, operation: str, params: Mapping[str, Any] | None = None, /) -> Any:
+        if operation == "RunInstances":
+            raise AwsError("denied", "UnauthorizedOperation", operation)
+        return call(service, operation, params)
+
+    with mock.patch.object(stage.aws, "call", denied), pytest.raises(AwsError, match="denied"):
+        launch(second, stage.runtime())
+
+    assert "ended" not in json.loads(stage.aws.read(stage.account.bucket, f"jobs/{NAME}/job.json") or b"")
+
+
+def test_a_stop_that_meets_another_writer_of_job_json_notes_the_end_all_the_same(stage: Stage) -> None:
+    stage.where = {"detach": True}
+    stage.launch()
+    folder, call = Folder(stage.account.bucket, NAME), stage.aws.call
+    spec = json.loads(stage.aws.read(folder.bucket, folder.spec) or b"")
+    others = iter([{**spec, "deadline": spec["deadline"] - 60}])
+
+    def busy(service: str, operation: str, params: Mapping[str, Any] | None = None, /) -> Any:
+        if operation == "PutObject" and (other := next(others, None)):
+            stage.account.put_json(folder.spec, other)
+        return call(service, operation, params)
+
+    with mock.patch.object(stage.aws, "call", busy):
+        assert mark_stopped(stage.aws, folder, None, stage.clock(), stage.said.append)
+
+    written = json.loads(stage.aws.read(folder.bucket, folder.spec) or b"")
+    assert written["deadline"] == spec["deadline"] - 60
+    assert "ended" in written
 
 
 def test_stopping_twice_is_fine(stage: Stage) -> None:

@@ -158,8 +158,8 @@ def test_a_path_too_long_for_a_socket_is_a_short_one(asked: Request, tmp_path: P
     words = (*words_of(asked), "--epochs", "1", "--worker-kind", "processes", "--run-dir", str(tmp_path / "run"))
 
     ended = subprocess.run(
-        [sys.executable, "-m", "trainer", *words], cwd=ROOT, env=os.environ | {"TMPDIR": str(long)}, capture_output=True,
-        text=True, timeout=100,
+        [sys.executable, "-m", "trainer", *words], cwd=ROOT, env=os.environ | {"TMPDIR": str(long)},
+        capture_output=True, text=True, timeout=100,
     )  # fmt: skip
 
     assert ended.returncode == 0, ended.stderr
