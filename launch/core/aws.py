@@ -13,6 +13,7 @@ from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from launch.core import aws_config
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
 from launch.core.refusals import ATTEMPTS, NO_CAPACITY, is_forbidden, may_have_taken_effect, sentence
 from trainer.errors import TrainerError
@@ -58,6 +59,7 @@ class Aws:
         self._region, self._profile, self._policy = region, profile, policy
         self._clients: dict[str, botocore.client.BaseClient] = {}
         self._session: Any = None
+        self._core: Any = None  # botocore's session, within boto3's
         self._unclear = False  # whether an attempt of the current call may have taken effect unnoticed
         self.answered_at: datetime | None = None  # AWS's own time in its newest answer
 
@@ -70,15 +72,15 @@ class Aws:
             except ModuleNotFoundError as error:
                 words = "boto3 is not installed; run pip install -c constraints.txt -e '.[aws]' in the checkout."
                 raise NotSetUp(words) from error
-            import botocore.exceptions
             import botocore.session
             from botocore.configprovider import ConstantProvider
 
-            core = botocore.session.Session(profile=self._profile)
+            core = self._core = botocore.session.Session(profile=self._profile)
             # A laptop has no EC2 metadata service; botocore would wait seconds for it.
             settings = core.get_component("config_store")
             settings.set_config_provider("metadata_service_timeout", ConstantProvider(METADATA_TIMEOUT_S))
-            try:
+            with aws_config.in_words(core):
+                aws_config.check_bundle(core)
                 models = _models(core.get_config_variable("data_path"))
                 core.register_component("data_loader", models)
                 with _reading:
@@ -86,16 +88,17 @@ class Aws:
                     models.search_paths[:] = dict.fromkeys(models.search_paths)  # each session adds boto3's own
                 for way in ASSUMING:
                     core.get_component("credential_provider").get_provider(way).cache = _assumed
-            except botocore.exceptions.BotoCoreError as error:
-                raise _not_set_up(error) from error
         return self._session
 
     @property
     def region(self) -> str:
         """The region of all calls.  Raises NotSetUp if none is configured."""
-        region: str | None = self.session.region_name
+        session = self.session
+        with aws_config.in_words(self._core):
+            region: str | None = session.region_name
         if not region:
-            raise NotSetUp("no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION.")
+            words = "no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION."
+            raise NotSetUp(aws_config.unreadable(self._core) or words)
         return region
 
     def call(self, service: str, operation: str, params: Mapping[str, Any] | None = None, /) -> Answer:
@@ -168,7 +171,13 @@ class Aws:
             words = sentence(code, message, f"{service}:{operation}", self.region, self._policy)
             raise refused(words, code, operation, str(error.response.get("Reason", ""))) from error
         except BotoCoreError as error:
-            raise _failed(error, service, operation, self._unclear) from error
+            if aws_config.is_of_credentials(error) or aws_config.is_of_setting(error, self._core):
+                raise aws_config.not_set_up(error, self._core) from error
+            raise _failed(error, service, operation, self._unclear, self._core) from error
+        except Exception as error:
+            if not aws_config.is_of_credentials(error):
+                raise
+            raise aws_config.not_set_up(error, self._core) from error
 
     def client(self, service: str) -> Any:
         """boto3's client for `service`, for libraries that make their own calls; wrap those in in_words()."""
@@ -181,9 +190,11 @@ class Aws:
                 read_timeout=READ_TIMEOUT_S,
                 user_agent_extra="aws-ddp-toolkit",
             )
-            self.session.get_credentials()  # which may ask the network: not while others wait
-            with _reading:
-                client = self.session.client(service, region_name=_HOMES.get(service, self.region), config=config)
+            session, region = self.session, _HOMES.get(service, self.region)
+            with aws_config.in_words(self._core):
+                aws_config.check_keys(session.get_credentials())  # which may ask the network: not while others wait
+                with _reading:
+                    client = session.client(service, region_name=region, config=config)
             client.meta.events.register("response-received", self._note_attempt)
             client.meta.events.register("before-parse", _refuse_web_page)
             # Registered under the service's name, as botocore's handler is, so that it runs before the general ones.
@@ -262,7 +273,7 @@ def _never_sent(error: Exception) -> bool:
     return isinstance(error, unconnected) or (isinstance(error, exceptions.SSLError) and "CERTIFICATE" in str(error))
 
 
-def _failed(error: BotoCoreError, service: str, operation: str, unclear: bool) -> TrainerError:
+def _failed(error: BotoCoreError, service: str, operation: str, unclear: bool, session: Any) -> TrainerError:
     """The error for a request or an answer that was lost.  unclear: whether it may have taken effect."""
     from botocore import exceptions
 
@@ -281,20 +292,4 @@ def _failed(error: BotoCoreError, service: str, operation: str, unclear: bool) -
         return AwsError(words, "", operation)
     if _never_sent(error):
         return AwsError(f"AWS cannot be reached for {action}: {text}; check the network and --region.", "", operation)
-    return _not_set_up(error)
-
-
-def _not_set_up(error: BotoCoreError) -> NotSetUp:
-    """The error for an AWS configuration that does not work."""
-    from botocore import exceptions
-
-    text = " ".join(str(error).split()).rstrip(".: ")
-    if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
-        return NotSetUp("no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE.")
-    if isinstance(error, (exceptions.TokenRetrievalError, exceptions.SSOError, exceptions.CredentialRetrievalError)):
-        return NotSetUp(f"the AWS credentials cannot be loaded: {text}; run aws sso login.")
-    if isinstance(error, exceptions.ProfileNotFound):
-        return NotSetUp(f"{text}; check ~/.aws/config, or set AWS_PROFILE to another profile.")
-    if isinstance(error, exceptions.InvalidRegionError):
-        return NotSetUp(f"{text}; give --region us-east-1, or set AWS_DEFAULT_REGION.")
-    return NotSetUp(f"the AWS configuration does not work: {text}; check ~/.aws/config and the AWS_ variables.")
+    return aws_config.not_set_up(error, session)
