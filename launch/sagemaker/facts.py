@@ -73,6 +73,7 @@ class Facts:
     quotas: tuple[Quota, ...] = ()
     content: Content | None = None  # of a prepared data set in S3
     taken: tuple[str, ...] = ()
+    etag: str = ""  # of job.json, which an earlier start wrote
     running: TrainingJob | None = None
     spent_usd: float | None = None
     is_sent: bool = False  # whether S3 has the source of the script

@@ -12,7 +12,7 @@ from typing import Any
 from launch.core import pricelist
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.lookup import Lookups, check_bucket, content_at, missing, older_stack, region_or_some, spec_of
+from launch.core.lookup import Lookups, check_bucket, content_at, missing, older_stack, region_or_some, spec_version
 from launch.core.names import SCHEDULER_ROLE, SHARED_SINCE, TOOLKIT, Folder, bucket_of
 from launch.core.price import CATALOGS
 from launch.core.refusals import DENIED
@@ -60,7 +60,7 @@ def look_up(
     lookups.required(lambda: check_bucket(aws, bucket, account), None)
     no_starts: tuple[Listed, ...] = ()
     starts = lookups.required(lambda: starts_of(aws, job, now), no_starts)
-    lookups.required(lambda: spec_of(aws, Folder(bucket, job), BACKEND), None)
+    _, etag = lookups.required(lambda: spec_version(aws, Folder(bucket, job), BACKEND), (None, ""))
     no_quotas: tuple[Quota, ...] = ()
     facts = Facts(
         region,
@@ -74,6 +74,7 @@ def look_up(
         quotas=lookups.optional("the quotas", lambda: find_quotas(aws, resolved, now), no_quotas),
         content=content_at(aws, data_url or whole_in_s3(resolved.channels)),
         taken=tuple(start.name for start in starts),
+        etag=etag,
         running=lookups.required(lambda: _running_start(aws, job, starts), None),
         spent_usd=lookups.optional("what earlier starts cost", lambda: _spent(aws, job, starts, now), None),
         prices=lookups.optional(

@@ -16,7 +16,7 @@ from launch.core.names import STARTED_TAG, TIME, Folder, bucket_of
 from launch.core.plan import Plan
 from launch.core.pricelist import no_price
 from launch.core.sent import edited
-from launch.core.steps import Request, put_once
+from launch.core.steps import Request, put_once, unless_changed
 from launch.sagemaker import explain, register, sdk
 from launch.sagemaker.bundle import Bundle, make_bundle
 from launch.sagemaker.checks import Resolved, check_price
@@ -165,7 +165,9 @@ def _spec(job: Job[SageMakerOptions], folder: Folder, start: str, facts: Facts) 
     }
     body = json.dumps(content, indent=2)
     params = {"Bucket": folder.bucket, "Key": folder.spec, "Body": body}
-    return Request("s3", "PutObject", params, "write the job's settings")
+    words = "Another command has just started a job of this name: see its status, or choose another --job-name."
+    put = Request("s3", "PutObject", params, "write the job's settings", if_taken=words)
+    return unless_changed(put, facts.etag)
 
 
 def _script(job: Job[SageMakerOptions], folder: Folder, facts: Facts) -> tuple[Request, ...]:

@@ -101,6 +101,21 @@ def test_the_request_that_arrives_is_the_one_that_was_planned(stage: Stage) -> N
     assert create == made.steps[-1].params  # type: ignore[union-attr]
 
 
+def test_of_two_launches_of_one_name_with_other_settings_one_is_refused(stage: Stage) -> None:
+    """In one second, and by one user: SageMaker's job has the tags that both expect."""
+    stage.settings = {"detach": True, "epochs": 3}
+    first = stage.plan()
+    stage.settings = {"detach": True, "epochs": 4}
+    second = stage.plan()
+    start_module.launch(first, stage.runtime())
+
+    with pytest.raises(AwsError, match="Another command has just started a job of this name: see its status, or choo"):
+        start_module.launch(second, stage.runtime())
+
+    assert "--epochs 3" in " ".join(stage.account.s3(f"jobs/{NAME}/job.json")["train"])
+    assert len(stage.account.asked("CreateTrainingJob")) == 1
+
+
 def test_the_source_and_the_spec_lie_in_the_jobs_folder(stage: Stage) -> None:
     stage.settings = {"detach": True, "epochs": 3}
     stage.launch()
