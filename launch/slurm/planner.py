@@ -46,13 +46,14 @@ class Facts:
 @dataclass(frozen=True)
 class Submission:
     """What carrying out a plan needs.  queued: the same job, if it is in the queue already; is_done: it ended before,
-    with the same script.
+    with the same script; ids: Slurm's, of its earlier submissions.
     """
 
     job: ResolvedJob
     script: str
     queued: QueuedJob | None
     is_done: bool
+    ids: tuple[str, ...] = ()
 
 
 SlurmPlan = Plan[Submission]
@@ -65,7 +66,7 @@ def plan(job: Job[SlurmOptions], options: SlurmOptions, processes: int, name: st
     queued = next((queued for queued in facts.queue if queued.name == name), None)
     last_start = facts.folder.last_start
     is_done = last_start is not None and last_start["then"] == "done" and facts.folder.script == script
-    submission = Submission(resolved, script, queued, is_done)
+    submission = Submission(resolved, script, queued, is_done, facts.folder.ids)
     return Plan(
         title=f"launch.slurm: job {name}, {options.nodes} x {processes} process{'es' * (processes > 1)}",
         payload=submission,

@@ -1,5 +1,11 @@
 """Carries a plan out: writes the job folder and submits the script, once per name."""
 
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 from launch.slurm.ended import conclude, outcome_of
 from launch.slurm.folder import read_folder, stranger_of
 from launch.slurm.follow import FileTail, follow
@@ -11,8 +17,10 @@ from launch.slurm.planner import SlurmPlan, of_stranger
 from launch.slurm.runtime import Runtime
 from launch.slurm.script import directives
 from trainer.errors import SettingsError
-from trainer.files import write_atomically
+from trainer.files import open_lock, write_atomically
 from trainer.outcome import Outcome
+
+LOCK = ".submit.lock"
 
 
 def launch(plan: SlurmPlan, runtime: Runtime) -> Outcome | None:
@@ -45,14 +53,35 @@ def launch(plan: SlurmPlan, runtime: Runtime) -> Outcome | None:
 
 def _submit(plan: SlurmPlan, slurm: Slurm) -> str:
     """Writes the folder, submits the script, and returns Slurm's id."""
-    job = plan.payload.job
-    write_files(plan)
-    earlier_ids = read_folder(job.folder).ids
-    # Before as well: where a site rewrites comments, it alone says in the queue whose job this is.
-    note(job.folder, job.name, earlier_ids, **details(job))
-    job_id = parse_job_id(slurm.run(*plan.command, options=job.options))
-    note(job.folder, job.name, [*earlier_ids, job_id], **details(job))
+    job, earlier_ids = plan.payload.job, plan.payload.ids
+    with _alone_in(job.folder):
+        if newer := read_folder(job.folder).ids[len(earlier_ids) :]:
+            raise SettingsError(
+                f"job {job.name} has just been submitted by another command, as {newer[-1]}; see "
+                f"{command('status', job.name)}, or choose another --job-name."
+            )
+        write_files(plan)
+        # Before as well: where a site rewrites comments, it alone says in the queue whose job this is.
+        note(job.folder, job.name, earlier_ids, **details(job))
+        job_id = parse_job_id(slurm.run(*plan.command, options=job.options))
+        note(job.folder, job.name, [*earlier_ids, job_id], **details(job))
     return job_id
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Inside the block no other command submits the job in this folder, which is made; waits for one that does."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.fdopen(open_lock(folder / LOCK), "r+b")
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # released with the process, however it ends
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        yield
 
 
 def write_files(plan: SlurmPlan) -> None:
@@ -70,7 +99,11 @@ def write_files(plan: SlurmPlan) -> None:
         for name, text in plan.files:
             write_atomically(folder / name, text)
     except OSError as error:
-        raise SettingsError(
-            f"{folder} cannot be written ({error.strerror}); start from a folder on a file system that the nodes "
-            "share and you may write to, or give --run-dir."
-        ) from error
+        raise _unwritable(folder, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> SettingsError:
+    return SettingsError(
+        f"{folder} cannot be written ({error.strerror}); start from a folder on a file system that the nodes share and "
+        "you may write to, or give --run-dir."
+    )
