@@ -70,7 +70,7 @@ def is_of_setting(error: BaseException, session: Any) -> bool:
     """Whether no request was sent, as a proxy is no URL, or a value that is set and that the error shows is wrong."""
     from botocore.exceptions import HTTPClientError
 
-    cause = error.kwargs.get("error") if type(error) is HTTPClientError else None
+    cause = error.kwargs.get("error") if isinstance(error, HTTPClientError) else None
     return isinstance(cause, ValueError) and bool(_mentioned(str(cause), session) or _proxies())
 
 
@@ -90,7 +90,7 @@ def not_set_up(error: BaseException, session: Any) -> NotSetUp:
     """The error for an AWS configuration that does not work."""
     from botocore import exceptions
 
-    cause = error.kwargs.get("error") if type(error) is exceptions.HTTPClientError else error
+    cause = error.kwargs.get("error") if isinstance(error, exceptions.HTTPClientError) else error
     text = one_line(str(cause) or type(error).__name__, 300).rstrip(".: ")
     if isinstance(error, exceptions.NoCredentialsError):
         remedy = "run aws configure or aws sso login, or set AWS_PROFILE."

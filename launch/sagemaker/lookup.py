@@ -60,7 +60,7 @@ def look_up(
     lookups.required(lambda: check_bucket(aws, bucket, account), None)
     no_starts: tuple[Listed, ...] = ()
     starts = lookups.required(lambda: starts_of(aws, job, now), no_starts)
-    _, etag = lookups.required(lambda: spec_version(aws, Folder(bucket, job), BACKEND), (None, ""))
+    etag = lookups.required(lambda: spec_version(aws, Folder(bucket, job), BACKEND)[1], "")
     no_quotas: tuple[Quota, ...] = ()
     facts = Facts(
         region,
