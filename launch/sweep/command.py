@@ -11,17 +11,17 @@ from launch.core.price import usd
 from launch.core.run import Run
 from launch.core.terminal import confirm, say
 from launch.sweep import table
-from launch.sweep.beside import sweep_beside
 from launch.sweep.cli import SweepRequest
 from launch.sweep.folder import check, job_name, opened
+from launch.sweep.loop import sweep
 from launch.sweep.plan import Plan, as_json, as_text, no_room
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import prices, spent, total
 from launch.sweep.progress import StatusLine
 from launch.sweep.runner import Context
-from launch.sweep.sequence import Work, earlier, left, others, sweep
 from launch.sweep.slots import Slot, machine, slots
 from launch.sweep.together import submitted
+from launch.sweep.work import Work, earlier, left, others
 from trainer.contract import Exit
 from trainer.errors import FullDisk, MachineError, SettingsError, TrainerError, is_full
 from trainer.settings.registry import did_you_mean
@@ -168,10 +168,11 @@ def _carry_out(plan: Plan, env: Mapping[str, str]) -> int:
 
 
 def _swept(plan: Plan, context: Context) -> list[Run]:
-    """Every run as it ended: after one another, or as many at a time as there are places."""
-    if len(plan.places) == 1:
-        return sweep(plan.work, context)
-    return sweep_beside(*submitted(plan.work, context, len(plan.places)), plan.places)
+    """Every run as it ended: as many at a time as there are places, in one submission where the backend can do that."""
+    work, places = plan.work, plan.places
+    if len(places) > 1:
+        work, context = submitted(work, context, len(places))
+    return sweep(work, context, places)
 
 
 def _close(ended: Sequence[Run], out: Path) -> None:

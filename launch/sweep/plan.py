@@ -8,8 +8,8 @@ from launch.core.price import usd
 from launch.core.quotas import shortage
 from launch.sweep import table
 from launch.sweep.cli import SweepRequest
-from launch.sweep.sequence import Work
 from launch.sweep.slots import Slot
+from launch.sweep.work import Work
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from launch.core.together import Member, Submit, Together
 from launch.sweep.folder import job_name
 from launch.sweep.planned import Planned
 from launch.sweep.runner import Context
-from launch.sweep.sequence import Work
+from launch.sweep.work import Work
 from trainer.settings.registry import import_function
 
 # Of no run: those have no dot in front.

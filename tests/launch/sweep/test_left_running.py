@@ -15,13 +15,13 @@ from launch.core.ending import ask_to_end
 from launch.core.errors import Ended, LeftRunning
 from launch.core.interpreter import this_python
 from launch.core.run import Run
-from launch.sweep import sequence
+from launch.sweep import loop
 from launch.sweep.diverging import ending, insist
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import Price
 from launch.sweep.runner import Context
-from launch.sweep.sequence import Work, earlier, left
 from launch.sweep.spec import parse
+from launch.sweep.work import Work, earlier, left
 from tests.launch.sweep.sweeps import TINY, ends, rows
 from trainer.errors import TrainerError
 
@@ -48,7 +48,7 @@ def play(folder: Path, todo: list[Planned], *launchers: str, diverged_at: float 
 
     context = Context("tiny", "id", folder, folder / "runs", os.environ, Clock(), False, lambda line: None)
     own = replace(context, launcher=words, diverged_at=diverged_at)
-    return sequence.sweep(Work(todo, todo, {run.name: Price() for run in todo}, {}), own)
+    return loop.sweep(Work(todo, todo, {run.name: Price() for run in todo}, {}), own)
 
 
 def test_a_run_that_diverges_is_stopped_where_its_job_goes_on_without_its_launcher(

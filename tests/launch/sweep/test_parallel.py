@@ -16,17 +16,16 @@ from launch.core.clock import Clock
 from launch.core.errors import Ended
 from launch.core.quotas import Need
 from launch.core.run import Run
+from launch.sweep import loop, table
 from launch.sweep import slots as places
-from launch.sweep import table
-from launch.sweep.beside import sweep_beside
 from launch.sweep.cli import read
 from launch.sweep.plan import Plan, as_text
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import Price
 from launch.sweep.runner import Context
-from launch.sweep.sequence import Work, others
 from launch.sweep.slots import Slot
 from launch.sweep.spec import parse
+from launch.sweep.work import Work, others
 from tests.launch.sweep.sweeps import TINY, ends, rows, sweep, written
 from trainer.errors import SettingsError, TrainerError
 
@@ -63,7 +62,7 @@ def beside(tmp_path: Path) -> Iterator[Sweep]:
         todo = [run for run in all_runs if run.name not in known]
         cores = sorted(affinity)
         two = [Slot((core,), (gpu,)) for core, gpu in zip((cores[0], cores[-1]), "01", strict=True)]
-        return sweep_beside(Work(all_runs, todo, {run.name: Price() for run in all_runs}, known), context, two)
+        return loop.sweep(Work(all_runs, todo, {run.name: Price() for run in all_runs}, known), context, two)
 
     yield play
     signal.signal(signal.SIGINT, before)
@@ -90,7 +89,7 @@ def test_who_stops_the_sweep_stops_all_runs_which_save(number: int, code: int, b
         os.kill(os.getpid(), number)
 
     threading.Thread(target=stop).start()
-    with pytest.raises(TrainerError, match=r"stopped in seed-[01], seed-[01]; the same command resumes") as stopped:
+    with pytest.raises(TrainerError, match=r"stopped in runs seed-[01], seed-[01]; the same") as stopped:
         beside(SAVES, SAVES, ends(0))
 
     assert stopped.value.code == code

@@ -16,13 +16,14 @@ from launch.core.clock import Clock
 from launch.core.ending import kill_marked
 from launch.core.errors import Ended
 from launch.core.run import Run, State
-from launch.sweep import sequence
+from launch.sweep import loop
 from launch.sweep.folder import job_name
+from launch.sweep.loop import why_give_up
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import Price
 from launch.sweep.runner import Context
-from launch.sweep.sequence import Work, earlier, left, why_give_up
 from launch.sweep.spec import parse
+from launch.sweep.work import Work, earlier, left
 from tests.launch.sweep.sweeps import TINY, ends, rows, start, sweep, written
 from tests.processes import left_of, processes_with
 from tests.strangers import given_to_another
@@ -141,7 +142,7 @@ def played(tmp_path: Path) -> Iterator[Sweep]:
 
         say = said.append if said is not None else lambda line: None
         context = Context("tiny", "id", tmp_path, tmp_path / "runs", os.environ, Clock(), False, say, launcher=words)
-        return sequence.sweep(Work(planned, planned, {run.name: Price() for run in planned}, {}), context)
+        return loop.sweep(Work(planned, planned, {run.name: Price() for run in planned}, {}), context)
 
     yield play
     signal.signal(signal.SIGINT, before)

@@ -16,14 +16,14 @@ from launch.core.errors import Ended
 from launch.core.interpreter import this_python
 from launch.core.run import Run
 from launch.core.together import Member, Together
-from launch.sweep.beside import sweep_beside
+from launch.sweep.loop import sweep
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import Price
 from launch.sweep.runner import Context, command
-from launch.sweep.sequence import Work
 from launch.sweep.slots import Slot
 from launch.sweep.spec import parse
 from launch.sweep.together import submitted
+from launch.sweep.work import Work
 from tests.launch.sweep.sweeps import TINY, ends
 
 SEEN: list[tuple[list[Member], Together]] = []
@@ -82,7 +82,7 @@ def test_how_a_run_ended_before_anybody_attached_is_kept(tmp_path: Path, signals
         own, attached=frozenset({own.job(todo.todo[0])}), launcher=lambda run, context: ["sh", "-c", "exit 3"]
     )
 
-    (run,) = sweep_beside(todo, own, [Slot(())])
+    (run,) = sweep(todo, own, [Slot(())])
 
     assert (run.state, run.reason) == ("failed", "no images.")
 
@@ -104,7 +104,7 @@ def test_runs_that_would_fail_like_the_others_are_ended_before_slurm_begins_them
     own = replace(context_in(tmp_path), together="tiny-array-1", launcher=words)
 
     with pytest.raises(Ended, match=r"failed alike.* no folder nowhere\. \d runs? w.+ not started"):
-        sweep_beside(work(5), own, [Slot(())] * 2)
+        sweep(work(5), own, [Slot(())] * 2)
 
     assert asked == [[*this_python(), "-m", "launch.slurm", "stop", "tiny-array-1"]]
 
@@ -133,7 +133,7 @@ def test_a_job_that_diverges_is_stopped_by_its_backend_as_a_signal_would_not_rea
         own, env=env, diverged_at=3.0, launcher=lambda run, context: ["sh", "-c", diverges, "sh", str(folder)]
     )
 
-    (run,) = sweep_beside(todo, own, [Slot(())])
+    (run,) = sweep(todo, own, [Slot(())])
 
     assert (run.state, run.reason[:13]) == ("failed", "it diverged: ")
     assert (folder / "stopped").read_text() == "--batch --signal=USR1 7\n"

@@ -1,0 +1,229 @@
+"""Runs a sweep: as many runs at a time as it has places, each with a launcher that a thread follows."""
+
+import signal
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+from launch.core import shell
+from launch.core.clock import duration
+from launch.core.errors import Ended
+from launch.core.metrics import in_words, newest
+from launch.core.run import Run
+from launch.sweep import table
+from launch.sweep.output import Record
+from launch.sweep.planned import Planned
+from launch.sweep.progress import left_s
+from launch.sweep.runner import Context, perform
+from launch.sweep.slots import Slot
+from launch.sweep.work import Work, rows
+from trainer.contract import STOPPED, Exit
+from trainer.errors import Interrupted
+
+# Signals are handled in the main thread, which must not sleep through them: two Ctrl-C in that time would be one.
+AWAKE_S = 0.05
+# Failures that the next runs may share: settings, data, AWS.
+SHARED = (Exit.SETTINGS, Exit.DATA, Exit.AWS)
+ONE_AT_A_TIME = (Slot(()),)
+
+
+def sweep(work: Work, context: Context, places: Sequence[Slot] = ONE_AT_A_TIME) -> list[Run]:
+    """Carries the runs out, one in each place at a time, and keeps the table up to date; returns every run's state.
+
+    Call it from the main thread.  Raises Interrupted or Ended when it is stopped, and Ended when the next runs would
+    fail alike.  A run that its own time limit or somebody else ends is a row, and the next begins.
+    """
+    table.write_csv(rows(work, work.before, context), context.out)
+    error: BaseException | None = None
+    with shell.together() as commands:
+        batch = _Batch(work, replace(context, run=commands.run), places)
+        while True:
+            while commands.asked_by is None and batch.may_submit:
+                batch.submit()
+            if batch.is_idle:
+                break
+            if (result := batch.poll()) is None:
+                continue
+            try:
+                batch.collect(result)
+            except BaseException as failed:
+                if error is None:
+                    error = failed
+                    commands.stop()  # the other runs save, and remove their machines
+    if error:
+        raise error
+    batch.conclude(commands.asked_by)
+    return rows(work, batch.known, context)
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended, or the error that kept it from being performed.  asked_by: the signal that stopped it."""
+
+    slot: Slot
+    run: Run | None = None
+    asked_by: int | None = None
+    error: BaseException | None = None
+
+
+class _Batch:
+    """The runs of a sweep: those that wait, those at work, each in a thread and a slot, and those that ended."""
+
+    def __init__(self, work: Work, context: Context, places: Sequence[Slot]) -> None:
+        self.known = dict(work.before)
+        self._work, self._context, self._places = work, context, places
+        self._todo, self._free = deque(work.todo), deque(places)
+        self._results, self._ended = SimpleQueue[Result](), list[Run]()
+        self._unfinished = list[str]()  # the names of runs that a signal stopped
+        self._gave_up: Ended | None = None  # what a backend was told to end does not begin again
+
+    @property
+    def may_submit(self) -> bool:
+        return bool(self._todo and self._free and not self._hopeless)
+
+    @property
+    def _hopeless(self) -> Ended | None:
+        """The error to raise where those that wait would fail like the last that ended."""
+        why = why_give_up(self._ended)
+        return self._gave_up or (given_up(why, self._ended[-1], len(self._todo)) if why else None)
+
+    @property
+    def is_idle(self) -> bool:
+        return len(self._free) == len(self._places)
+
+    @property
+    def _one_at_a_time(self) -> bool:
+        return len(self._places) == 1
+
+    def submit(self) -> None:
+        """Starts the launcher of the next run, in a thread that follows it."""
+        run, slot, context = self._todo.popleft(), self._free.popleft(), self._context
+        number = len(self._work.todo) - len(self._todo)
+        context.say(f"{number}/{len(self._work.todo)}  {run.name}: {table.log_hint(context.folder(run))}")
+        on_record = self._progress_of(run) if self._one_at_a_time else lambda record: None
+        self._show_counts()
+        Thread(target=self._perform, args=(run, slot, on_record), name=run.name, daemon=True).start()
+
+    def _show_counts(self) -> None:
+        if not self._one_at_a_time:
+            busy = len(self._places) - len(self._free)
+            self._context.show(f"{len(self._ended)} of {len(self._work.todo)} done, {busy} at work")
+
+    def _perform(self, run: Planned, slot: Slot, on_record: Callable[[Record], None]) -> None:
+        """In a thread of its own, which with all that it starts stays on the slot's cores."""
+        try:
+            slot.pin()
+            own = replace(self._context, env=slot.env(self._context.env))
+            before, price = self._work.before.get(run.name), self._work.prices[run.name]
+            ended, asked_by = perform(run, price, before, own, on_record)
+            self._results.put(Result(slot, ended, asked_by))
+        except BaseException as error:  # collect() raises it
+            self._results.put(Result(slot, error=error))
+
+    def poll(self) -> Result | None:
+        """The next run that ends; None if none does for a while."""
+        try:
+            result = self._results.get(timeout=AWAKE_S)
+        except Empty:
+            return None
+        self._free.append(result.slot)
+        return result
+
+    def collect(self, result: Result) -> None:
+        """Adds a run that ended to the table.  Raises what kept it from being performed, and OSError on a full disk."""
+        if result.error:
+            raise result.error
+        run, context = result.run, self._context
+        assert run is not None
+        self.known[run.name] = run
+        self._ended.append(run)
+        if result.asked_by is not None and run.state != "done":
+            self._unfinished.append(run.name)
+        table.write_csv(rows(self._work, self.known, context), context.out)
+        left = self._time_left() if self._todo and self._one_at_a_time else ""
+        context.say(f"     {table.outcome(run)}{left}")
+        self._show_counts()
+        if self._todo and context.together and not self._gave_up and self._hopeless:
+            self._gave_up = self._hopeless
+            context.end_together(self._todo[0])  # they would begin without us
+
+    def conclude(self, asked_by: int | None) -> None:
+        """Raises if somebody asked to stop, and where the runs that are left would fail as well."""
+        if asked_by is not None and (self._todo or self._unfinished):
+            raise stopped(self._unfinished, self._ended, asked_by)
+        if self._todo and (error := self._hopeless):
+            raise error
+
+    def _progress_of(self, run: Planned) -> Callable[[Record], None]:
+        """Shows how far the run and the whole sweep are, at its start and after each epoch."""
+        place = f"{len(self._ended) + 1}/{len(self._work.todo)}  {run.name}"
+        context = self._context
+        started = context.clock.now()
+        context.show(f"{place}{self._time_left()}")
+
+        def show(record: Record) -> None:
+            share, how_far = share_done(record, run.train.epochs)
+            left = self._time_left(run.name, context.clock.now() - started, share)
+            context.show(f"{place}, {how_far}{left}")
+
+        return show
+
+    def _time_left(self, current: str = "", elapsed_s: float = 0.0, share: float = 0.0) -> str:
+        """'; about 4 min left for all runs', empty where nothing says how long they take."""
+        begun = {current, *(run.name for run in self._ended)}
+        to_begin = [run.name for run in self._work.todo if run.name not in begun]
+        expected_s = {name: price.expected_s for name, price in self._work.prices.items()}
+        took_s = [run.seconds for run in self._ended if run.state == "done" and run.seconds is not None]
+        seconds = left_s(expected_s, to_begin, took_s, current, elapsed_s, share)
+        return "" if seconds is None else f"; about {duration(timedelta(seconds=seconds))} left for all runs"
+
+
+def share_done(record: Record, epochs: int | None) -> tuple[float, str]:
+    """How much of its training is done, 0 where nothing says it, and in words: of a script its metrics.
+
+    epochs: of the whole training, None where only the script knows.
+    """
+    epoch = record.get("epoch")
+    if epochs is None or epoch is None:
+        return 0.0, in_words(newest([record]))
+    return epoch / epochs, f"epoch {epoch}/{epochs}"
+
+
+def why_give_up(ended: Sequence[Run]) -> str:
+    """Why the next runs would fail as well; empty if they may not.  ended: in this sweep, in order."""
+    if not ended or ended[-1].state != "failed":
+        return ""
+    last = ended[-1]
+    if last.exit_code == Exit.DISK:
+        return "the disk is full"
+    if last.exit_code == Exit.AWS and len(ended) == 1:
+        return "AWS refused the first run and would refuse the others"
+    return _why_both_failed(*ended[-2:]) if len(ended) > 1 and last.exit_code in SHARED else ""
+
+
+def _why_both_failed(before: Run, last: Run) -> str:
+    if before.state == "failed" and before.reason == last.reason:
+        return "two runs in a row failed alike, and so would the others"
+    if before.state == "interrupted" and before.exit_code == last.exit_code == Exit.AWS:  # its job goes on
+        return "AWS was lost in one run and refuses the next, as it would the others"
+    return ""
+
+
+def given_up(why: str, last: Run, left: int) -> Ended:
+    """The error to raise where the `left` runs would fail as the last did."""
+    begun = "1 run was" if left == 1 else f"{left} runs were"
+    return Ended(f"{why}: {last.reason} {begun} not started. Fix the cause and run the same command with "
+                 "--retry-failed.", last.exit_code or Exit.BUG)  # fmt: skip
+
+
+def stopped(unfinished: Sequence[str], ended: Sequence[Run], asked_by: int) -> Exception:
+    """The error to raise where a signal asked the sweep to stop, in the `unfinished` runs or after one."""
+    if unfinished:
+        where = f"in run{'s' * (len(unfinished) > 1)} {', '.join(unfinished)}"
+    else:
+        where = f"after run {ended[-1].name}" if ended else "before the first run"
+    sentence = f"stopped {where}; the same command resumes the sweep."
+    return Interrupted(sentence) if asked_by == signal.SIGTERM else Ended(sentence, STOPPED)
