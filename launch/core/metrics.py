@@ -21,7 +21,6 @@ HIGHER = {"accuracy", "acc", "top1", "top5", "f1", "auc", "auroc", "bleu", "roug
 NAME = r"[A-Za-z_][\w./-]{0,39}"
 LARGEST = 1e15
 MOST = 8  # metrics in a line
-MOST_NAMES = 500  # that are looked at: a file may have a hundred thousand, which take hours
 
 
 def values_of(record: Record) -> dict[str, float]:
@@ -60,7 +59,7 @@ def metrics_of(records: Iterable[Record]) -> list[str]:
     names: dict[str, None] = {}
     for record in records:
         names |= dict.fromkeys(values_of(record))
-    return [name for name in names if name not in AXES + TOTALS][:MOST_NAMES]
+    return [name for name in names if name not in AXES + TOTALS]
 
 
 def newest(records: Sequence[Record]) -> dict[str, float]:
@@ -68,7 +67,7 @@ def newest(records: Sequence[Record]) -> dict[str, float]:
     found: dict[str, float] = {}
     for record in records:
         found |= values_of(record)
-    return {name: found[name] for name in sorted(found, key=lambda name: name not in AXES + TOTALS)[:MOST_NAMES]}
+    return {name: found[name] for name in sorted(found, key=lambda name: name not in AXES + TOTALS)}
 
 
 def direction(name: str) -> Literal["lower", "higher"] | None:

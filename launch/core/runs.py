@@ -11,10 +11,10 @@ from typing import Any
 
 from launch.core.run import Run, number
 from trainer import outcome as outcomes
-from trainer.contract import LARGEST_METRICS, METRICS, SETTINGS
+from trainer.contract import METRICS, SETTINGS
 from trainer.errors import SettingsError, one_line
-from trainer.files import below, read_json, read_regular, write_atomically
-from trainer.settings.yaml_file import LARGEST_BYTES, read_typed
+from trainer.files import below, read_json, write_atomically
+from trainer.settings.yaml_file import read_typed
 
 RUN = "run.json"
 
@@ -22,7 +22,7 @@ RUN = "run.json"
 def write(run: Run) -> None:
     """Writes RUN.json into the run's folder, whole or not at all."""
     run.folder.mkdir(parents=True, exist_ok=True)
-    own = asdict(replace(run, epochs=()))  # or it would copy them all, also a thousand brackets within each other
+    own = asdict(replace(run, epochs=()))  # or it would copy them all
     content = {name: value for name, value in own.items() if name not in ("folder", "epochs")}
     write_atomically(run.folder / RUN, json.dumps(content, indent=2, default=str) + "\n")
 
@@ -54,10 +54,7 @@ def _fields(content: object) -> Mapping[str, Any]:
 
 
 def _fits(name: str, values: Mapping[str, Any]) -> bool:
-    """Whether what a Run counts with is a number, and what it shows is text.
-
-    A sweep ends with an exit code of its runs: Python prints one that is a text, past the terminal's filter.
-    """
+    """Whether what a Run counts with is a number, and what it shows is text."""
     if name in _AMOUNTS:
         amount = number(values, name)
         return values[name] is None or (amount is not None and abs(amount) < outcomes.LARGEST)
@@ -80,11 +77,8 @@ def _of_trainer(folder: Path) -> Run:
 
 
 def _settings(path: Path) -> Mapping[str, Any]:
-    """What a config.yaml says; nothing where there is none.  Raises SettingsError, and OSError for a pipe."""
-    if not path.exists():
-        return {}
-    read_regular(path, LARGEST_BYTES)  # which does not wait for what a pipe's writer will say
-    return read_typed(path)
+    """What a config.yaml says; nothing where there is none.  Raises SettingsError and OSError."""
+    return read_typed(path) if path.exists() else {}
 
 
 def _mapping(name: str, value: object) -> Mapping[str, Any]:
@@ -133,12 +127,7 @@ def _folders(places: Sequence[Path]) -> Iterator[Path]:
     for place in places:
         if not place.is_dir():
             raise SettingsError(f"there is no folder {place}; give one that a run or a sweep wrote.")
-        try:
-            folders = {mark.parent for mark in below(place) if mark.name in (RUN, METRICS)}
-        except OSError as error:  # of folders within each other, longer than any path
-            raise SettingsError(
-                f"{place} cannot be looked through ({error.strerror}); give the folders of the runs themselves."
-            ) from error
+        folders = {mark.parent for mark in below(place) if mark.name in (RUN, METRICS)}
         if not folders:
             raise SettingsError(f"{place} holds no run: there is no {METRICS} below it.")
         yield from sorted(folders)
@@ -153,7 +142,7 @@ def read_epochs(folder: Path) -> tuple[Mapping[str, Any], ...]:
     if not path.exists():
         return ()
     try:
-        lines = read_regular(path, LARGEST_METRICS).splitlines()
+        lines = path.read_bytes().splitlines()
     except OSError as error:
         raise SettingsError(f"{path} cannot be read ({error.strerror}); remove the run, or run it again.") from error
     records: list[Mapping[str, Any]] = []
@@ -162,7 +151,7 @@ def read_epochs(folder: Path) -> tuple[Mapping[str, Any], ...]:
             record = json.loads(line)
         except json.JSONDecodeError:
             break
-        except (ValueError, RecursionError):  # no UTF-8; a thousand brackets
+        except (ValueError, RecursionError):  # no UTF-8; brackets too deep
             record = None
         if not isinstance(record, dict):
             shown = one_line(line.decode(errors="backslashreplace"), 40)

@@ -13,11 +13,10 @@ from launch.report.findings import Findings
 from launch.report.options import ReportOptions
 from trainer.contract import Exit
 from trainer.errors import SettingsError, not_written
-from trainer.files import read_regular, write_atomically
+from trainer.files import write_atomically
 
 PAGE, TABLE, OVERVIEW, FIGURES = "report.html", "table.csv", "overview.png", "figures"
 FORMATS = ("png", "svg", "pdf")
-LARGEST_PAGE = 2**26  # bytes
 # The first four of these that exist are in the overview.
 FOREMOST = ("speedup", "breakdown", "time_per_epoch", "accuracy_over_time", "efficiency", "memory", "large_batch")
 
@@ -94,8 +93,8 @@ def _remove_earlier(out: Path) -> None:
     from launch.report.page import MARK, SECTIONS
 
     try:
-        is_ours = MARK.encode() in read_regular(out / PAGE, LARGEST_PAGE)
-    except OSError:  # none, or what somebody else has put there
+        is_ours = MARK.encode() in (out / PAGE).read_bytes()
+    except OSError:  # there is none
         return
     if not is_ours:
         return

@@ -3,7 +3,6 @@
 import fcntl
 import hashlib
 import json
-import os
 import re
 import shutil
 import uuid
@@ -17,8 +16,7 @@ from launch.core.runs import RUN, read_epochs
 from launch.sweep.spec import Spec
 from trainer.contract import METRICS
 from trainer.errors import MachineError, SettingsError, one_line
-from trainer.files import open_lock, read_json, write_atomically
-from trainer.process.own_folder import anothers_link
+from trainer.files import read_json, write_atomically
 
 SWEEP, LOCK = "sweep.json", ".lock"
 LOG = "log.txt"
@@ -35,7 +33,7 @@ def opened(out: Path, spec: Spec) -> Iterator[str]:
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
-        lock = os.fdopen(open_lock(out / LOCK), "r+b")
+        lock = (out / LOCK).open("ab")
     except OSError as error:
         raise MachineError(f"cannot write to {out} ({error.strerror}); give another --out.") from error
     with lock:
@@ -82,32 +80,27 @@ def job_name(sweep: str, run: str, identity: str) -> str:
 def collect_results(job: str, results: Path, folder: Path) -> None:
     """Moves what a launcher fetched of `job` into `results` to the run's folder, earlier starts first.
 
-    A job that SageMaker started again is called JOB--2.  What a sweep writes there itself is not taken from results,
-    which every training of the account may write: it would tell how the run ended, and what it cost.  No launcher
-    leaves a link there: of whoever else may write in `results`, it would have another folder of the user's emptied.
-    Raises SettingsError for a result that does not go there.
+    A job that SageMaker started again is called JOB--2.  What a sweep writes there itself is not taken from results:
+    it would say how the run ended, and what it cost.  Raises SettingsError for a result that cannot be moved.
     """
     if not results.is_dir():
         return
     is_fetched = re.compile(rf"{re.escape(job)}(--\d+)?").fullmatch
-    fetched = [place for place in results.iterdir() if is_fetched(place.name) and not place.is_symlink()]
+    fetched = [place for place in results.iterdir() if is_fetched(place.name)]
     for place in sorted(fetched, key=lambda one: (len(one.name), one.name)):
         for name in (RUN, LOG, LAUNCHER):
             remove(place / name)
-        if link := anothers_link(place, folder):
-            name = one_line(link, 300)
-            raise SettingsError(f"{name} is a link of another user's, through which nothing is moved; remove it.")
         try:
             shutil.copytree(place, folder, symlinks=True, dirs_exist_ok=True, copy_function=shutil.move)
-        except (shutil.Error, RecursionError) as error:  # a file where a folder is; 500 folders within each other
+        except shutil.Error as error:  # a file where a folder is
             words = f"{place} cannot be moved into {folder} ({one_line(error, 200)}); remove what is odd, or all of it."
             raise SettingsError(words) from error
         shutil.rmtree(place, ignore_errors=True)
 
 
 def remove(path: Path) -> None:
-    """Removes a file, a link or a folder, whichever somebody has put there, or nothing."""
-    if path.is_dir() and not path.is_symlink():
+    """Removes a file or a folder, or nothing."""
+    if path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

@@ -7,9 +7,7 @@ from typing import IO
 
 from launch.core.terminal import harmless
 
-# More is nothing to tell, nor a timedelta: a training may say that it is in epoch 1e-300, an earlier one that it had
-# taken 1e14 s.
-MOST_S = 1e12
+MOST_S = 1e12  # no timedelta holds much more
 
 
 def left_s(

@@ -14,7 +14,7 @@ from launch.core.interpreter import this_python
 from launch.core.run import Run
 from launch.sweep.diverging import Watched, ending, stopping
 from launch.sweep.end import MOST_OF_LINE, End
-from launch.sweep.folder import LAUNCHER, LOG, collect_results, job_name, lacks, remove, write_records
+from launch.sweep.folder import LAUNCHER, LOG, collect_results, job_name, lacks, write_records
 from launch.sweep.output import Output, Record, open_log
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price, spent
@@ -155,7 +155,7 @@ def _launch(run: Planned, context: Context, output: Output, watched: Watched) ->
     folder = context.folder(run)
     (folder / LAUNCHER / OUTCOME).unlink(missing_ok=True)
     if not context.is_attached(run):  # of an earlier start
-        remove(folder / OUTCOME)  # which a result may have made a folder
+        (folder / OUTCOME).unlink(missing_ok=True)
     grace_s = GRACE_S if run.backend.shares_folders else REMOVAL_S
     signals: list[int] = []
     error = ""
@@ -202,14 +202,11 @@ def _env(run: Planned, context: Context) -> dict[str, str]:
 
 
 def _results(run: Planned, context: Context, output: Output, end: End) -> tuple[End, tuple[Mapping[str, Any], ...]]:
-    """How it ended, and its epochs.  A run whose results cannot be read has failed, and the others go on.
-
-    Every training may write anything there, on SageMaker into the results of others, too.
-    """
+    """How it ended, and its epochs.  A run whose results cannot be read has failed, and the others go on."""
     try:
         _collect(run, context, output)
         return end, runs.read_epochs(context.folder(run))
-    except (SettingsError, RecursionError) as error:  # the second: of brackets that can just be read, not written
+    except SettingsError as error:
         if end.code != Exit.DONE:
             return end, ()
         reason = f"its results cannot be read: {one_line(error, MOST_OF_LINE)}"

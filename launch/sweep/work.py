@@ -12,20 +12,17 @@ from launch.sweep.planned import SIZES, Planned
 from launch.sweep.price import Price
 from launch.sweep.runner import Context
 from trainer.errors import SettingsError
-from trainer.process.own_folder import refuse_anothers_link
 
 
 def earlier(planned: Sequence[Planned], out: Path, *, retry_failed: bool) -> dict[str, Run]:
     """The runs that an earlier start of the sweep began, by name.
 
-    Raises SettingsError for one of other settings, and for a link of another user's where a run would be written.
+    Raises SettingsError for one of other settings.
     retry_failed: other settings may be the remedy for a run that failed before its first epoch.
     """
     known = {run.name: runs.read(out / run.name) for run in planned if (out / run.name / RUN).exists()}
     for run in planned:
         before = known.get(run.name)
-        if before is None or before.state != "done":
-            refuse_anothers_link(out / run.name, "remove the link, or give another --out")
         if before is None or (retry_failed and before.state == "failed" and not before.epochs):
             continue
         _refuse_changes(run, before, out)

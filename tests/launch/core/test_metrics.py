@@ -1,6 +1,6 @@
 """The metrics of scripts that nobody here wrote: any names, with or without steps and epochs."""
 
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -59,39 +59,6 @@ def test_progress_shows_the_newest_of_each_metric_and_no_foreign_text() -> None:
 
 def test_many_metrics_are_told_in_part() -> None:
     assert metrics.in_words({f"m{n}": n for n in range(11)}).endswith("m7 7, and 3 more")
-
-
-class Large(dict[str, Any]):
-    """A record with so many values that nobody looks at all of them for one."""
-
-    def items(self) -> NoReturn:
-        raise AssertionError("a look at every value")
-
-
-def test_a_hundred_thousand_metrics_hold_no_report_up() -> None:
-    """Hours, if each metric's own look at each record went through all of the record."""
-    names = [f"loss{place}" for place in range(2 * metrics.MOST_NAMES)]
-    records = [Large(step=step, loss=0.5, odd="x") for step in (1, 2)]
-
-    assert metrics.metrics_of([dict.fromkeys(names, 1)]) == names[: metrics.MOST_NAMES]
-    assert len(metrics.newest([dict.fromkeys(names, 1)])) == metrics.MOST_NAMES
-    assert metrics.axis_of(records, "loss") == "step"
-    assert metrics.course(records, "loss", "step") == [(1, 0.5), (2, 0.5)]
-    assert (metrics.best(records, "loss"), metrics.best(records, "odd_loss")) == (0.5, None)
-    assert len(metrics.merged([*records, Large(step=2)])) == 2
-
-
-class Unread(dict[str, Any]):
-    """A record in which nothing may be looked for."""
-
-    def get(self, *_: object) -> NoReturn:
-        raise AssertionError("a look at a record")
-
-
-def test_no_best_is_looked_for_of_a_metric_that_does_not_say_which_way_is_better() -> None:
-    """Two minutes of a report on 300,000 records, if each of 500 names had its values gathered first."""
-    assert metrics.direction("temperature") is None
-    assert metrics.best([Unread(temperature=1.0)], "temperature") is None
 
 
 @pytest.mark.parametrize(

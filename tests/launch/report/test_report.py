@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +17,8 @@ from launch.report.options import ReportOptions
 from launch.report.page import MARK
 from tests.launch.report.conftest import FAILED, NOON, Made
 from tests.launch.report.made import EVERYTHING, SCALED, kept, kept_bare, run
-from tests.patience import ended_after
 from tests.strangers import given_to_another
-from trainer.contract import METRICS, OUTCOME, SETTINGS
+from trainer.contract import METRICS, SETTINGS
 from trainer.errors import SettingsError
 from trainer.outcome import Outcome
 
@@ -245,23 +243,6 @@ def test_odd_numbers_of_one_run_do_not_end_the_report(
 
 
 @pytest.mark.usefixtures("lean")
-@pytest.mark.parametrize("name", [OUTCOME, SETTINGS, METRICS, RUN])
-@pytest.mark.parametrize("odd", ["pipe", "of a terabyte"])
-def test_neither_a_pipe_nor_a_file_without_end_holds_the_report_up(name: str, odd: str, tmp_path: Path) -> None:
-    runs = kept(tmp_path / "runs", *SCALED[:2])
-    place = kept_bare(runs, run("theirs"))
-    (place / name).unlink(missing_ok=True)
-    if odd == "pipe":
-        os.mkfifo(place / name)
-    else:
-        with (place / name).open("wb") as file:
-            file.truncate(10**12)
-
-    with ended_after(20):
-        assert "written:" in told(runs, tmp_path / "out")
-
-
-@pytest.mark.usefixtures("lean")
 @pytest.mark.parametrize(
     "value",
     ["!!bool maybe", '!!int ""', "1" + ":0" * 400 + ":0.5", "0x" + "f" * 5000, "1" + ":59" * 5000],
@@ -277,33 +258,6 @@ def test_no_value_that_yaml_cannot_make_ends_the_report(name: str, value: str, t
 
     assert "One run cannot be read and is left out" in said
     assert "line 1 has the number" in said
-
-
-def test_nor_does_what_stands_in_the_place_of_an_earlier_page(tmp_path: Path) -> None:
-    runs, out = kept(tmp_path / "runs", *SCALED[:2]), tmp_path / "out"
-    out.mkdir()
-    with (out / "report.html").open("wb") as file:
-        file.truncate(10**12)
-
-    with ended_after(20):
-        assert "written:" in told(runs, out)
-
-
-def test_what_links_in_its_folder_lead_to_is_not_written(tmp_path: Path) -> None:
-    """Who may write in the folder of an earlier report knows what the next one is made of."""
-    runs, out = kept(tmp_path / "runs", *SCALED), tmp_path / "out"
-    told(runs, out)
-    (tmp_path / "precious").write_text("kept")
-    made = [path for path in out.rglob("*") if path.is_file()]
-    for path in made:
-        path.unlink()
-        path.symlink_to(tmp_path / "precious")
-
-    told(runs, out)
-
-    assert len(made) > 3
-    assert not [path for path in made if path.is_symlink()]
-    assert (tmp_path / "precious").read_text() == "kept"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import signal
 import subprocess
 import time
@@ -15,16 +14,11 @@ from launch.core import runs
 from launch.core.names import check_job_name
 from launch.sweep.diverging import Watched
 from launch.sweep.end import End
-from launch.sweep.folder import LOCK, LOG, collect_results, job_name, opened, write_records
-from launch.sweep.output import Output, numbers, open_log
+from launch.sweep.folder import collect_results, job_name, write_records
+from launch.sweep.output import Output, numbers
 from launch.sweep.runner import end_left_over
-from launch.sweep.spec import Spec
-from tests.patience import ended_after
 from tests.processes import begun_with, left_of
-from tests.strangers import given_to_another
-from trainer.errors import MachineError, SettingsError
 from trainer.outcome import Outcome
-from trainer.script.metrics import LONGEST
 
 
 def output_of(*lines: str) -> Output:
@@ -37,24 +31,12 @@ def output_of(*lines: str) -> Output:
 def test_metric_lines_become_records_whichever_process_wrote_them() -> None:
     output = output_of("[0] [METRIC] epoch=1 epoch_s=2.5 world_size=2", "[METRIC] epoch=2 train_loss=nan", "epoch 2/2")
 
-    assert list(output.records) == [{"epoch": 1, "epoch_s": 2.5, "world_size": 2}, {"epoch": 2, "train_loss": None}]
+    assert output.records == [{"epoch": 1, "epoch_s": 2.5, "world_size": 2}, {"epoch": 2, "train_loss": None}]
     assert output.last == "epoch 2/2"
 
 
 def test_a_word_that_is_no_number_is_left_out() -> None:
     assert numbers(" epoch=3 device=CPU broken epoch_s=1e-3") == {"epoch": 3, "epoch_s": 0.001}
-
-
-def test_of_records_without_end_only_the_newest_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("launch.sweep.output.MOST_VALUES", 5)
-
-    output = output_of(*(f"[METRIC] step={step} loss=1 {'x' * 1000}={step}" for step in range(9)))
-
-    assert list(output.records) == [{"step": 7, "loss": 1}, {"step": 8, "loss": 1}]
-
-
-def test_of_a_line_without_end_only_the_beginning_is_looked_at() -> None:
-    assert list(output_of(f"[METRIC] step=1 {' ' * LONGEST} loss=1").records) == [{"step": 1}]
 
 
 def test_a_look_at_a_loss_takes_no_longer_after_many() -> None:
@@ -128,32 +110,6 @@ def test_results_that_a_launcher_fetched_come_into_the_runs_folder(tmp_path: Pat
     assert [place.name for place in (tmp_path / "runs").iterdir()] == ["job-3"]
 
 
-@pytest.mark.parametrize("name", ["ssh", "ssh/authorized_keys"])
-def test_no_result_is_moved_through_a_link_that_a_stranger_left_in_the_runs_folder(name: str, tmp_path: Path) -> None:
-    fetched, home, here = tmp_path / "runs" / "job", tmp_path / "home", tmp_path / "here"
-    for folder in (fetched / "ssh", home, here):
-        folder.mkdir(parents=True)
-    (fetched / "ssh/authorized_keys").write_text("theirs")
-    (link := here / name).parent.mkdir(exist_ok=True)
-    link.symlink_to(home)
-    given_to_another(link)
-
-    with pytest.raises(SettingsError, match="is a link of another user's, through which nothing is moved"):
-        collect_results("job", tmp_path / "runs", here)
-    assert list(home.iterdir()) == []
-
-
-def test_the_name_of_a_link_in_a_results_way_begins_no_line(tmp_path: Path) -> None:
-    (fetched := tmp_path / "runs" / "job").mkdir(parents=True)
-    (here := tmp_path / "here").mkdir()
-    (fetched / "x\nerror: do this").write_text("theirs")
-    (link := here / "x\nerror: do this").symlink_to(tmp_path)
-    given_to_another(link)
-
-    with pytest.raises(SettingsError, match="x error: do this is a link of another user's"):
-        collect_results("job", tmp_path / "runs", here)
-
-
 def test_no_result_says_for_the_sweep_how_its_run_ended(tmp_path: Path) -> None:
     """Every training of the account may write the result of a job on SageMaker."""
     fetched, here = tmp_path / "runs" / "job", tmp_path / "here"
@@ -167,33 +123,6 @@ def test_no_result_says_for_the_sweep_how_its_run_ended(tmp_path: Path) -> None:
 
     assert sorted(path.name for path in here.iterdir()) == ["model.pt", "run.json"]
     assert (here / "run.json").read_text() == "ours"
-
-
-def test_no_folder_that_a_strangers_link_leads_to_is_emptied_as_if_it_were_a_result(tmp_path: Path) -> None:
-    """As where a team shares the folder in which sweeps are started: the jobs' names follow from sweep.json there."""
-    home, runs_folder, here = tmp_path / "home", tmp_path / "runs", tmp_path / "here"
-    for folder in (home / "launcher", runs_folder, here):
-        folder.mkdir(parents=True)
-    for name in ("thesis.tex", "log.txt", "launcher/notes"):
-        (home / name).write_text("mine")
-    before = sorted(home.rglob("*"))
-    (runs_folder / "job--2").symlink_to(home)
-
-    collect_results("job", runs_folder, here)
-
-    assert sorted(home.rglob("*")) == before
-    assert list(here.iterdir()) == []
-
-
-def test_a_link_in_a_result_is_removed_and_not_what_it_leads_to(tmp_path: Path) -> None:
-    (mine := tmp_path / "mine").mkdir()
-    (place := tmp_path / "runs" / "job").mkdir(parents=True)
-    (place / "launcher").symlink_to(mine)
-
-    collect_results("job", tmp_path / "runs", tmp_path / "here")
-
-    assert mine.is_dir()
-    assert list((tmp_path / "here").iterdir()) == []
 
 
 def test_records_of_a_log_are_added_to_those_of_earlier_starts(tmp_path: Path) -> None:
@@ -233,24 +162,3 @@ def test_only_what_was_started_for_a_run_is_ended_not_for_its_neighbour(tmp_path
         other.kill()
         other.wait()
     assert left_of(f"LAUNCH_SWEEP_RUN={tmp_path / 'gpus-1'}") == []
-
-
-@pytest.mark.parametrize("odd", ["pipe", "link"])
-def test_neither_lock_nor_log_is_a_pipe_or_what_a_link_leads_to(odd: str, tmp_path: Path) -> None:
-    """A sweep's folder may be one that others write in."""
-    (tmp_path / "precious").write_text("kept")
-    for name in (LOCK, LOG):
-        if odd == "pipe":
-            os.mkfifo(tmp_path / name)
-        else:
-            (tmp_path / name).symlink_to(tmp_path / "precious")
-
-    with ended_after(10):
-        with (
-            pytest.raises(MachineError, match="cannot write"),
-            opened(tmp_path, Spec("mine", "", "local", False, {}, {}, {}, (), ())),
-        ):
-            pass
-        with pytest.raises(OSError, match=LOG):
-            open_log(tmp_path / LOG)
-    assert (tmp_path / "precious").read_text() == "kept"

@@ -1,13 +1,11 @@
 """Sweeps that train here: what they leave, how failures look, and that nothing is done twice or lost."""
 
 import fcntl
-import json
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +24,6 @@ from launch.sweep.spec import parse
 from launch.sweep.work import Work, earlier, left
 from tests.launch.sweep.sweeps import TINY, ends, rows, start, sweep, written
 from tests.processes import left_of, processes_with
-from tests.strangers import given_to_another
 from trainer.contract import CHECKPOINTS
 from trainer.errors import SettingsError, TrainerError
 
@@ -148,16 +145,12 @@ def played(tmp_path: Path) -> Iterator[Sweep]:
     signal.signal(signal.SIGINT, before)
 
 
-DEEP = "x/" * 500  # as a name in S3 may have
-
-
 @pytest.mark.parametrize(
     "result",
     [
         "mkdir {0}/metrics.jsonl",
         "echo 5 >{0}/metrics.jsonl",
         "mkdir -p {0}--2/x; touch {0}/x {0}--2/x/y",
-        f"mkdir -p {{0}}/{DEEP}",
     ],
 )
 def test_no_result_that_cannot_be_read_ends_the_sweep(played: Sweep, tmp_path: Path, result: str) -> None:
@@ -170,51 +163,12 @@ def test_no_result_that_cannot_be_read_ends_the_sweep(played: Sweep, tmp_path: P
     assert ended[0].reason.startswith("its results cannot be read: ")
 
 
-def test_no_record_of_a_thousand_brackets_ends_the_sweep(played: Sweep, tmp_path: Path) -> None:
-    deep = tmp_path / "deep"
-    deep.write_text(f'{{"epoch": 1, "x": {"[" * 900}{"]" * 900}}}\n')
-    fetched = tmp_path / "runs" / job_name("tiny", "seed-0", "id")
-    result = f"mkdir -p {fetched}; cp {deep} {fetched}/metrics.jsonl; echo '[METRIC] epoch=2'"
-
-    assert [run.state for run in played(result, "true", backend="sagemaker")][1] == "done"
-
-
-def test_nor_does_one_that_can_just_be_read_and_not_written(
-    played: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of 949 brackets, say; how many depends on the Python."""
-    monkeypatch.setattr("json.dumps", _raising(RecursionError("too many brackets"), json.dumps))
-    fetched = tmp_path / "runs" / job_name("tiny", "seed-0", "id")
-    result = f"mkdir -p {fetched}; echo '{{\"deep\": []}}' >{fetched}/metrics.jsonl; echo '[METRIC] epoch=2'"
-
-    assert [run.state for run in played(result, "true", backend="sagemaker")] == ["failed", "done"]
-
-
-def _raising(error: Exception, dumps: Callable[..., str]) -> Callable[..., str]:
-    """As `dumps`, but for a record with brackets."""
-
-    def checked(content: Any, **named: Any) -> str:
-        if "deep" in content:
-            raise error
-        return dumps(content, **named)
-
-    return checked
-
-
 def test_a_result_that_still_goes_nowhere_is_named_when_the_run_is_tried_again(played: Sweep, tmp_path: Path) -> None:
     fetched = tmp_path / "runs" / job_name("tiny", "seed-0", "id")
     played(f"mkdir -p {fetched}/x {tmp_path}/seed-0; touch {tmp_path}/seed-0/x {fetched}/x/y", backend="sagemaker")
 
     with pytest.raises(SettingsError, match=rf"{fetched} cannot be moved .*seed-0/x.*; remove what is odd"):
         played("true", backend="sagemaker")
-
-
-def test_a_run_whose_result_made_its_outcome_a_folder_is_resumed(played: Sweep, tmp_path: Path) -> None:
-    fetched = tmp_path / "runs" / job_name("tiny", "seed-0", "id")
-    first = played(f"mkdir -p {fetched}/outcome.json/x; {ends(75)}", "true", backend="sagemaker")
-
-    assert [run.state for run in first] == ["interrupted", "done"]
-    assert [run.state for run in played("true", "true", backend="sagemaker")] == ["done", "done"]
 
 
 def states(out: Path) -> list[str]:
@@ -326,19 +280,6 @@ def test_a_time_limit_may_change_and_so_may_what_kept_a_run_from_its_first_epoch
     assert list(earlier([run], tmp_path, retry_failed=True)) == ["gpus-1"]
     with pytest.raises(SettingsError, match="other settings"):
         earlier([run], tmp_path, retry_failed=False)
-
-
-def test_no_run_is_written_through_a_link_that_another_user_left_in_its_place(tmp_path: Path) -> None:
-    (run,) = plan_runs(parse({"name": "tiny", "fixed": TINY, "grid": {"gpus": [1]}}, ""), {}, ())
-    (tmp_path / "elsewhere").mkdir()
-    link = tmp_path / run.name
-    link.symlink_to(tmp_path / "elsewhere")
-    assert earlier([run], tmp_path, retry_failed=False) == {}  # one's own
-    given_to_another(link)
-    with pytest.raises(SettingsError, match="link that another user made"):
-        earlier([run], tmp_path, retry_failed=False)
-    runs.write(Run(run.name, link, run.settings, backend="local", options=run.shown_options, state="done"))
-    assert list(earlier([run], tmp_path, retry_failed=False)) == [run.name]  # into which nothing is written any more
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
