@@ -136,7 +136,7 @@ def test_a_backend_is_a_folder_of_its_name_which_describes_it() -> None:
 
 
 # Words that happen to be a backend's name, by file: a sweep's usual place, images' targets, files of infra/iam.
-WORDS = {("launch/sweep/spec.py", "local"), ("launch/image/options.py", "sagemaker"),
+WORDS = {("launch/sweep/grid.py", "local"), ("launch/image/options.py", "sagemaker"),
          ("launch/image/commands.py", "sagemaker"), ("launch/image/commands.py", "ec2"),
          ("launch/infra/template.py", "sagemaker")}  # fmt: skip
 

@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from launch.core import backend as backends
-from launch.core.backend import Backend
+from launch.core.backend import BACKENDS, Backend
+from launch.core.options import Options, WordList
 from launch.core.training.options import SCRIPT_SECTION, TRAINS
 from launch.core.training.options import split as at_the_end
-from launch.sweep import spec as specs
-from launch.sweep.options import SweepOptions
+from launch.sweep import grid
+from launch.sweep.grid import DEFAULT_BACKEND, Spec
 from launch.sweep.planned import OURS
-from launch.sweep.spec import DEFAULT_BACKEND, Spec
 from trainer.config import SECTIONS
 from trainer.errors import SettingsError
 from trainer.settings import completion, flags
@@ -34,6 +34,37 @@ a stopped sweep.
 presets:
   {presets}
 """
+
+
+def _counts(value: Any) -> Any:
+    """'1,2' -> ['1', '2']; anything else is left to the field's own type."""
+    return [word for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+
+
+Counts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_counts)]
+
+
+class SweepOptions(Options):
+    """Which runs, where, and what they may cost."""
+
+    backend: str | None = Field(None, description=f"{', '.join(BACKENDS)} (default: the file's)")
+    small: bool = Field(False, description="run the file's small version: a minute or two on a laptop")
+    rehearse: bool | None = Field(None, description="run each job on this machine, against an embedded AWS; no account")
+    gpus: Counts = Field((), description="GPUs (or CPU ranks) per run, instead of the file's")
+    only: WordList = Field((), description="names of the runs to do now; the others are left for later")
+    out: Path | None = Field(None, description="folder for results, also to resume from (default: runs/sweep-NAME)")
+    parallel: int = Field(1, ge=1, description="runs at a time (local: each gets its share of cores and GPUs)")
+    diverged_at: float | None = Field(
+        None, ge=0, allow_inf_nan=False,
+        description="end a run whose training loss rises to N times its lowest; 0: never (default: 3; scripts: never)",
+    )  # fmt: skip
+    retry_failed: bool = Field(False, description="start failed runs again")
+    max_usd: float | None = Field(None, gt=0, description="refuse a sweep that may cost more than this in total")
+    usd_per_hour: float | None = Field(None, gt=0, description="USD per machine-hour, for backends without prices")
+    yes: bool = Field(False, description="skip the confirmation before it costs money")
+    dry_run: bool | Literal["json"] = Field(
+        False, description="print the runs and their cost, and start nothing; --dry-run=json prints JSON"
+    )
 
 
 @dataclass(frozen=True)
@@ -56,8 +87,8 @@ def read(argv: Sequence[str]) -> SweepRequest:
     words = list(argv)
     where = words.pop(0) if words and not words[0].startswith("-") else ""
     if not where and not _needs_no_sweep(words):
-        raise SettingsError(f"no sweep is named; give a YAML file, or one of: {', '.join(specs.presets())}.")
-    spec = specs.read(where, small="--small" in words) if where else None
+        raise SettingsError(f"no sweep is named; give a YAML file, or one of: {', '.join(grid.presets())}.")
+    spec = grid.read(where, small="--small" in words) if where else None
     backend = backends.find(_value_of("--backend", words) or (spec.backend if spec else DEFAULT_BACKEND))
     options, overrides = _flags(words, backend)
     assert spec is not None  # --help and --version have exited
@@ -83,7 +114,7 @@ def _default_out(spec: Spec, options: SweepOptions) -> Path:
 
 def _flags(words: Sequence[str], backend: Backend) -> tuple[SweepOptions, dict[str, Any]]:
     """The sweep's own options, and the values for all runs as they were written."""
-    own, about = _own_options(backend), ABOUT.format(presets=", ".join(specs.presets()))
+    own, about = _own_options(backend), ABOUT.format(presets=", ".join(grid.presets()))
     sections = {
         "backend": "launch.sweep", next(iter(own.model_fields)): backend.module, **SCRIPT_SECTION, **SECTIONS
     }  # fmt: skip

@@ -1,30 +1,131 @@
 """Carries out a sweep's command: plans the runs, shows them with their price, and starts them."""
 
+import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
+from typing import IO
 
 from launch.core import backend as backends
 from launch.core.clock import Clock
 from launch.core.price import usd
+from launch.core.quotas import shortage
 from launch.core.run import Run
-from launch.core.terminal import confirm, say
+from launch.core.terminal import confirm, harmless, say
 from launch.sweep import table
 from launch.sweep.cli import SweepRequest
-from launch.sweep.folder import check, job_name, opened
-from launch.sweep.loop import sweep
-from launch.sweep.plan import Plan, as_json, as_text, no_room
+from launch.sweep.folder import Work, check, earlier, job_name, left, opened, others
+from launch.sweep.loop import Slot, machine, slots, submitted, sweep
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import prices, spent, total
-from launch.sweep.progress import StatusLine
 from launch.sweep.runner import Context
-from launch.sweep.slots import Slot, machine, slots
-from launch.sweep.together import submitted
-from launch.sweep.work import Work, earlier, left, others
 from trainer.contract import Exit
 from trainer.errors import FullDisk, MachineError, SettingsError, TrainerError, is_full
 from trainer.settings.registry import did_you_mean
+
+
+class StatusLine:
+    """One line at the bottom of a terminal, which is overwritten; nothing where the output is not a terminal."""
+
+    def __init__(self, file: IO[str], env: Mapping[str, str]) -> None:
+        self._file = file
+        self._is_terminal = file.isatty() and env.get("TERM", "") not in ("", "dumb")
+
+    def show(self, text: str) -> None:
+        if self._is_terminal:
+            width = os.get_terminal_size(self._file.fileno()).columns
+            self._file.write(f"\r\x1b[K{harmless(text)[: max(0, width - 1)]}")
+            self._file.flush()
+
+    def clear(self) -> None:
+        self.show("")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """places: of runs at the same time."""
+
+    request: SweepRequest
+    work: Work
+    places: Sequence[Slot]
+
+
+def as_text(plan: Plan) -> str:
+    """The plan for a reader."""
+    request, work = plan.request, plan.work
+    spec = request.spec
+    where = f"rehearsed, for {spec.backend}" if spec.rehearse else f"on {spec.backend}"
+    lines = [
+        f"{spec.name}, {where}: {len(work.todo)} of {len(work.runs)} runs to do; results in {request.out}",
+        *(f"  {line}" for line in spec.about.splitlines()),
+        "",
+        table.plan_table(work.runs, work.prices, work.before),
+    ]
+    for reason, names in _by_text({name: price.why_unknown for name, price in work.prices.items()}).items():
+        lines += ["", f"  no forecast{_in(names, work)}: {reason}"]
+    if request.costs and work.todo:
+        lines += ["", "  at most: each run's time limit ends it; see --max-hours"]
+    lines += _at_once(plan)
+    for problem, names in _by_text({name: price.problem for name, price in work.prices.items()}).items():
+        lines += ["", f"problem{_in(names, work)}: {problem}"]
+    return "\n".join(lines)
+
+
+def _at_once(plan: Plan) -> list[str]:
+    """How many runs train at a time, what the dearest of them cost per hour together, and whether there is room."""
+    count = min(len(plan.places), len(plan.work.todo))
+    if count < 2:
+        return []
+    hourly = sorted((price.usd_per_hour or 0.0 for price in plan.work.prices.values()), reverse=True)
+    most = sum(hourly[:count])
+    lines = ["", f"  {count} runs at a time{f', up to {usd(most)} per hour together' if most else ''}"]
+    short = no_room(plan)
+    return [*lines, "", f"problem: {short}"] if short else lines
+
+
+def no_room(plan: Plan) -> str:
+    """Why the account has no room for so many runs at a time; empty if it has."""
+    found = shortage([price.needs for price in plan.work.prices.values()], len(plan.places))
+    if not found:
+        return ""
+    sentence, fitting = found
+    return f"{sentence}; give --parallel {fitting}, or ask for more under Service Quotas."
+
+
+def _by_text(texts: Mapping[str, str]) -> dict[str, list[str]]:
+    """The names of the runs with each text, but for empty ones."""
+    names: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        if text:
+            names.setdefault(text, []).append(name)
+    return names
+
+
+def _in(names: Sequence[str], work: Work) -> str:
+    return "" if len(names) == len(work.todo) else f" in {', '.join(names)}"
+
+
+def as_json(plan: Plan) -> str:
+    """The plan for a program."""
+    spec, work = plan.request.spec, plan.work
+    runs = [
+        {
+            "name": run.name,
+            "point": run.point,
+            "settings": run.settings,
+            "options": run.shown_options,
+            "replicas": run.replicas,
+            "argv": run.words(),
+            "state": work.before[run.name].state if run.name in work.before else "planned",
+            "price": asdict(work.prices[run.name]) if run.name in work.prices else None,
+        }
+        for run in work.runs
+    ]
+    head = {"name": spec.name, "backend": spec.backend, "rehearse": spec.rehearse, "out": str(plan.request.out)}
+    return json.dumps({**head, "runs": runs}, indent=2, default=str)
 
 
 def act(request: SweepRequest, env: Mapping[str, str]) -> int:

@@ -1,16 +1,115 @@
-"""How the launcher of a run ended, and what that says of the run.  Pure."""
+"""How a run ends: because it diverges, or as its launcher says."""
 
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Thread
+from typing import Any
 
-from launch.core.run import State
+from launch.core import shell
+from launch.core.ending import ask_to_end
+from launch.core.interpreter import this_python
+from launch.core.metrics import AXES, Record
+from launch.core.run import State, number
 from launch.sweep.folder import LOG
+from launch.sweep.planned import Planned
 from trainer import outcome as outcomes
 from trainer.contract import OUTCOME, Exit
 from trainer.errors import one_line
 from trainer.outcome import Outcome
 from trainer.settings.hidden import without_secrets
 
+LOSSES = ("train_loss", "loss")  # our trainer's, and what scripts call it
+# How often a job is asked to stop while that fails, such as without a network, and the seconds between.
+ATTEMPTS, AGAIN_S = 10, 60.0
 MOST_OF_LINE = 300  # characters of a launcher's last line, which may be a training's
+
+
+class Watched:
+    """The training losses of one run, and its launcher.  diverged: why it was ended; empty while it was not."""
+
+    def __init__(self, at: float, end: Callable[[int], None], earlier: Iterable[Mapping[str, Any]] = ()) -> None:
+        """at: how many times its lowest loss is too much; 0: any is fine.  end: called with what begin() was given.
+
+        earlier: records of starts before this one: a run that is resumed has its first loss behind it.
+        """
+        self._at, self._end = at, end
+        self._first = self._lowest = math.nan
+        self._group: int | None = None
+        self.diverged = ""
+        for record in earlier:
+            self._note(_loss(record))
+
+    def begin(self, group: int) -> None:
+        """group: the launcher's process."""
+        self._group = group
+
+    def before(self, on_record: Callable[[Record], None]) -> Callable[[Record], None]:
+        """`on_record`, after a look at the record."""
+
+        def looked_at(record: Record) -> None:
+            self.look_at(record)
+            on_record(record)
+
+        return looked_at
+
+    def look_at(self, record: Record) -> None:
+        """Ends the run at a record whose loss is far above its lowest, and above its first."""
+        loss = _loss(record)
+        if not self._at or self.diverged or loss is None:
+            return
+        self._note(loss)
+        lowest = self._lowest
+        if lowest >= 0 and loss > self._at * lowest and loss > self._first:
+            place = next((f" in {name} {record[name]}" for name in AXES if name in record), "")
+            self.diverged = (
+                f"it diverged: training loss {loss:.3g}{place} after {lowest:.3g}; lower --lr, or give "
+                "--diverged-at 0 to let it continue."
+            )
+            if self._group is not None:
+                self._end(self._group)
+
+    def _note(self, loss: float | None) -> None:
+        """Only the first and the lowest are kept: a training may tell a million of them."""
+        if loss is not None:
+            self._first = loss if math.isnan(self._first) else self._first
+            self._lowest = loss if math.isnan(self._lowest) else min(self._lowest, loss)
+
+
+def _loss(record: Mapping[str, Any]) -> float | None:
+    return next((loss for name in LOSSES if (loss := number(record, name)) is not None), None)
+
+
+def ending(run: Planned, job: str, env: Mapping[str, str], *, rehearsed: bool) -> Callable[[int], None]:
+    """The function that ends the run: a signal to its launcher, or `stop` where that would not reach the job.
+
+    job: its name; rehearsed: its launcher plays the job, and `stop` would look for it in the account.
+    """
+    if rehearsed or not run.backend.outlives_launcher:
+        return ask_to_end
+    command = [*this_python(), *stopping(run, job)]
+
+    def stop(group: int) -> None:
+        # It waits for the job's end, which the launcher shows in the meantime.
+        Thread(target=insist, args=(command, env), name=f"stop {job}", daemon=True).start()
+
+    return stop
+
+
+def insist(command: Sequence[str], env: Mapping[str, str], sleep: Callable[[float], object] = time.sleep) -> None:
+    """Runs `command` until it succeeds, a few times: a job that diverged would be paid for to its time limit."""
+    for _ in range(ATTEMPTS):
+        if shell.run_captured(command, env).code == Exit.DONE:
+            return
+        sleep(AGAIN_S)
+
+
+def stopping(run: Planned, job: str) -> list[str]:
+    """The words after `python` that stop the run's job, looking for it in the regions that the run names."""
+    regions = getattr(run.where, "region", None) or ()
+    named = regions if isinstance(regions, str) else ",".join(regions)
+    return ["-m", run.backend.module, "stop", job, *(["--region", named] if named else [])]
 
 
 @dataclass(frozen=True)

@@ -1,32 +1,98 @@
-"""Runs a sweep: as many runs at a time as it has places, each with a launcher that a thread follows."""
+"""Runs a sweep: as many runs at a time as it has places, each with a launcher that a thread follows.
 
+Every way to run jobs is this loop.  On this machine a place is a share of its cores and GPUs; elsewhere it is a number,
+and a job that goes on without its launcher is resumed by launching it again.  Slurm has all jobs submitted beforehand,
+as arrays, and the launchers attach to them.
+"""
+
+import os
 import signal
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import takewhile
 from queue import Empty, SimpleQueue
+from statistics import median
 from threading import Thread
 
 from launch.core import shell
 from launch.core.clock import duration
 from launch.core.errors import Ended
-from launch.core.metrics import in_words, newest
+from launch.core.job import Job
+from launch.core.metrics import Record, in_words, newest
 from launch.core.run import Run
+from launch.core.together import Member, Submit, Together
 from launch.sweep import table
-from launch.sweep.output import Record
+from launch.sweep.folder import Work, job_name
 from launch.sweep.planned import Planned
-from launch.sweep.progress import left_s
 from launch.sweep.runner import Context, perform
-from launch.sweep.slots import Slot
-from launch.sweep.work import Work, rows
 from trainer.contract import STOPPED, Exit
-from trainer.errors import Interrupted
+from trainer.errors import Interrupted, MachineError, SettingsError
+from trainer.settings.registry import import_function
 
 # Signals are handled in the main thread, which must not sleep through them: two Ctrl-C in that time would be one.
 AWAKE_S = 0.05
 # Failures that the next runs may share: settings, data, AWS.
 SHARED = (Exit.SETTINGS, Exit.DATA, Exit.AWS)
+MOST_S = 1e12  # no timedelta holds much more
+# Of no run: those have no dot in front.
+ARRAY = ".array"
+ENDED = ("done", "failed", "interrupted")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """cores, gpus: their numbers; gpus as CUDA_VISIBLE_DEVICES has them."""
+
+    cores: tuple[int, ...]
+    gpus: tuple[str, ...] = ()
+
+    def env(self, env: Mapping[str, str]) -> dict[str, str]:
+        """`env` with this slot's GPUs only."""
+        return {**env, "CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else dict(env)
+
+    def pin(self) -> None:
+        """Keeps this thread, and what it starts from now on, on the slot's cores, where the system can do that."""
+        if self.cores and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, self.cores)
+
+
+def machine(env: Mapping[str, str]) -> Slot:
+    """All cores and GPUs that this process may use."""
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = os.sched_getaffinity(0) if has_affinity else range(os.cpu_count() or 1)
+    return Slot(tuple(sorted(cores)), _gpus(env))
+
+
+def _gpus(env: Mapping[str, str]) -> tuple[str, ...]:
+    visible = env.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        # CUDA sees those before the first that there is not; -1 is how people hide all.
+        return tuple(takewhile(lambda word: word and word != "-1", visible.split(",")))
+    try:
+        listed = shell.output_of(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], env=env)
+    except (FileNotFoundError, MachineError):
+        return ()
+    return tuple(listed.split())
+
+
+def slots(whole: Slot, count: int, runs: Sequence[Planned]) -> list[Slot]:
+    """`count` equal parts of the machine.  Raises SettingsError where a run needs more than one of them."""
+    cores, gpus = len(whole.cores) // count, len(whole.gpus) // count
+    if not cores:
+        raise SettingsError(f"--parallel {count}: this machine has {len(whole.cores)} cores; give at most that many.")
+    for run in runs:
+        ranks, on_cpu = run.replicas or 1, run.train.device == "cpu" or not whole.gpus
+        has, unit = (cores, "core") if on_cpu else (gpus, "GPU")
+        if ranks > has:
+            raise SettingsError(
+                f"--parallel {count} leaves {has} {unit}{'s' * (has != 1)} for each run, and {run.name} trains on "
+                f"{ranks}; give a smaller --parallel."
+            )
+    return [Slot(whole.cores[n * cores : (n + 1) * cores], whole.gpus[n * gpus : (n + 1) * gpus]) for n in range(count)]
+
+
 ONE_AT_A_TIME = (Slot(()),)
 
 
@@ -181,6 +247,34 @@ class _Batch:
         return "" if seconds is None else f"; about {duration(timedelta(seconds=seconds))} left for all runs"
 
 
+def left_s(
+    expected_s: Mapping[str, float | None],
+    to_begin: Sequence[str],
+    took_s: Sequence[float],
+    current: str = "",
+    elapsed_s: float = 0.0,
+    share: float = 0.0,
+) -> float | None:
+    """Seconds until the last run ends; None where nothing says how long a run takes.
+
+    expected_s: by name, of the forecast; to_begin: runs that have not begun; took_s: of runs that ended.
+    current: the run at work, with the time since it began and the share of its epochs that are done.
+    """
+    projected_s = elapsed_s / share if share > 0 else None
+    typical_s = median(took_s) if took_s else projected_s
+    durations = [_first_known(expected_s.get(name), typical_s) for name in to_begin]
+    if current:
+        whole_s = _first_known(projected_s, expected_s.get(current), typical_s)
+        durations.append(None if whole_s is None else max(0.0, whole_s - elapsed_s))
+    known = [duration for duration in durations if duration is not None]
+    total_s = sum(known)
+    return total_s if len(known) == len(durations) and total_s < MOST_S else None
+
+
+def _first_known(*values: float | None) -> float | None:
+    return next((value for value in values if value is not None), None)
+
+
 def share_done(record: Record, epochs: int | None) -> tuple[float, str]:
     """How much of its training is done, 0 where nothing says it, and in words: of a script its metrics.
 
@@ -227,3 +321,37 @@ def stopped(unfinished: Sequence[str], ended: Sequence[Run], asked_by: int) -> E
         where = f"after run {ended[-1].name}" if ended else "before the first run"
     sentence = f"stopped {where}; the same command resumes the sweep."
     return Interrupted(sentence) if asked_by == signal.SIGTERM else Ended(sentence, STOPPED)
+
+
+def submitted(work: Work, context: Context, at_once: int) -> tuple[Work, Context]:
+    """The sweep whose runs wait in a queue by now, in the order of their starts, and whose launchers attach to them.
+
+    As it was where runs cannot be submitted together.  Raises TrainerError.
+    """
+    if not work.todo or not work.todo[0].backend.together:
+        return work, context
+    name = job_name(context.sweep, ARRAY, context.identity)
+    members = [_member(run, work, context) for run in work.todo]
+    submit: Submit = import_function(work.todo[0].backend.together)
+    names = submit(members, Together(name, context.out, at_once, context.env, context.say))
+    in_order = sorted(work.todo, key=lambda run: names.index(own) if (own := context.job(run)) in names else len(names))
+    return replace(work, todo=in_order), replace(context, together=name, attached=frozenset(names))
+
+
+def _member(run: Planned, work: Work, context: Context) -> Member:
+    before = work.before.get(run.name)
+    is_unseen = before is None or before.state not in ENDED
+    return Member(context.job(run), context.folder(run), Job(run.train, run.where), is_unseen)
+
+
+def rows(work: Work, known: Mapping[str, Run], context: Context) -> list[Run]:
+    """Every run as it is, begun or not, and those of the folder that the sweep's file has no more."""
+    return [*(_row(run, known, context) for run in work.runs), *work.others]
+
+
+def _row(run: Planned, known: Mapping[str, Run], context: Context) -> Run:
+    if run.name in known:
+        return replace(known[run.name], folder=context.folder(run))
+    return Run(
+        run.name, context.folder(run), run.settings, (), run.backend.name, run.shown_options, run.point, "planned"
+    )

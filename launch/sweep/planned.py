@@ -1,9 +1,10 @@
 """From points to runs that can be started, each with settings and options that have been checked.  Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
@@ -11,18 +12,22 @@ from launch.core import backend as backends
 from launch.core.backend import Backend, Demand, Place
 from launch.core.secrets import check_no_secret
 from launch.core.training.base import Training
-from launch.core.training.options import END, OUR_SETTINGS, ScriptOptions
-from launch.sweep.arguments import is_argument
-from launch.sweep.grid import Point, points
-from launch.sweep.spec import Spec
-from launch.sweep.trains import Trainings
-from trainer.errors import SettingsError
+from launch.core.training.classifier import classifier_of
+from launch.core.training.finding import find_script
+from launch.core.training.options import END, OUR_SETTINGS, SHARED, ScriptOptions
+from launch.core.training.script import Script
+from launch.sweep.grid import PREFIX, Point, Spec, is_argument, points
+from trainer.errors import SettingsError, one_line
 from trainer.settings import flags
-from trainer.settings.argparser import as_text, flag
+from trainer.settings.argparser import as_text, flag, home_path
 from trainer.settings.registry import did_you_mean
 
-Values = Mapping[str, Any]
+# --lr or -l as it is written, lr= for programs that take lr=0.1, and lr for --lr.
+ARGUMENT = r"(--?)?[A-Za-z_][\w.-]*=?"
 
+Values = Mapping[str, Any]
+# On every command line: backends have defaults of their own for these, and a sweep means the same on each.
+ALWAYS_GIVEN = {"model": "resnet18", "dataset": "digits", "batch_size": 128, "progress": False}
 # Set by the sweep for each run.
 OURS = ("job_name", "run_dir", "checkpoint_dir", "resume", "wait", "detach", "fetch")
 # Settings of one thing, the images per update and what trains: the one that is given closest to the run counts.
@@ -30,6 +35,133 @@ RIVALS = (("batch_size", "global_batch_size", "batch_ramp"), ("script", "module"
 # Options that determine on how much a run trains.
 SIZES = ("nodes", "instance_type", "nproc_per_node", "gpus_per_node")
 PER_NODE = ("nproc_per_node", "gpus_per_node")
+
+
+def named(values: Values) -> dict[str, Any]:
+    """The arguments among a sweep's `values`, by their own names.  Raises SettingsError for what is no name."""
+    found = {name.removeprefix(PREFIX): value for name, value in values.items() if is_argument(name)}
+    for name in found:
+        if not re.fullmatch(ARGUMENT, name):
+            raise SettingsError(
+                f"{one_line(PREFIX + name)} names no argument; write args.lr for --lr, args.-l for -l, or args.lr= for "
+                "lr=."
+            )
+    return found
+
+
+def command_line(fixed: Sequence[str], values: Values) -> tuple[str, ...]:
+    """The script's arguments.  fixed: words for every run; values: of named().
+
+    Raises SettingsError where both give one, and for a value that no command line has.
+    """
+    words = list(fixed)
+    for name, value in values.items():
+        flag = _flag(name)
+        if any(_gives(word, flag) for word in fixed):
+            raise SettingsError(
+                f"{PREFIX}{name} and args: {' '.join(fixed)} both give the script {flag.rstrip('=')}; leave one of "
+                "them out."
+            )
+        words += _words(name, flag, value)
+    return tuple(words)
+
+
+def _flag(name: str) -> str:
+    """lr -> --lr; what has hyphens in front or = behind stays."""
+    return name if name.startswith("-") or name.endswith("=") else f"--{name}"
+
+
+def _gives(word: str, flag: str) -> bool:
+    """Whether a word of the fixed arguments is that flag; argparse and others take - and _ for different."""
+    return word.startswith(flag) if flag.endswith("=") else word.partition("=")[0] == flag
+
+
+def _words(name: str, flag: str, value: Any) -> list[str]:
+    """The words that give `value`: a flag alone for true, none for false and null, several for a list."""
+    if isinstance(value, dict):
+        raise SettingsError(f"{PREFIX}{name}: {value} is no argument; give a text, a number, true, false or a list.")
+    if flag.endswith("="):
+        return [f"{flag}{_text(value)}"]
+    if value is None or isinstance(value, bool):
+        return [flag] if value else []
+    if isinstance(value, (list, tuple)):
+        return [flag, *map(_text, value)]
+    return [flag, _text(value)] if re.fullmatch(r"-\w", flag) else [f"{flag}={_text(value)}"]
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value).lower().replace("none", "null")
+    return ",".join(map(_text, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """train: what a run trains; given: its settings on the launcher's command line; arguments: those after --."""
+
+    train: Training
+    given: Values
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """cwd: where the launchers are started.  A script's source is read once for all of its runs."""
+
+    cwd: Path
+    _found: dict[tuple[ScriptOptions, bool, Any], Script] = field(default_factory=dict)
+
+    def of(self, values: Values, *, is_sent: bool) -> Trained:
+        """The training of a run with these values.  is_sent: on machines that do not have this one's files.
+
+        Raises SettingsError for values that contradict each other, and for a script that cannot be run.
+        """
+        own = {
+            name: value for name, value in values.items() if name in ScriptOptions.model_fields and value is not None
+        }  # fmt: skip
+        (built,) = flags.build(own, [ScriptOptions])
+        options, arguments = cast(ScriptOptions, built), named(values)
+        if not options.is_given:
+            _check_without_script(own, arguments)
+            return _ours(values)
+        _check_with_script(options, values)
+        words = command_line(options.args, arguments)
+        shared = {name: values[name] for name in SHARED if values.get(name) is not None}
+        script = self._script(options.model_copy(update={"args": ()}), shared, is_sent=is_sent)
+        given = {name: value for name, value in own.items() if name != "args"}
+        return Trained(replace(script, arguments=(*script.arguments, *words)), {**given, **shared}, words)
+
+    def _script(self, options: ScriptOptions, shared: Values, *, is_sent: bool) -> Script:
+        key = (options, is_sent, tuple(sorted((name, str(path)) for name, path in shared.items())))
+        if key not in self._found:
+            folders = {name: self.cwd / home_path(path) for name, path in shared.items()}
+            self._found[key] = find_script(options, (), folders, self.cwd, is_sent=is_sent)
+        return self._found[key]
+
+
+def _ours(values: Values) -> Trained:
+    given = {name: value for name, value in values.items() if name in OUR_SETTINGS}
+    always = dict(ALWAYS_GIVEN)
+    if given.get("global_batch_size") is not None:
+        del always["batch_size"]
+    given = {**always, **given}
+    return Trained(classifier_of(given), given)
+
+
+def _check_without_script(own: Values, arguments: Values) -> None:
+    if given := [*own, *(f"args.{name}" for name in arguments)]:
+        raise SettingsError(f"{given[0]} is for a script of your own; give `script: FILE` as well.")
+
+
+def _check_with_script(options: ScriptOptions, values: Values) -> None:
+    if options.script is not None and options.module is not None:
+        raise SettingsError("script and module both say what to run; give one of them.")
+    for name in values:
+        if name in OUR_SETTINGS and name not in SHARED and not is_argument(name):
+            raise SettingsError(
+                f"{name} is a setting of our trainer, which the script replaces; if the script has one of that name, "
+                f"write args.{name}."
+            )
 
 
 @dataclass(frozen=True)

@@ -3,24 +3,24 @@
 import os
 import shlex
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from launch.core import runs, shell
 from launch.core.clock import Clock
 from launch.core.ending import kill_marked
 from launch.core.interpreter import this_python
-from launch.core.run import Run
-from launch.sweep.diverging import Watched, ending, stopping
-from launch.sweep.end import MOST_OF_LINE, End
+from launch.core.metrics import Record
+from launch.core.run import LARGEST, Run
+from launch.sweep.end import MOST_OF_LINE, End, Watched, ending, stopping
 from launch.sweep.folder import LAUNCHER, LOG, collect_results, job_name, lacks, write_records
-from launch.sweep.output import Output, Record, open_log
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price, spent
 from trainer import contract
 from trainer import outcome as outcomes
-from trainer.contract import METRICS, OUTCOME, Exit
+from trainer.contract import METRIC_PREFIX, METRICS, OUTCOME, Exit
 from trainer.errors import MachineError, SettingsError, one_line
 from trainer.outcome import Outcome
 
@@ -29,6 +29,47 @@ from trainer.outcome import Outcome
 MARK = "LAUNCH_SWEEP_RUN"
 # How long a launcher may take to save, or to remove its machines.
 GRACE_S, REMOVAL_S = 60.0, 900.0
+
+
+class Output:
+    """Logs a run's lines.
+
+    last: the last line; records: those of [METRIC] lines, as in metrics.jsonl.
+    """
+
+    def __init__(self, log: IO[str], on_record: Callable[[Record], None] = lambda record: None) -> None:
+        self._log, self._on_record = log, on_record
+        self.last = ""
+        self.records: list[Record] = []
+
+    def add(self, line: str) -> None:
+        with suppress(OSError):  # on a full disk the run itself ends with that error
+            self._log.write(f"{line}\n")
+            self._log.flush()  # for `tail -f`
+        self.last = line.strip() or self.last
+        if METRIC_PREFIX in line and (record := numbers(line.partition(METRIC_PREFIX)[2])):
+            self.records.append(record)
+            self._on_record(record)
+
+
+def numbers(pairs: str) -> dict[str, Any]:
+    """'epoch=2 train_loss=0.5' -> {"epoch": 2, "train_loss": 0.5}; None for NaN, infinity and numbers beyond 1e15."""
+    record: dict[str, Any] = {}
+    for word in pairs.split():
+        name, equals, text = word.partition("=")
+        try:
+            value: float = int(text) if text.lstrip("-").isdigit() else float(text)
+        except ValueError:
+            continue
+        if equals:
+            record[name] = value if abs(value) < LARGEST else None
+    return record
+
+
+def open_log(path: Path) -> IO[str]:
+    """The log of a run, opened to append to.  Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("a", encoding="utf-8", errors="backslashreplace")
 
 
 def command(run: Planned, context: "Context") -> list[str]:

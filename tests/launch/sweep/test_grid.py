@@ -8,16 +8,15 @@ import pytest
 
 from launch.core import backend as backends
 from launch.core.backend import Demand, Place
-from launch.sweep import spec as specs
-from launch.sweep.grid import points
+from launch.sweep import grid
+from launch.sweep.grid import Spec, points
 from launch.sweep.planned import Planned, place_run, plan_runs
-from launch.sweep.spec import Spec
 from tests.launch.sweep.sweeps import PRESETS, TINY, written
 from trainer.errors import SettingsError
 
 
 def parsed(is_small: bool = False, **content: Any) -> Spec:
-    return specs.parse({"name": "tiny", **content}, "sweep.yaml", small=is_small)
+    return grid.parse({"name": "tiny", **content}, "sweep.yaml", small=is_small)
 
 
 def planned(spec: Spec, overrides: dict[str, Any] | None = None, gpus: tuple[int, ...] = ()) -> dict[str, Planned]:
@@ -232,29 +231,29 @@ def test_what_a_sweep_compares_cannot_be_given_for_all_runs() -> None:
 def test_a_sweep_is_read_by_the_rules_of_settings_files(text: str, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(text)
     with pytest.raises(SettingsError) as told:
-        specs.read(str(tmp_path / "sweep.yaml"))
+        grid.read(str(tmp_path / "sweep.yaml"))
     assert str(told.value).startswith(f"{tmp_path}/sweep.yaml")
     assert sentence in str(told.value)
 
 
 def test_a_sweeps_numbers_and_booleans_are_those_of_yaml(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text("rehearse: false\ngrid: {lr: [0.1, 2], amp: [true], day: [2026-02-30]}\n")
-    spec = specs.read(str(tmp_path / "sweep.yaml"))
+    spec = grid.read(str(tmp_path / "sweep.yaml"))
     assert (spec.rehearse, spec.grid) == (False, {"lr": [0.1, 2], "amp": [True], "day": ["2026-02-30"]})
 
 
 def test_a_file_that_is_no_sweep_is_told(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="unknown sweep 'weak-scalin'; did you mean 'weak-scaling'"):
-        specs.read("weak-scalin")
+        grid.read("weak-scalin")
     with pytest.raises(SettingsError, match="no such file; give a YAML file, or one of: amp"):
-        specs.read(str(tmp_path / "none.yaml"))
+        grid.read(str(tmp_path / "none.yaml"))
     (tmp_path / "bad.yaml").write_text("a: [")
     with pytest.raises(SettingsError, match="is not YAML"):
-        specs.read(str(tmp_path / "bad.yaml"))
+        grid.read(str(tmp_path / "bad.yaml"))
     with pytest.raises(SettingsError, match="has no `small:` version"):
-        specs.read(str(written(tmp_path)), small=True)
+        grid.read(str(written(tmp_path)), small=True)
     with pytest.raises(SettingsError, match="small, grid must hold"):
-        specs.read(str(written(tmp_path, small={"grid": 7})), small=True)
+        grid.read(str(written(tmp_path, small={"grid": 7})), small=True)
 
 
 # ---- presets
@@ -263,7 +262,7 @@ def test_a_file_that_is_no_sweep_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_expands_and_its_settings_hold(name: str, small: bool) -> None:
-    spec = specs.read(name, small=small)
+    spec = grid.read(name, small=small)
 
     found = planned(spec)
 
@@ -276,7 +275,7 @@ def test_every_preset_expands_and_its_settings_hold(name: str, small: bool) -> N
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name not in ("dp-ddp-fsdp", "single-vs-multi-node")])
 def test_presets_hold_on_sagemaker_and_here_as_well(name: str) -> None:
-    spec = specs.read(name)
+    spec = grid.read(name)
 
     for backend in ("sagemaker", "local"):
         assert len(planned(replace(spec, backend=backend))) == len(planned(spec))

@@ -16,12 +16,12 @@ from launch.core.errors import Ended, LeftRunning
 from launch.core.interpreter import this_python
 from launch.core.run import Run
 from launch.sweep import loop
-from launch.sweep.diverging import ending, insist
+from launch.sweep.end import ending, insist
+from launch.sweep.folder import Work, earlier, left
+from launch.sweep.grid import parse
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import Price
 from launch.sweep.runner import Context
-from launch.sweep.spec import parse
-from launch.sweep.work import Work, earlier, left
 from tests.launch.sweep.sweeps import TINY, ends, rows
 from trainer.errors import TrainerError
 

@@ -17,15 +17,14 @@ from launch.core.errors import Ended
 from launch.core.quotas import Need
 from launch.core.run import Run
 from launch.sweep import loop, table
-from launch.sweep import slots as places
 from launch.sweep.cli import read
-from launch.sweep.plan import Plan, as_text
+from launch.sweep.command import Plan, as_text
+from launch.sweep.folder import Work, others
+from launch.sweep.grid import parse
+from launch.sweep.loop import Slot
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import Price
 from launch.sweep.runner import Context
-from launch.sweep.slots import Slot
-from launch.sweep.spec import parse
-from launch.sweep.work import Work, others
 from tests.launch.sweep.sweeps import TINY, ends, rows, sweep, written
 from trainer.errors import SettingsError, TrainerError
 
@@ -143,13 +142,13 @@ def test_a_run_that_is_resumed_is_held_against_the_first_loss_of_all_its_starts(
 def test_a_machine_is_divided_into_equal_parts() -> None:
     whole = Slot(tuple(range(8)), ("0", "1", "2", "3"))
 
-    two = places.slots(whole, 2, planned(2))
+    two = loop.slots(whole, 2, planned(2))
 
     assert two == [Slot((0, 1, 2, 3), ("0", "1")), Slot((4, 5, 6, 7), ("2", "3"))]
     assert two[1].env({"A": "b"}) == {"A": "b", "CUDA_VISIBLE_DEVICES": "2,3"}
-    assert places.machine({"CUDA_VISIBLE_DEVICES": "5,6"}).gpus == ("5", "6")
-    assert places.machine({"PATH": "/nowhere"}).gpus == ()
-    hidden = [places.machine({"CUDA_VISIBLE_DEVICES": text}).gpus for text in ("-1", "", "3,-1,1")]
+    assert loop.machine({"CUDA_VISIBLE_DEVICES": "5,6"}).gpus == ("5", "6")
+    assert loop.machine({"PATH": "/nowhere"}).gpus == ()
+    hidden = [loop.machine({"CUDA_VISIBLE_DEVICES": text}).gpus for text in ("-1", "", "3,-1,1")]
     assert hidden == [(), (), ("3",)]
 
 
@@ -159,7 +158,7 @@ def test_a_machine_is_divided_into_equal_parts() -> None:
 ])  # fmt: skip
 def test_more_runs_than_there_is_room_for_are_refused(count: int, whole: Slot, sentence: str) -> None:
     with pytest.raises(SettingsError, match=sentence):
-        places.slots(whole, count, planned(1))
+        loop.slots(whole, count, planned(1))
 
 
 def test_a_rehearsal_refuses_to_run_several_at_a_time(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from launch.sweep.cli import SweepRequest
 from launch.sweep.cli import read as read_request
 from launch.sweep.command import act
 from launch.sweep.folder import job_name
+from launch.sweep.grid import parse
 from launch.sweep.planned import plan_runs
 from launch.sweep.price import prices, read
-from launch.sweep.spec import parse
 from tests.launch.sweep.sweeps import sweep, written
 from trainer.errors import SettingsError
 

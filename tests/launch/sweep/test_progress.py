@@ -4,8 +4,9 @@ import io
 
 import pytest
 
-from launch.sweep.output import numbers
-from launch.sweep.progress import StatusLine, left_s
+from launch.sweep.command import StatusLine
+from launch.sweep.loop import left_s
+from launch.sweep.runner import numbers
 
 
 @pytest.mark.parametrize(

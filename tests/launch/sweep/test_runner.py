@@ -12,11 +12,9 @@ import pytest
 from launch.core import backend as backends
 from launch.core import runs
 from launch.core.names import check_job_name
-from launch.sweep.diverging import Watched
-from launch.sweep.end import End
+from launch.sweep.end import End, Watched
 from launch.sweep.folder import collect_results, job_name, write_records
-from launch.sweep.output import Output, numbers
-from launch.sweep.runner import end_left_over
+from launch.sweep.runner import Output, end_left_over, numbers
 from tests.processes import begun_with, left_of
 from trainer.outcome import Outcome
 

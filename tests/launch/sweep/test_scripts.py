@@ -12,13 +12,12 @@ from launch.core.run import Run
 from launch.core.training.script import Script
 from launch.report import findings
 from launch.sweep import table
-from launch.sweep.arguments import command_line, named
 from launch.sweep.cli import read
-from launch.sweep.diverging import Watched
-from launch.sweep.planned import Planned, plan_runs
+from launch.sweep.end import Watched
+from launch.sweep.grid import parse
+from launch.sweep.planned import Planned, command_line, named, plan_runs
 from launch.sweep.price import Price
 from launch.sweep.runner import Context, command, perform
-from launch.sweep.spec import parse
 from tests import needs
 from tests.foreign import FOREIGN, missing_in
 from tests.launch.sweep.sweeps import rows, sweep, written

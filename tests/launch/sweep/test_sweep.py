@@ -15,13 +15,12 @@ from launch.core.ending import kill_marked
 from launch.core.errors import Ended
 from launch.core.run import Run, State
 from launch.sweep import loop
-from launch.sweep.folder import job_name
+from launch.sweep.folder import Work, earlier, job_name, left
+from launch.sweep.grid import parse
 from launch.sweep.loop import why_give_up
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import Price
 from launch.sweep.runner import Context
-from launch.sweep.spec import parse
-from launch.sweep.work import Work, earlier, left
 from tests.launch.sweep.sweeps import TINY, ends, rows, start, sweep, written
 from tests.processes import left_of, processes_with
 from trainer.contract import CHECKPOINTS

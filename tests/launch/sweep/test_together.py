@@ -16,14 +16,12 @@ from launch.core.errors import Ended
 from launch.core.interpreter import this_python
 from launch.core.run import Run
 from launch.core.together import Member, Together
-from launch.sweep.loop import sweep
+from launch.sweep.folder import Work
+from launch.sweep.grid import parse
+from launch.sweep.loop import Slot, submitted, sweep
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import Price
 from launch.sweep.runner import Context, command
-from launch.sweep.slots import Slot
-from launch.sweep.spec import parse
-from launch.sweep.together import submitted
-from launch.sweep.work import Work
 from tests.launch.sweep.sweeps import TINY, ends
 
 SEEN: list[tuple[list[Member], Together]] = []
