@@ -7,7 +7,7 @@ from pathlib import Path
 from launch.core import runs
 from launch.core.drawing.charts import Chart
 from launch.core.tables import one_row, terminal_width
-from launch.report import charts_learning, charts_scaling, charts_time, findings, own, tables
+from launch.report import charts, findings, own, tables
 from launch.report.cost import priced
 from launch.report.findings import Findings
 from launch.report.options import ReportOptions
@@ -57,9 +57,9 @@ def all_charts(results: Findings) -> list[Chart | str]:
         return own.charts(results.own)
     return [
         *own.charts(results.own),
-        *charts_scaling.all_scaling(results.series, results.laws, results.unit),
-        *charts_time.all_time(results.points, results.unit),
-        *charts_learning.all_learning(results.points, results.series, results.compared, results.unit),
+        *charts.all_scaling(results.series, results.laws, results.unit),
+        *charts.all_time(results.points, results.unit),
+        *charts.all_learning(results.points, results.series, results.compared, results.unit),
     ]
 
 

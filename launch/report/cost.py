@@ -6,8 +6,7 @@ from typing import Any
 
 from launch.core.drawing.charts import Measured
 from launch.core.run import HOUR_S, Run, number, seconds_of
-from launch.report.points import Point, final
-from launch.report.repeats import median_of
+from launch.report.points import Point, final, median_of
 
 
 @dataclass(frozen=True)

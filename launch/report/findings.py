@@ -2,21 +2,106 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from launch.core.drawing.charts import TIMES, figure
 from launch.core.metrics import shown
 from launch.core.run import Run
-from launch.report.baseline import baseline_of, check_used
 from launch.report.cost import Reached, cost, reached
-from launch.report.identity import counted, unit
-from launch.report.largebatch import Comparison, compare
-from launch.report.laws import Law, law_of
-from launch.report.laws import sentence as law_in_words
-from launch.report.learnt import called, learning
 from launch.report.own import LEFT_OUT, Own, own_of
 from launch.report.own import sentences as of_own
-from launch.report.points import Point, points
-from launch.report.series import Series, efficiency, named, scaling, speedup
+from launch.report.points import Point, counted, points, short, unit
+from launch.report.series import Comparison, Law, Series, Trial, compare, efficiency, law_of, named, scaling, speedup
+from launch.report.series import sentence as law_in_words
+from trainer.errors import SettingsError
+from trainer.settings.registry import did_you_mean
+
+# Points of accuracy below which a gap between single runs is marked: a margin, for seeds differ too.
+SEEDS_DIFFER = 1.0
+
+
+def baseline_of(results: Sequence[Point], name: str, runs: Sequence[Run]) -> Point:
+    """The point of the run with that name, or with that folder.  Raises SettingsError for none, and for several."""
+    meant = [point for point in results if any(_is_named(run, name) for run in point.runs)]
+    if len(meant) > 1:
+        folders = [str(run.folder) for point in meant for run in point.runs if _is_named(run, name)]
+        raise SettingsError(f"--baseline {name} is the name of several runs; give the folder of one: "
+                            f"{', '.join(folders)}.")  # fmt: skip
+    if meant:
+        return meant[0]
+    raise _unknown(name, [run.name for run in runs])
+
+
+def _unknown(name: str, names: Sequence[str]) -> SettingsError:
+    if name in names:
+        return SettingsError(f"--baseline {name} has no measured epoch; name a run that has, or leave it out.")
+    return SettingsError(f"--baseline {name}: no run has that name{did_you_mean(name, names) or '.'}")
+
+
+def _is_named(run: Run, name: str) -> bool:
+    return run.name == name or run.folder.resolve() == Path(name).resolve()
+
+
+def check_used(name: str | None, base: Point | None, series: Sequence[Series], compared: Comparison | None) -> None:
+    """Raises SettingsError for a baseline that nothing can be compared with."""
+    used = any(one.base is base for one in series) or (compared and base in compared.trials[0].points)
+    if base and series and not used:
+        raise SettingsError(
+            f"--baseline {name} trained {base.per_gpu:,} images per GPU, {base.per_update:,} per update, and no series "
+            "has that model, data set and batch; name a run of a series, or leave it out."
+        )
+
+
+def learning(points: Sequence[Point], compared: Comparison | None, unit: str) -> list[str]:
+    """The best accuracy, and what large batches cost of it."""
+    scored = [(end.value, point) for point in points if (end := point.ended_with("eval_top1"))]
+    if not scored:
+        return []
+    accuracy, point = max(scored, key=lambda pair: pair[0])
+    lines = [f"Best final eval accuracy: {accuracy:.1%} ({called(point, unit)})."]
+    if compared:
+        lines += _of_large_batches(compared)
+    return lines
+
+
+def _of_large_batches(compared: Comparison) -> list[str]:
+    """The best and the worst recipe at the largest global batch, against the baseline."""
+    zero = compared.baseline
+    largest = max(trial.per_update for trial in compared.trials)
+    if largest <= zero.per_update:
+        return []
+    trials = sorted((trial for trial in compared.trials if trial.per_update == largest), key=lambda one: -one.gap)
+    texts = [f"{trials[0].recipe} {_gap(trials[0])}"]
+    if len(trials) > 1:
+        texts.append(f"{trials[-1].recipe} {_gap(trials[-1])}")
+    against = f"against {zero.accuracy.value:.1f}% with {zero.per_update:,}"
+    return [f"With {largest:,} images per update, {' and '.join(texts)}, {against}.{_caution(zero, trials)}"]
+
+
+def _caution(zero: Trial, trials: Sequence[Trial]) -> str:
+    """What a small gap of the best or the worst trial to the baseline rests on, where that is little."""
+    told = [trials[0], trials[-1]]
+    close = [trial for trial in told if abs(trial.gap) < SEEDS_DIFFER]
+    is_single = any(sum(len(point.runs) for point in trial.points) == 1 for trial in (zero, *close))
+    if close and is_single:
+        return " Single runs: another seed may differ by as much."
+    own = zero.accuracy
+    if any(trial.accuracy.low <= own.high and own.low <= trial.accuracy.high for trial in told):
+        return " With the ranges of their seeds the accuracies overlap: such a gap may be chance."
+    return ""
+
+
+def _gap(trial: Trial) -> str:
+    """'loses 2.2 points', 'gains 0.4 points' or 'has the same accuracy'."""
+    points = f"{abs(trial.gap):.1f}"
+    if points == "0.0":
+        return "has the same accuracy"
+    return f"{'gains' if trial.gap > 0 else 'loses'} {points} points"
+
+
+def called(point: Point, unit: str) -> str:
+    """A point in a sentence: 'ddp, 8 x 100 images per GPU'."""
+    return f"{point.label}, {point.replicas} {TIMES} {point.per_gpu:,} images per {short(unit)}"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ LEFT_OUT = (
     "trainer, with images_per_s and the like, and these runs are of a script."
 )
 
+Places = list[tuple[float, float]]
+
 
 @dataclass(frozen=True)
 class Best:
@@ -83,9 +85,6 @@ def charts(own: Own) -> list[Chart | str]:
     if left := rated_first[MOST_CHARTS:]:
         drawn.append(f"{len(left)} more metrics, which the table has: {', '.join(left)}.")
     return drawn
-
-
-Places = list[tuple[float, float]]
 
 
 def _chart(own: Own, metric: str) -> Chart:

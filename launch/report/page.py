@@ -11,9 +11,8 @@ from launch.core.metrics import shown
 from launch.report import findings
 from launch.report.cost import cost
 from launch.report.findings import Findings
-from launch.report.laws import limit
 from launch.report.own import CHART, MOST_TOLD
-from launch.report.series import efficiency, speedup
+from launch.report.series import efficiency, limit, speedup
 from launch.report.tables import Table
 from trainer.cells import encodable
 
@@ -33,6 +32,7 @@ SECTIONS = (
 # A chart, its address, whether it is wide, and its words.
 Picture = tuple[Chart, str, bool, str]
 Section = tuple[str, list[Picture], Table | None]
+Tile = tuple[str, str, str]
 
 
 def as_html(
@@ -75,9 +75,6 @@ def _sections(pictures: Mapping[str, Picture], tables: Mapping[str, Table]) -> l
     for heading, names, table in SECTIONS:
         sections.append((heading, [pictures[name] for name in names if name in pictures], tables.get(table)))
     return [section for section in sections if section[1] or section[2]]
-
-
-Tile = tuple[str, str, str]
 
 
 def tiles(results: Findings) -> list[Tile]:

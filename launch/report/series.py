@@ -1,16 +1,37 @@
 """Series: points that differ in the number of GPUs only, with their baseline.  Pure."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from launch.core.drawing.charts import Measured, exactly
-from launch.report.identity import LEARNING, PASSES, SHARING, key, labels, plainly, shared, short, without
-from launch.report.points import Point, layout
+from launch.core.drawing.charts import TIMES, Measured, exactly, figure
+from launch.core.estimate.amdahl import MISFIT, Fit, fit, least_squares, through_origin
+from launch.report.points import (
+    LEARNING,
+    PASSES,
+    SHARING,
+    SPEED,
+    Family,
+    Point,
+    final,
+    in_words,
+    key,
+    labels,
+    layout,
+    median_of,
+    plainly,
+    shared,
+    short,
+    without,
+)
 
 # Strategies whose run on one GPU may stand in for a family without one.
 ALONE = ("single", "ddp")
 Kind = Literal["weak", "strong"]
+# Settings that two comparable accuracies share: the same task for the same number of epochs.
+TASK = ("model", "dataset", "image_size", "init_from", "epochs", "max_steps", "augment", "synthetic_images")
+TERSE = ("precision", "comm_hook", "powersgd_rank")
 
 
 @dataclass(frozen=True)
@@ -134,3 +155,211 @@ def efficiency(point: Point, base: Point) -> Measured | None:
     """The speedup's share of the ideal, in %."""
     fast = speedup(point, base)
     return fast * (100 / point.replicas) if fast else None
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Speed(n) = one * (serial + (1 - serial) * n).  worst: largest relative error of a point; counts: how many n.
+
+    The work grows with n, so that no ceiling follows: https://doi.org/10.1145/42411.42415
+    """
+
+    serial: float
+    one: float
+    worst: float
+    counts: int
+
+    @property
+    def describes(self) -> bool:
+        """Whether the speeds follow the law."""
+        return self.worst <= MISFIT
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether there is a point more than the law has unknowns."""
+        return self.counts > 2
+
+    def speed(self, count: float) -> float:
+        return self.one * (self.serial + (1 - self.serial) * count)
+
+
+def grow(speeds: Sequence[tuple[int, float]]) -> Growth | None:
+    """The least squares of relative errors.  speeds: (number of GPUs, images/s); None with fewer than two numbers
+    or without a solution.
+
+    A serial part below 0 (faster than ideal) becomes 0, and one above 1 (slower with every GPU) becomes 1.
+    """
+    counts = len({count for count, _ in speeds})
+    if counts < 2:
+        return None
+    inverse, per_speed = [1 / speed for _, speed in speeds], [n / speed for n, speed in speeds]
+    solved = least_squares(inverse, per_speed)
+    if solved is None:
+        return None
+    constant, per_gpu = solved
+    if constant < 0:
+        constant, per_gpu = 0.0, through_origin(per_speed)
+    elif per_gpu < 0:
+        constant, per_gpu = through_origin(inverse), 0.0
+    one = constant + per_gpu
+    worst = max(abs((constant + per_gpu * n) / speed - 1) for n, speed in speeds)
+    return Growth(constant / one, one, worst, counts)
+
+
+Law = Fit | Growth
+
+
+def law_of(one: Series) -> Law | None:
+    """The law as fitted to the images per second of `one`; None where too few points have them."""
+    speeds = [(p.replicas, p.images_per_s.value) for p in one.points if p.images_per_s and p.images_per_s.value]
+    if one.kind == "weak":
+        return grow(speeds)
+    return fit([(count, 1 / speed) for count, speed in speeds])
+
+
+def amdahls(laws: Sequence[tuple[Series, Law]]) -> list[tuple[Series, Fit]]:
+    return [(one, law) for one, law in laws if isinstance(law, Fit)]
+
+
+def gustafsons(laws: Sequence[tuple[Series, Law]]) -> list[tuple[Series, Growth]]:
+    return [(one, law) for one, law in laws if isinstance(law, Growth)]
+
+
+def limit(law: Law) -> float | None:
+    """The speedup that no number of GPUs exceeds; None for a law that has none, or does not describe the speeds."""
+    return law.limit if isinstance(law, Fit) and law.describes else None
+
+
+def sentence(law: Law, unit: str, least: int = 1) -> str:
+    """The law in words, and how well it fits.  least: the fewest GPUs that were measured."""
+    if not law.describes:
+        name = "Amdahl's" if isinstance(law, Fit) else "Gustafson's"
+        is_far = law.worst > MISFIT
+        why = f"it is off by up to {law.worst:.0%}" if is_far else "more was measured than it would allow"
+        return (
+            f"{name} law does not describe these speeds: {why}, so that nothing follows for more {unit}s than were "
+            "measured."
+        )
+    text = _amdahl(law, unit) if isinstance(law, Fit) else _gustafson(law, unit)
+    one = "" if least == 1 else f"; one {unit} alone was not measured"
+    if law.is_checked:
+        return f"{text} (fitted to {law.counts} numbers of {unit}s, off by at most {law.worst:.1%}{one})."
+    return f"{text} (a curve through two numbers of {unit}s always fits, so this is not checked{one})."
+
+
+def _amdahl(law: Fit, unit: str) -> str:
+    if law.serial == 0:
+        return "Amdahl's law finds no serial part: it scales ideally, or better"
+    if math.isclose(law.serial, 1):
+        return "Amdahl's law finds no parallel part: more of them do not help"
+    return (
+        f"Amdahl's law: {law.serial:.1%} of the work is serial, so no number of {unit}s is more than "
+        f"{figure(law.limit)}{TIMES} as fast as one"
+    )
+
+
+def _gustafson(law: Growth, unit: str) -> str:
+    if law.serial == 0:
+        return "Gustafson's law finds no serial part: it scales ideally, or better"
+    if math.isclose(law.serial, 1):
+        return "Gustafson's law finds no parallel part: more of them do not help"
+    return (
+        f"Gustafson's law: each further {unit} adds {1 - law.serial:.1%} of one's images/s, as far as was measured; "
+        "with a fixed batch for each the law has no ceiling"
+    )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A recipe at a global batch.  accuracy: final, in %; gap: its points above the baseline, negative below."""
+
+    recipe: str
+    per_update: int
+    accuracy: Measured
+    gap: float
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Trials of one task, the baseline first; recipes in the order of their first run."""
+
+    task: str
+    baseline: Trial
+    trials: tuple[Trial, ...]
+
+
+def compare(points: Sequence[Point], baseline: Point | None = None) -> Comparison | None:
+    """The task with the most trials; None unless it was tried with two global batches, or two recipes.
+
+    baseline: what the others are compared with; by default the best of the smallest global batch.
+    """
+    scored = [point for point in points if point.ended_with("eval_top1")]
+    if not scored:
+        return None
+    first = baseline if baseline in scored else None
+    members = _of_one_task(scored, first)
+    if first is None:
+        first = min(members, key=lambda point: (point.per_update, -_accuracy([point]).value))
+    groups = _by_recipe([point for point in members if _is_alike(point, first)])
+    if len(groups) < 2:
+        return None
+    trials = _trials(groups, first)
+    return Comparison(f"{first.family['model']} on {first.family['dataset']}", trials[0], trials)
+
+
+def _of_one_task(scored: Sequence[Point], baseline: Point | None) -> list[Point]:
+    """The points of the baseline's task, or of the one with the most points."""
+    tasks: dict[str, list[Point]] = {}
+    for point in scored:
+        tasks.setdefault(_task(point.family), []).append(point)
+    return tasks[_task(baseline.family)] if baseline else max(tasks.values(), key=len)
+
+
+def _is_alike(point: Point, first: Point) -> bool:
+    """Whether what lowers accuracy to save bytes is the same in both."""
+    return all(point.family.get(name) == first.family.get(name) for name in TERSE)
+
+
+def _by_recipe(points: Sequence[Point]) -> dict[tuple[str, int], list[Point]]:
+    """The points of each recipe and global batch."""
+    differ = _differing(points)
+    groups: dict[tuple[str, int], list[Point]] = {}
+    for point in points:
+        groups.setdefault((recipe(point.family, differ), point.per_update), []).append(point)
+    return groups
+
+
+def _trials(groups: Mapping[tuple[str, int], Sequence[Point]], first: Point) -> tuple[Trial, ...]:
+    """A trial per group; that of `first`, the baseline, before the others."""
+    baseline = next(group for group in groups.values() if first in group)
+    zero = _accuracy(baseline).value
+    trials = []
+    for (name, batch), group in groups.items():
+        accuracy = _accuracy(group)
+        trials.append(Trial(name, batch, accuracy, accuracy.value - zero, tuple(group)))
+    return tuple(sorted(trials, key=lambda trial: first not in trial.points))
+
+
+def recipe(of_one: Family, differ: Iterable[str]) -> str:
+    """The optimizer, and the settings that `differ` among those compared."""
+    parts = [str(of_one.get("optimizer", "sgd")), *(in_words(name, of_one.get(name)) for name in differ)]
+    return ", ".join(part for part in parts if part)
+
+
+def _differing(points: Sequence[Point]) -> list[str]:
+    """Of the settings that change what is learnt, those that are not the same in all `points`; not the optimizer."""
+    learns = [without(point.family, {*SPEED, *TASK, *TERSE, "strategy"}) for point in points]
+    names = sorted({name for one in learns for name in one} - {"optimizer"})
+    return [name for name in names if len({str(one.get(name)) for one in learns}) > 1]
+
+
+def _task(of_one: Family) -> str:
+    return key({name: of_one.get(name) for name in TASK})
+
+
+def _accuracy(points: Sequence[Point]) -> Measured:
+    """Over all runs of `points`, in %."""
+    accuracy = median_of(final(run, "eval_top1") for point in points for run in point.runs)
+    assert accuracy is not None  # only points with an accuracy get here
+    return accuracy * 100

@@ -13,10 +13,8 @@ from launch.core.tables import table as aligned
 from launch.report import own
 from launch.report.cost import cost, per_accuracy
 from launch.report.findings import Findings
-from launch.report.identity import short
-from launch.report.laws import limit
-from launch.report.points import Point, newest, per_update
-from launch.report.series import Series, efficiency, speedup
+from launch.report.points import Point, newest, per_update, short
+from launch.report.series import Series, efficiency, limit, speedup
 from trainer.cells import harmless
 
 # Medians over a run's steady epochs; trainer/README.md describes them.

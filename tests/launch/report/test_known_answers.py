@@ -10,14 +10,12 @@ from scipy.stats import bootstrap
 from launch.core.drawing.charts import Lines, Measured
 from launch.core.estimate.amdahl import Fit, fit
 from launch.core.run import Run
-from launch.report.charts_scaling import all_scaling
+from launch.report.charts import all_scaling
 from launch.report.cost import priced, to_target
 from launch.report.findings import Findings, find, sentences, title
-from launch.report.gustafson import Growth, grow
 from launch.report.page import tiles
-from launch.report.points import points
-from launch.report.repeats import median_of
-from launch.report.series import series, speedup
+from launch.report.points import median_of, points
+from launch.report.series import Growth, grow, series, speedup
 from launch.report.tables import of_batches, of_points, of_series
 from tests.launch.report.made import RATE, run
 from trainer.errors import SettingsError

@@ -3,8 +3,8 @@
 import pytest
 
 from launch.core.run import Run
-from launch.report.largebatch import Comparison, compare
 from launch.report.points import points
+from launch.report.series import Comparison, compare
 from tests.launch.report.made import run
 
 SMALL = run("small", 1, 100, accuracy=0.92)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from launch.core.estimate.amdahl import fit
-from launch.report.gustafson import grow
+from launch.report.series import grow
 
 
 def test_exact_times_give_back_the_serial_part_they_were_made_with() -> None:
