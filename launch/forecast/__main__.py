@@ -63,31 +63,28 @@ def _forecast(words: Sequence[str]) -> str:
     if script.is_given:
         return _of_script(options, script, arguments)
     from launch.core.tables import terminal_width  # --help does not need these
-    from launch.forecast import show
-    from launch.forecast.compare import compare
-    from launch.forecast.measured import read
+    from launch.forecast import compare
+    from launch.forecast.from_runs import measurements
 
-    comparison = compare(cast(TrainConfig, train), options, read(options.from_run))
-    return show.as_json(comparison) if options.format == "json" else show.as_text(comparison, terminal_width())
+    comparison = compare.compare(cast(TrainConfig, train), options, measurements(options.from_run))
+    return compare.as_json(comparison) if options.format == "json" else compare.as_text(comparison, terminal_width())
 
 
 def _of_script(options: ForecastOptions, script: ScriptOptions, arguments: Sequence[str]) -> str:
     from launch.core.tables import terminal_width
-    from launch.forecast import script_show as show
-    from launch.forecast.script import compare
-    from launch.forecast.script_runs import read
+    from launch.forecast.from_runs import samples_of
+    from launch.forecast.script import as_json, as_text, compare
 
-    comparison = compare(options, read(script, arguments, options.from_run))
-    return show.as_json(comparison) if options.format == "json" else show.as_text(comparison, terminal_width())
+    comparison = compare(options, samples_of(script, arguments, options.from_run))
+    return as_json(comparison) if options.format == "json" else as_text(comparison, terminal_width())
 
 
 def _published(words: Sequence[str]) -> str:
     (options,) = flags.parse(words, [PublishedOptions], prog=f"{PROG} {PUBLISHED}", about=ABOUT_PUBLISHED, sections={})
-    from launch.forecast import show
-    from launch.forecast.published import cases
+    from launch.forecast.published import as_json, as_text, cases
 
     is_json = cast(PublishedOptions, options).format == "json"
-    return show.cases_as_json(cases()) if is_json else show.cases_as_text(cases())
+    return as_json(cases()) if is_json else as_text(cases())
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-"""The time and cost of each candidate, ranked.  Pure."""
+"""The time and cost of each candidate, ranked: as a table with a recommendation, and as JSON.  Pure."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import ceil
+import json
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import ceil, floor, log10
 from statistics import median
+from typing import Any
 
 from launch.core import catalog
 from launch.core.catalog import SAGEMAKER_PREFIX, Instance
@@ -15,14 +18,33 @@ from launch.core.estimate.rates import rates_of, spot_share
 from launch.core.estimate.tables import data_set
 from launch.core.estimate.training import PREPARED_BYTES, Images, Training, training
 from launch.core.estimate.volume import NewVolume, rate_paid
-from launch.core.estimate.words import at_first
+from launch.core.estimate.words import at_first, hours, seconds
+from launch.core.price import usd
+from launch.core.tables import narrowed, table, without_empty
 from launch.core.volumes import data_volume, promise
+from launch.forecast.from_runs import nothing_from
 from launch.forecast.options import ForecastOptions
-from launch.forecast.words import nothing_from
 from trainer.batches import batches_at, check_batches
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 from trainer.settings.checks import check
+
+Row = Sequence[str]
+WIDTH = 100  # without a terminal
+COLUMNS = ("machines", "GPUs", "s/epoch", "s/epoch range", "images/s", "measured", "efficiency", "limited by", "basis",
+           "job", "USD/epoch", "USD", "USD range", "spot")  # fmt: skip
+WORDS = ("machines", "limited by", "basis")
+# Left out on a narrow terminal, the first of them first.
+OPTIONAL = ("s/epoch range", "USD/epoch", "spot", "efficiency", "USD range", "basis", "images/s", "limited by")
+MEANINGS = {
+    "s/epoch": "with evaluation, once memory caches what fits.",
+    "s/epoch range": "fastest and slowest within reason.",
+    "measured": "images/s of --from-run on this very layout and batch.",
+    "efficiency": "against as many GPUs that each work alone.",
+    "basis": "where the rate of the bottleneck is from.",
+    "USD": "on demand, us-east-1, without volumes.",
+    "USD range": "fastest and slowest within reason.",
+}
 
 
 @dataclass(frozen=True)
@@ -190,3 +212,135 @@ def _candidate(
     speeds = [run.images_per_s for run in calibrated.alike]
     measured = median(speeds) if speeds else None
     return Candidate(name, instance, trained.layout, nodes * hourly, guess, measured), calibrated
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What is recommended: usd on demand, or of spot instances."""
+
+    label: str
+    hours: float
+    usd: float
+
+
+def as_text(comparison: Comparison, width: int | None = None) -> str:
+    """The table, the best first, the recommendation and the notes.  width: of the terminal."""
+    config, best = comparison.config, comparison.candidates[0]
+    title = f"{config.model} on {config.dataset}, {config.epochs} epochs, batch {_batch(best)} on each"
+    cells = [_cells(row) for row in comparison.candidates]
+    columns, rows = fitting(COLUMNS, cells, OPTIONAL, width, with_spot=comparison.options.spot)
+    notes = [*comparison.corrections, *(f"note: {note.rstrip('.')}." for note in comparison.notes)]
+    notes += [f"left out: {reason}" for reason in comparison.left_out]
+    paragraphs = [title, table(columns, rows, right=set(columns) - set(WORDS))]
+    if comparison.options.ceilings:
+        paragraphs.append("\n".join(["ceilings, images/s:", *map(_ceilings, comparison.candidates)]))
+    paragraphs.append("\n".join(recommended(_offers(comparison))))
+    if notes:
+        paragraphs.append("\n".join(notes))
+    return "\n\n".join([*paragraphs, legend(MEANINGS, columns, width)])
+
+
+def fitting(
+    columns: Sequence[str], rows: Sequence[Row], optional: Sequence[str], width: int | None, *, with_spot: bool
+) -> tuple[Sequence[str], Sequence[Row]]:
+    """The columns that have a value and fit, with their cells.  with_spot: the ranking rests on that column."""
+    optional = [name for name in optional if name != "spot" or not with_spot]
+    return narrowed(*without_empty(columns, rows), optional, width or WIDTH)
+
+
+def legend(meanings: Mapping[str, str], columns: Collection[str], width: int | None) -> str:
+    """What the columns mean.  meanings: of those that need words."""
+    meanings = {**meanings, "spot": _spot_meaning()}
+    words = " ".join(f"{name}: {meaning}" for name, meaning in meanings.items() if name in columns)
+    return textwrap.fill(words, min(width or WIDTH, WIDTH))
+
+
+def _ceilings(candidate: Candidate) -> str:
+    return f"  {candidate.label}: {', '.join(map(str, candidate.forecast.ceilings))}"
+
+
+def _batch(candidate: Candidate) -> str:
+    step = candidate.forecast.step
+    images = candidate.forecast.images_per_s * step.step_s / candidate.layout.replicas
+    return f"{images:,.0f}"
+
+
+def _cells(row: Candidate) -> tuple[str, ...]:
+    guess = row.forecast
+    return (
+        row.label,
+        str(row.layout.replicas) if row.instance.is_gpu else "-",
+        seconds(guess.epoch_s),
+        " - ".join(map(seconds, guess.epoch_range_s)),
+        f"{guess.images_per_s:,.0f}",
+        "" if row.measured is None else f"{row.measured:,.0f}",
+        f"{guess.efficiency:.0%}",
+        guess.limit,
+        guess.source,
+        hours(guess.hours),
+        _small(guess.usd_per_epoch(row.usd_per_hour)),
+        f"{row.usd:,.2f}",
+        " - ".join(f"{bound:,.2f}" for bound in row.usd_range),
+        f"{row.spot_usd.value:,.2f}",
+    )
+
+
+def _small(amount: float) -> str:
+    """0.464, and 0.000229: three digits of what is below 1."""
+    return f"{amount:,.{max(3, 2 - floor(log10(amount)))}f}" if amount > 0 else "0"
+
+
+def _offers(comparison: Comparison) -> list[Offer]:
+    spot = comparison.options.spot
+    return [Offer(row.label, row.hours, row.spot_usd.value if spot else row.usd) for row in comparison.candidates]
+
+
+def recommended(offers: Sequence[Offer]) -> list[str]:
+    """The cheapest and the fastest of them."""
+    cheapest = min(offers, key=lambda offer: offer.usd)
+    fastest = min(offers, key=lambda offer: offer.hours)
+    if cheapest is fastest:
+        return [f"Cheapest and fastest: {_bill(cheapest)}."]
+    return [
+        f"Cheapest: {_bill(cheapest)}.",
+        f"Fastest:  {_bill(fastest)}: {cheapest.hours / fastest.hours:.1f} times as fast for "
+        f"{fastest.usd / cheapest.usd:.1f} times the price.",
+    ]
+
+
+def _bill(offer: Offer) -> str:
+    return f"{offer.label}, {usd(offer.usd)} in {time(offer.hours)}"
+
+
+def time(amount: float) -> str:
+    """Hours in words; of what takes less than two minutes the seconds."""
+    return hours(amount) if amount >= 1 / 30 else f"{seconds(amount * 3600)} s"
+
+
+def _spot_meaning() -> str:
+    share = spot_share()
+    return f"{share.value:g} of the price on demand, an estimate ({share.best:g} to {share.worst:g})."
+
+
+def as_json(comparison: Comparison) -> str:
+    rows = [_row(row) for row in comparison.candidates]
+    lists = {name: list(getattr(comparison, name)) for name in ("corrections", "notes", "left_out")}
+    return json.dumps({"candidates": rows, **lists}, indent=2)
+
+
+def _row(row: Candidate) -> dict[str, Any]:
+    spot = row.spot_usd
+    return {
+        "instance_type": row.name,
+        "nodes": row.layout.nodes,
+        "replicas": row.layout.replicas,
+        **asdict(row.forecast),
+        "measured_images_per_s": row.measured,
+        "usd_per_hour": row.usd_per_hour,
+        "usd_per_epoch": row.forecast.usd_per_epoch(row.usd_per_hour),
+        "usd": row.usd,
+        "usd_range": row.usd_range,
+        "spot_usd": spot.value,
+        "spot_usd_range": (spot.best, spot.worst),
+        "spot_usd_source": spot.source,
+    }

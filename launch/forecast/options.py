@@ -12,6 +12,9 @@ from launch.core.training.options import END, OUR_SETTINGS
 from trainer.errors import SettingsError
 from trainer.settings.argparser import flag
 
+# Options that mean the same for a script; the others are of what our trainer reads and computes.
+FOR_SCRIPTS = ("instance_type", "nodes", "gpus_per_node", "from_run", "sort", "spot", "format")
+
 
 def _some(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if not values:
@@ -58,10 +61,6 @@ class ScriptOptions(Options):
     @property
     def is_given(self) -> bool:
         return self.script is not None or self.module is not None
-
-
-# Options that mean the same for a script; the others are of what our trainer reads and computes.
-FOR_SCRIPTS = ("instance_type", "nodes", "gpus_per_node", "from_run", "sort", "spot", "format")
 
 
 def check_script(script: ScriptOptions, given: Collection[str], arguments: Sequence[str]) -> None:

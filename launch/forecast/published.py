@@ -1,7 +1,8 @@
 """The forecast against results that others have published (infra/published.yaml): how far off, row by row.  Pure."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from launch.core import catalog
@@ -13,6 +14,7 @@ from launch.core.estimate.formulas import Layout, Work, step
 from launch.core.estimate.rates import FOREVER, Rates, rates_of
 from launch.core.estimate.tables import table
 from launch.core.estimate.training import Training, training
+from launch.core.tables import table as aligned
 from trainer.config import TrainConfig
 
 # A machine whose GPU link is all that is known.
@@ -120,3 +122,43 @@ def _epoch_s(written: Mapping[str, Any], trained: Training, rates: Rates, side: 
 
 def _seconds(row: Mapping[str, Any], trained: Training) -> float:
     return float(row["seconds"] if "seconds" in row else trained.data.train / row["images_per_s"])
+
+
+def as_text(cases: Sequence[Case]) -> str:
+    """Each case with its rows and errors."""
+    return "\n\n".join(
+        [*map(_case_as_text, cases), "given: an input to the forecast of the other rows, so it has no error."]
+    )
+
+
+def _case_as_text(case: Case) -> str:
+    rows = [
+        [
+            f"{row.nodes} x {row.gpus}",
+            _digits(row.published_s),
+            _digits(row.forecast_s),
+            " - ".join(map(_digits, row.range_s)),
+            f"given: {row.given}" if row.given else f"{row.error:+.1%}",
+            row.limit,
+        ]
+        for row in case.rows
+    ]
+    columns = ["nodes x GPUs", "published s", "forecast s", "range", "error", "limited by"]
+    parts = [f"{case.name}   ({case.source})", aligned(columns, rows, right=set(columns[1:-1]))]
+    if case.bound:
+        parts.append(f"  bound: {case.bound:.0%}")
+    if case.unknown:
+        parts.append(f"  what it cannot know: {case.unknown}")
+    return "\n".join(parts)
+
+
+def _digits(amount: float) -> str:
+    """As many digits as publications give."""
+    return f"{amount:,.0f}" if amount >= 1000 else f"{amount:.4g}"
+
+
+def as_json(cases: Sequence[Case]) -> str:
+    return json.dumps(
+        [{**asdict(case), "rows": [{**asdict(row), "error": row.error} for row in case.rows]} for case in cases],
+        indent=2,
+    )

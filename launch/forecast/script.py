@@ -4,9 +4,12 @@ Nothing is known of a script but how long it took.  So what was measured counts,
 two numbers of GPUs or more; each with the range from perfect scaling to none at all.
 """
 
+import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from launch.core import catalog
 from launch.core.catalog import SAGEMAKER_PREFIX, Instance
@@ -14,10 +17,21 @@ from launch.core.estimate.amdahl import Fit, fit
 from launch.core.estimate.figure import Figure
 from launch.core.estimate.formulas import Layout
 from launch.core.estimate.rates import spot_share
+from launch.core.tables import table
+from launch.forecast.compare import WIDTH, Offer, fitting, legend, recommended, time
+from launch.forecast.from_runs import Expected, Sample, Samples, counted, expect, nothing_from, plain, times_of
 from launch.forecast.options import ForecastOptions
-from launch.forecast.samples import Expected, Sample, Samples, expect, plain, times_of
-from launch.forecast.words import counted, nothing_from
 from trainer.errors import SettingsError, one_line
+
+COLUMNS = ("machines", "GPUs", "basis", "job", "job range", "USD", "USD range", "spot")
+WORDS = ("machines", "basis")
+OPTIONAL = ("spot", "USD range", "basis", "job range")  # left out on a narrow terminal, the first of them first
+MEANINGS = {
+    "basis": "measured: the median of its runs; fitted: by Amdahl's law; range: nothing is expected.",
+    "job": "from the launch to the end.",
+    "job range": "of what was measured a tenth less and more, else from perfect scaling to no gain.",
+    "USD": "on demand, us-east-1, without volumes.",
+}
 
 
 @dataclass(frozen=True)
@@ -226,3 +240,99 @@ def _has_network(one: Sample | ScriptCandidate) -> bool:
 
 def _cut_in_words(sample: Sample) -> str:
     return f"{sample.run} was cut short with {sample.done:.0%} done: its time is by its pace, without its start"
+
+
+def as_text(comparison: ScriptComparison, width: int | None = None) -> str:
+    """The table, the best first, the recommendation and the notes.  width: of the terminal."""
+    cells = [_cells(row) for row in comparison.candidates]
+    columns, rows = fitting(COLUMNS, cells, OPTIONAL, width, with_spot=comparison.options.spot)
+    widest = min(width or WIDTH, WIDTH)
+    paragraphs = [
+        f"{comparison.samples.script}, by {counted({len(comparison.samples.known)}, 'run')} of it",
+        table(columns, rows, right=set(columns) - set(WORDS)),
+        "\n".join(_recommended(comparison)),
+        "\n".join(textwrap.fill(note, widest, subsequent_indent="  ") for note in _all_notes(comparison)),
+        legend(MEANINGS, columns, width),
+    ]
+    return "\n\n".join(paragraphs)
+
+
+def _all_notes(comparison: ScriptComparison) -> list[str]:
+    return [
+        *(f"{line.rstrip('.')}." for line in comparison.sources),
+        *(f"note: {line.rstrip('.')}." for line in comparison.notes),
+        *(f"left out: {reason}" for reason in comparison.left_out),
+    ]
+
+
+def _cells(row: ScriptCandidate) -> tuple[str, ...]:
+    """What is not known is left empty."""
+    return (
+        row.label,
+        str(row.layout.replicas),
+        _basis(row),
+        "" if row.hours is None else time(row.hours),
+        " - ".join(map(time, row.hours_range)),
+        "" if row.usd is None else f"{row.usd:,.2f}",
+        "" if row.usd_range is None else " - ".join(f"{bound:,.2f}" for bound in row.usd_range),
+        "" if row.spot_usd is None else f"{row.spot_usd.value:,.2f}",
+    )
+
+
+def _basis(row: ScriptCandidate) -> str:
+    return row.expected.basis + (", extrapolated" if row.is_beyond and row.hours is not None else "")
+
+
+def _recommended(comparison: ScriptComparison) -> list[str]:
+    """The cheapest and the fastest of those with a price of which something is expected; without prices the fastest."""
+    known = [(row.hours, row) for row in comparison.candidates if row.hours is not None]
+    if not known:
+        return ["Nothing is recommended, as none of these was measured: run the script once on one of them."]
+    hours, fastest = min(known, key=lambda pair: pair[0])
+    how = f"{_basis(fastest)}, {counted({fastest.layout.replicas}, 'GPU')}"
+    offers = _offers(comparison)
+    lines = recommended(offers) if offers else [f"Fastest: {fastest.label} ({how}) in {time(hours)}."]
+    return lines + _perhaps_faster(comparison, hours)
+
+
+def _offers(comparison: ScriptComparison) -> list[Offer]:
+    offers = []
+    for row in comparison.candidates:
+        if row.hours is not None and row.usd is not None and row.spot_usd is not None:
+            price = row.spot_usd.value if comparison.options.spot else row.usd
+            offers.append(Offer(f"{row.label} ({_basis(row)})", row.hours, price))
+    return offers
+
+
+def _perhaps_faster(comparison: ScriptComparison, hours: float) -> list[str]:
+    """The candidate of which nothing is expected that might be the fastest."""
+    unknown = [row for row in comparison.candidates if row.hours is None]
+    best = min(unknown, key=lambda row: row.hours_range[0], default=None)
+    if best is None or best.hours_range[0] >= hours:
+        return []
+    return [f"{best.label} may be faster: {time(best.hours_range[0])} at best.  Run it once to know."]
+
+
+def as_json(comparison: ScriptComparison) -> str:
+    rows = [_row(row) for row in comparison.candidates]
+    lists = {name: list(getattr(comparison, name)) for name in ("sources", "notes", "left_out")}
+    return json.dumps({"script": comparison.samples.script, "candidates": rows, **lists}, indent=2)
+
+
+def _row(row: ScriptCandidate) -> dict[str, Any]:
+    spot = row.spot_usd
+    return {
+        "instance_type": row.name,
+        "nodes": row.layout.nodes,
+        "replicas": row.layout.replicas,
+        "basis": row.expected.basis,
+        "is_extrapolated": row.is_beyond,
+        "hours": row.hours,
+        "hours_range": row.hours_range,
+        "usd_per_hour": row.usd_per_hour,
+        "usd": row.usd,
+        "usd_range": row.usd_range,
+        "spot_usd": spot and spot.value,
+        "spot_usd_range": spot and (spot.best, spot.worst),
+        "spot_usd_source": spot and spot.source,
+    }

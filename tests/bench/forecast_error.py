@@ -23,7 +23,7 @@ from launch.core.estimate.calibrate import Measured, calibrate
 from launch.core.estimate.forecast import Forecast, forecast
 from launch.core.estimate.rates import rates_of
 from launch.core.estimate.training import training
-from launch.forecast.measured import read
+from launch.forecast.from_runs import measurements
 from launch.rehearse.nodes.network import ip, slow_down, why_no_namespaces
 from tests.bench.report import machine, say
 from tests.warm import free_port
@@ -58,7 +58,7 @@ def run(config: TrainConfig, folder: Path, places: Sequence[Sequence[str]], addr
         said, _ = process.communicate()
         if process.returncode:
             sys.exit(f"{' '.join(process.args)} ended with {process.returncode}:\n{said}")
-    (measured,) = read([folder])
+    (measured,) = measurements([folder])
     return measured
 
 

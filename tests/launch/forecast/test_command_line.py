@@ -12,10 +12,9 @@ import yaml
 from launch.core.run import Run
 from launch.core.runs import write
 from launch.forecast.__main__ import main
-from launch.forecast.compare import compare
-from launch.forecast.measured import read
+from launch.forecast.compare import COLUMNS, as_text, compare
+from launch.forecast.from_runs import measurements
 from launch.forecast.options import ForecastOptions
-from launch.forecast.show import COLUMNS, as_text
 from tests.conftest import ROOT
 from trainer.config import TrainConfig
 
@@ -155,8 +154,10 @@ def test_a_run_of_one_epoch_counts_where_there_is_no_other_and_is_marked(tmp_pat
     metrics = tmp_path / "cold" / "metrics.jsonl"
     metrics.write_text(metrics.read_text().splitlines(keepends=True)[0])
 
-    assert [found.name for found in read([tmp_path])] == ["warm"]
-    assert [found.name for found in read([tmp_path / "cold"])] == ["cold (its warm-up: train two epochs or more)"]
+    assert [found.name for found in measurements([tmp_path])] == ["warm"]
+    assert [found.name for found in measurements([tmp_path / "cold"])] == [
+        "cold (its warm-up: train two epochs or more)"
+    ]
 
 
 def test_of_a_batch_ramp_only_epochs_at_the_last_batch_count(tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ def test_of_a_batch_ramp_only_epochs_at_the_last_batch_count(tmp_path: Path) -> 
     epochs = [first, {**last, "global_batch": 64, "step_ms": 13.0}, {**last, "global_batch": 64, "step_ms": 13.0}, last]
     metrics.write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
 
-    (found,) = read([tmp_path])
+    (found,) = measurements([tmp_path])
 
     assert (found.batch, found.step_s) == (128, 0.0255)
 
@@ -266,6 +267,6 @@ def test_no_run_of_a_strangers_ends_the_forecast_with_a_traceback(odd: object, t
     write(run)
     (run.folder / "metrics.jsonl").write_text(2 * f"{json.dumps(epoch)}\n")
 
-    (measured,) = read([tmp_path])
+    (measured,) = measurements([tmp_path])
     assert (measured.accumulate, measured.layout.nodes, measured.threads, measured.px) == (1, 1, None, 32)
     assert compare(TrainConfig(dataset="cifar10", model="resnet18"), ForecastOptions(), [measured])

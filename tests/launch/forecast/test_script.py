@@ -11,7 +11,7 @@ import pytest
 from launch.core.run import Run
 from launch.core.runs import write
 from launch.forecast.__main__ import main
-from launch.forecast.script_show import OPTIONAL
+from launch.forecast.script import OPTIONAL
 from tests.launch.sweep.sweeps import sweep
 from trainer.outcome import Outcome
 from trainer.script.pace import Pace
