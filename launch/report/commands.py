@@ -70,8 +70,6 @@ def _write(
     from launch.core.drawing import picture
     from launch.report import page
 
-    if charts:
-        picture.check_settings()  # before anything is removed
     _remove_earlier(options.out)
     figures = options.out / FIGURES
     figures.mkdir(parents=True, exist_ok=True)

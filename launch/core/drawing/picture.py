@@ -1,6 +1,6 @@
-"""Charts as pictures: SVG for a page, files for a paper.  lines.py and bars.py draw what is within the axes.
+"""Charts as pictures: SVG for a page, files for a paper.  plots.py draws what is within the axes.
 
-Only these three know matplotlib, which is imported when something is drawn.
+Only these two know matplotlib, which is imported when something is drawn.
 
 Pictures are as wide as one column of a paper (3.5 inches) or two.  Colours are Okabe and Ito's; a marker, a line style
 or a hatch goes with each, so that no reader depends on colour.
@@ -17,13 +17,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.core.drawing.bars import INK, draw_bars
 from launch.core.drawing.charts import Bars, Chart, Lines
-from launch.core.drawing.lines import draw_lines
-from launch.core.drawing.words import drawable
-from trainer.errors import SettingsError
+from launch.core.drawing.plots import INK, draw_bars, draw_lines
+from trainer.errors import printable
 from trainer.files import write_atomically
-from trainer.process.own_folder import anothers_settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
@@ -39,6 +36,7 @@ LOOK = {
     # Hinted letters are wider at some resolutions than at others, and would not fit where they were laid out.
     "text.hinting": "none",
 }  # fmt: skip
+LONGEST = 80  # letters of a name: a longer one leaves no room for the chart
 ROWS_IN_OVERVIEW, SHORT = 12, 24
 ROW, GROUP = 0.19, 0.29  # inches a bar takes, and a pair of them
 
@@ -78,7 +76,6 @@ def _drawn(picture: Figure, kind: str, dpi: int | None = None) -> bytes:
 
 def save_overview(charts: Sequence[Chart], path: Path) -> None:
     """Writes up to four charts as one PNG, two beside each other."""
-    check_settings()
     from matplotlib.figure import Figure
 
     shown = [_fewer(chart) if isinstance(chart, Bars) else chart for chart in charts[:4]]
@@ -107,7 +104,6 @@ def _lay_out(picture: Figure) -> None:
 
 def figure_of(chart: Chart) -> Figure:
     """The chart as a matplotlib figure, not yet laid out."""
-    check_settings()
     from matplotlib.figure import Figure
 
     with _look():
@@ -152,15 +148,28 @@ def _legend(chart: Chart, labels: Sequence[str], width: float) -> tuple[int, flo
     return (2 if fits_twice else 1), 3
 
 
-def check_settings() -> None:
-    """Raises SettingsError where matplotlib would take settings that another user left in the current folder."""
-    if name := anothers_settings("matplotlibrc"):
-        raise SettingsError(f"{name} in this folder is another user's, and pictures would obey it; start elsewhere.")
+def drawable(chart: Chart) -> Chart:
+    """The chart with words that are drawn as they are: names of runs, settings and metrics may hold anything.
+
+    matplotlib reads formulas between two $, which it fails on unless they are right; leaves what begins with _ out of
+    the legend; and fails on the bytes of a file's name that are no text.
+    """
+    chart = replace(
+        chart, title=_as_drawn(chart.title), x_label=_as_drawn(chart.x_label), y_label=_as_drawn(chart.y_label)
+    )
+    if isinstance(chart, Lines):
+        return replace(chart, lines=tuple(replace(line, label=_as_drawn(line.label)) for line in chart.lines))
+    rows = tuple(replace(row, label=_as_drawn(row.label), text=_as_drawn(row.text)) for row in chart.rows)
+    return replace(chart, rows=rows)
+
+
+def _as_drawn(text: str) -> str:
+    words = printable(text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...").replace("$", r"\$")
+    return f" {words}" if words.startswith("_") else words
 
 
 @contextmanager
 def _look() -> Iterator[None]:
-    check_settings()
     import matplotlib
 
     with warnings.catch_warnings(), matplotlib.rc_context(LOOK):  # type: ignore[arg-type]  # a Literal of hundreds

@@ -20,7 +20,6 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from launch.core import shell
-from launch.core.drawing.picture import check_settings
 from launch.core.errors import NotSetUp
 from launch.core.interpreter import interpreter
 from launch.rehearse.stage.environment import cleaned, entered, leave_out_parsers, shared_models
@@ -125,7 +124,6 @@ def rehearse(job: RehearsedJob, *, is_terminal: bool = False) -> int:
     check(job.faults, job.train.epochs)
     _check_installed()
     _check_requirements(job)
-    check_settings()  # or the receipt has no page, after all that was played
     leave_out_parsers()
     with (
         _run_folder(Path("runs") / job.name),

@@ -1,18 +1,12 @@
 """launch.core.drawing: what reports and receipts share.  tests/launch/report/test_charts.py looks at the pictures."""
 
 import base64
-import os
-import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from launch.core.drawing.charts import Bar, Bars, Chart, Line, Lines, alt, exactly
-from launch.core.drawing.picture import as_svg, data_uri, figure_of, save_overview
-from tests.strangers import given_to_another
-from trainer.errors import SettingsError
+from launch.core.drawing.picture import as_svg, data_uri, figure_of
 
 CURVES = (Line("training", ((1, exactly(2.0)), (2, exactly(1.5)))), Line("test", ((1, exactly(2.2)),)))
 LOSS = Lines("loss", "Loss", "epoch", "loss (nats)", CURVES)
@@ -49,18 +43,3 @@ def test_any_name_can_be_drawn(name: str) -> None:
 def test_a_name_that_begins_with_an_underscore_is_in_the_legend() -> None:
     (axes,) = figure_of(Lines("n", "t", "x", "y", (Line("_a$b", ((1, exactly(2.0)),)),))).axes
     assert [text.strip() for text in axes.get_legend_handles_labels()[1]] == [r"_a\$b"]
-
-
-@pytest.mark.parametrize("draw", [as_svg, figure_of, lambda chart: save_overview([chart], Path("overview.png"))])
-def test_no_chart_obeys_settings_that_another_user_left(
-    draw: Callable[[Chart], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """matplotlib looks for them in the current folder, as it is imported, and would wait for who writes into a pipe."""
-    os.mkfifo(tmp_path / "matplotlibrc")
-    given_to_another(tmp_path / "matplotlibrc")
-    monkeypatch.chdir(tmp_path)
-    for module in ("matplotlib", "matplotlib.figure"):
-        monkeypatch.setitem(sys.modules, module, None)  # whoever imports it fails
-
-    with pytest.raises(SettingsError, match="matplotlibrc in this folder is another user's"):
-        draw(MEMORY)

@@ -14,12 +14,9 @@ from launch.report.__main__ import main
 from launch.report.commands import all_charts, report
 from launch.report.findings import find, sentences, title
 from launch.report.options import ReportOptions
-from launch.report.page import MARK
 from tests.launch.report.conftest import FAILED, NOON, Made
 from tests.launch.report.made import EVERYTHING, SCALED, kept, kept_bare, run
-from tests.strangers import given_to_another
 from trainer.contract import METRICS, SETTINGS
-from trainer.errors import SettingsError
 from trainer.outcome import Outcome
 
 
@@ -136,20 +133,6 @@ def test_pictures_of_an_earlier_report_are_removed_and_nobody_elses(tmp_path: Pa
     assert all((out / name).exists() for name in names)  # there was no report of ours
     told(runs, out)
     assert [name for name in names if (out / name).exists()] == ["figures/mine.png"]
-
-
-def test_an_earlier_report_stays_where_no_picture_may_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs, out = kept(tmp_path / "runs", run("a")), tmp_path / "out"
-    out.mkdir()
-    (out / "report.html").write_text(MARK)
-    (out / "overview.png").touch()
-    (tmp_path / "matplotlibrc").touch()
-    given_to_another(tmp_path / "matplotlibrc")
-    monkeypatch.chdir(tmp_path)
-
-    with pytest.raises(SettingsError, match="matplotlibrc in this folder is another user's"):
-        told(runs, out)
-    assert (out / "overview.png").exists()
 
 
 def test_without_a_run_on_one_gpu_it_says_what_the_speedup_is_over() -> None:

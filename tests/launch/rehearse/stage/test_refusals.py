@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.strangers import given_to_another
 
 
 def rehearse(folder: Path, *words: str, module: str = "launch.ec2") -> tuple[int, str]:
@@ -35,18 +34,6 @@ def test_one_sentence_and_nothing_made(words: list[str], sentence: str, tmp_path
     assert rehearse(tmp_path, *words) == (2, sentence)
 
     assert [path.name for path in tmp_path.rglob("*")] == ["runs", "mine"]
-
-
-def test_where_its_page_could_have_no_pictures_nothing_starts(tmp_path: Path) -> None:
-    """The page comes last, after all that was played."""
-    (tmp_path / "matplotlibrc").touch()
-    given_to_another(tmp_path / "matplotlibrc")
-    (tmp_path / "runs" / "mine").mkdir(parents=True)
-
-    code, said = rehearse(tmp_path, "--job-name", "mine")
-
-    assert code == 2
-    assert said.startswith("error: matplotlibrc in this folder is another user's")
 
 
 def test_a_fault_that_cannot_be_leaves_no_folder_behind(tmp_path: Path) -> None:
