@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from launch.core.catalog import Instance
-from launch.core.estimate.forecast import Forecast
-from launch.core.estimate.lifts import lifted
+from launch.core.estimate.forecast import Forecast, lifted
 from launch.core.estimate.training import SMALL_PX, Images, training
 from launch.core.estimate.volume import NewVolume
 from launch.core.estimate.words import hours, speed

@@ -66,7 +66,7 @@ class Sleep:
 def main() -> None:
     """Prints, for each kind of file and for one and two ranks, the share of the time that the loop waited."""
     from launch.core import catalog
-    from launch.core.estimate.decoding import decoded_per_vcpu
+    from launch.core.estimate.rates import decoded_per_vcpu
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)

@@ -1,18 +1,18 @@
-"""The forecast of a training: seconds, images/s, bottleneck and scaling.  Pure."""
+"""The forecast of a training: seconds, images/s, what limits it, whether it fits, and what would help.  Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import ceil
 
 from launch.core.catalog import Instance
-from launch.core.estimate import memory
-from launch.core.estimate.ceilings import Ceiling, Lift, ceilings
-from launch.core.estimate.course import Course
 from launch.core.estimate.figure import Figure, Source, figure
 from launch.core.estimate.formulas import Layout, Limit, Step, step
 from launch.core.estimate.rates import NEVER, Rates, rates_of
 from launch.core.estimate.tables import table
-from launch.core.estimate.training import Training
-from launch.core.estimate.volume import Filling
+from launch.core.estimate.timeline import Timeline
+from launch.core.estimate.training import PREPARED_BYTES, Training
+from launch.core.estimate.volume import MIB, Filling
+from launch.core.volumes import data_volume, promise
 
 # Share of a machine's memory that is left to cache files.
 CACHE_SHARE = 0.7
@@ -26,6 +26,37 @@ LIMIT_RATES: Mapping[Limit, str] = {
     "the interconnect": "inner_per_s",
     "the network": "outer_per_s",
 }
+# Less need not be said.
+WORTH_SAYING = 1.05
+# Bytes of the optimizer's state for each weight, in 32 bits.
+STATE_BYTES = {"sgd": 4, "lars": 4, "muon": 4, "adamw": 8}
+# Of a weight and its gradient; of the copy in 16 bits that autocast keeps; of an average of weights.
+WEIGHT_BYTES, HALF_COPY_BYTES, AVERAGE_BYTES = 8, 2, 4
+GIB = 2**30
+# Less is within the range of the forecast.
+WORTH_IT = 1.1
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """name: a Limit, or "volume initialization", which does not last: it ends when the volumes are full."""
+
+    name: str
+    images_per_s: float
+    note: str = ""
+    lasts: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.images_per_s:,.0f}" + (f" ({self.note})" if self.note else "")
+
+
+@dataclass(frozen=True)
+class Lift:
+    """What would lift the limit.  how: to do what; images_per_s, epoch_s: with it."""
+
+    how: str
+    images_per_s: float
+    epoch_s: float
 
 
 @dataclass(frozen=True)
@@ -73,11 +104,11 @@ def forecast(training: Training, instance: Instance, rates: Rates | None = None)
     rates = _of_its_source(rates or rates_of(instance, training.cost, training.kind), training)
     caches = training.data.gib < CACHE_SHARE * instance.memory_gib
     boot = figure(table("rates")["boot_hours"])
-    expected, best, worst = (Course(training, rates.at(side), side, caches) for side in ("value", "best", "worst"))
+    expected, best, worst = (Timeline(training, rates.at(side), side, caches) for side in ("value", "best", "worst"))
     usual = expected.step(epoch=0, uncached=0.0 if caches else 1.0)
     work = training.work()
     filling = expected.filling()
-    misfit, is_sure = memory.misfit(training, instance)
+    why, is_sure = misfit(training, instance)
     alone = step(replace(work, strategy="single"), rates.at("value"), Layout(), uncached=0.0 if caches else 1.0)
     return Forecast(
         work.batch * work.accumulate * training.layout.replicas / usual.step_s,
@@ -91,8 +122,8 @@ def forecast(training: Training, instance: Instance, rates: Rates | None = None)
         _source(rates, usual.limit),
         usual,
         training.notes,
-        memory.peak_gib(training),
-        misfit,
+        peak_gib(training),
+        why,
         not is_sure,
         ceilings=ceilings(training, instance, rates, usual, filling),
         filling=filling,
@@ -114,3 +145,131 @@ def _of_its_source(rates: Rates, training: Training) -> Rates:
 def _source(rates: Rates, limit: Limit) -> Source:
     rate: Figure = getattr(rates, LIMIT_RATES[limit])
     return rate.source
+
+
+def ceilings(
+    training: Training, instance: Instance, rates: Rates, usual: Step, filling: Filling | None = None
+) -> tuple[Ceiling, ...]:
+    """The lowest, which is the limit, first; and last what new volumes give at first.  usual: an update."""
+    work = training.work()
+    images = work.batch * work.accumulate * training.layout.replicas
+    lasting = [
+        Ceiling(name, images / takes_s, _note(name, training, instance, rates, usual, images))
+        for name, takes_s in usual.takes.items()
+        if takes_s
+    ]
+    return (*sorted(lasting, key=lambda one: one.images_per_s), *_at_first(filling))
+
+
+def _note(name: Limit, training: Training, instance: Instance, rates: Rates, usual: Step, images: int) -> str:
+    """What the number alone does not say."""
+    if name == "JPEG decoding":
+        return f"{instance.vcpus} vCPUs a node"
+    if name == "S3":
+        return "by the line that gradients take, too" if training.layout.nodes > 1 else ""
+    if name == "EBS":
+        return _of_disk(training, rates, images / usual.takes[name])
+    if name in ("compute", "kernel launches") and usual.takes[name] > WORTH_SAYING * usual.compute_s:
+        return f"{images / usual.compute_s:,.0f} without waiting for gradients"
+    return ""
+
+
+def _of_disk(training: Training, rates: Rates, images_per_s: float) -> str:
+    read = rates.read_per_s
+    burst = images_per_s * read.best / read.value
+    if burst > WORTH_SAYING * images_per_s:
+        return f"{burst:,.0f} for half an hour a day"
+    return _of_volume(training, read.value)
+
+
+def _of_volume(training: Training, bytes_per_s: float) -> str:
+    """Which limit of the volume that is, in words; empty where it is the node's."""
+    promise, image_bytes = training.volume.promise if training.volume else None, training.data.image_bytes
+    if promise is None or promise.bytes_per_s(image_bytes, training.layout.nodes) > bytes_per_s:
+        return ""
+    whose = "of the volume that all read" if promise.is_shared else "of a volume"
+    if promise.limits_operations(image_bytes):
+        return f"{promise.operations_per_s:,.0f} operations/s {whose}"
+    return f"{promise.mib_per_s:,.0f} MiB/s {whose}"
+
+
+def _at_first(filling: Filling | None) -> list[Ceiling]:
+    """What new volumes give until they are full."""
+    if filling is None:
+        return []
+    rate, per_s = filling.volume.mib_per_s, filling.volume.bytes_per_s
+    basis = f"{per_s.value / MIB:.0f} MiB/s, {'paid for' if rate else per_s.source}"
+    full = f"the first {max(1, round(filling.full_s / 60)):,} min" if filling.full_s else "full before it begins"
+    return [Ceiling("volume initialization", filling.images_per_s, f"{full}; {basis}", lasts=False)]
+
+
+def peak_gib(training: Training) -> Figure:
+    """The peak of one replica, in GiB: what torch allocates, without the driver's own.
+
+    Backward, the largest activation, its gradient and the next one's are there at the same time.
+    """
+    activations = training.cost.kept + 2 * training.cost.largest
+    number_bytes = 2 if training.kind.half else 4
+    total = _fixed_bytes(training) + _most_images(training) * activations * 1e6 * number_bytes
+    return figure(table("rates")["memory"]).times(total / GIB)
+
+
+def _most_images(training: Training) -> int:
+    """Of one replica and pass; of a ramp in its largest batch."""
+    return max(training.work(epoch).batch for epoch in (0, *(training.config.batch_ramp or {})))
+
+
+def _fixed_bytes(training: Training) -> float:
+    """Of the weights and what belongs to them; fsdp divides all but the copy among the replicas."""
+    config = training.config
+    each = WEIGHT_BYTES + STATE_BYTES.get(config.optimizer, max(STATE_BYTES.values()))
+    each += AVERAGE_BYTES if config.ema_decay else 0
+    share = 1 / training.layout.replicas if config.strategy == "fsdp" else 1.0
+    copy = HALF_COPY_BYTES if training.kind.half else 0
+    return training.cost.parameters * (each * share + copy)
+
+
+def misfit(training: Training, instance: Instance) -> tuple[str, bool]:
+    """A sentence where the training may not fit into the GPU, and whether it surely does not; empty where it does."""
+    if not instance.is_gpu or not instance.gpu_memory_gib:
+        return "", False
+    needs = peak_gib(training)
+    context = figure(table("rates")["gpu_context_gib"])
+    room = Figure(instance.gpu_memory_gib - context.value, instance.gpu_memory_gib - context.best,
+                  instance.gpu_memory_gib - context.worst, context.source)  # fmt: skip
+    if needs.worst <= room.worst:
+        return "", False
+    batch = _most_images(training)
+    whole, is_sure = f"{instance.gpu_memory_gib:.3g} GiB of its {instance.gpu_model}", needs.best > room.best
+    claim = "does not fit" if is_sure else "may not fit"
+    return (
+        f"a batch of {batch:,} {claim} into the {whole}: about {needs.value:,.3g} GiB ({needs.best:,.3g} to "
+        f"{needs.worst:,.3g}); lower --batch-size, or raise --accumulate with it."
+    ), is_sure
+
+
+def lifted(training: Training, instance: Instance) -> Forecast:
+    """The forecast, with what would lift its limit.  Raises SettingsError as forecast() does."""
+    guess = forecast(training, instance)
+    for how, other in _ways(training, instance, guess):
+        better = forecast(other, instance)
+        if better.images_per_s > WORTH_IT * guess.images_per_s:
+            return replace(guess, lift=Lift(how, better.images_per_s, better.epoch_s))
+    return guess
+
+
+def _ways(training: Training, instance: Instance, guess: Forecast) -> list[tuple[str, Training]]:
+    """What could be done, in words, and the training with it."""
+    data, config, volume = training.data, training.config, training.volume
+    ways = list[tuple[str, Training]]()
+    if guess.limit in ("EBS", "JPEG decoding") and not data.is_small and data.image_bytes > PREPARED_BYTES:
+        small = replace(data, image_bytes=PREPARED_BYTES, is_small=True)
+        prepared = replace(training, data=small, kind=replace(training.kind, is_small=True))
+        ways.append(("prepare the data (launch.data publish)", prepared))
+    if guess.limit == "EBS" and volume is not None and volume.is_shared:
+        own = replace(volume, promise=promise(data_volume(instance, ceil(volume.data_gib))))
+        ways.append(("a volume for each node (--data-volume per-node)", replace(training, volume=own)))
+    if guess.step.exposed_s and config.comm_hook == "none" and training.work().strategy == "ddp":
+        halved = config.model_copy(update={"comm_hook": "bf16"})
+        ways.append(("send gradients in 16 bits (--comm-hook bf16)", replace(training, config=halved)))
+    return ways

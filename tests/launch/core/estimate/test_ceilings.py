@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from launch.core import catalog, quote
-from launch.core.estimate.decoding import decoded_per_vcpu
 from launch.core.estimate.forecast import Forecast
+from launch.core.estimate.rates import decoded_per_vcpu
 from launch.core.estimate.training import Images
 from launch.core.estimate.volume import NewVolume, rate_paid
 from launch.core.volumes import data_volume, io2_volume, promise

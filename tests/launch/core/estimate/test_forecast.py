@@ -9,11 +9,11 @@ import pytest
 
 from launch.core import catalog, quote
 from launch.core.estimate.calibrate import Measured, calibrate
-from launch.core.estimate.course import Course
 from launch.core.estimate.forecast import CACHE_SHARE, Forecast, forecast
 from launch.core.estimate.formulas import Layout
 from launch.core.estimate.rates import rates_of
 from launch.core.estimate.tables import cost, data_set, table
+from launch.core.estimate.timeline import Timeline
 from launch.core.estimate.training import Images, training
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
@@ -348,7 +348,7 @@ def test_a_job_takes_as_long_as_its_epochs_one_by_one(name: str, nodes: int, set
     instance = catalog.find(name)
     trained = training(TrainConfig(**{k: v for k, v in given.items() if v is not None}), instance, nodes)
     rates = rates_of(instance, trained.cost, trained.kind)
-    course = Course(trained, rates.at("value"), "value", trained.data.gib < CACHE_SHARE * instance.memory_gib)
+    course = Timeline(trained, rates.at("value"), "value", trained.data.gib < CACHE_SHARE * instance.memory_gib)
     total, left = 0.0, float(trained.config.max_steps or inf)
     for epoch in range(trained.config.epochs):
         updates = min(left, trained.updates(epoch))

@@ -8,8 +8,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from launch.core import catalog, quote
-from launch.core.estimate.forecast import forecast
-from launch.core.estimate.memory import misfit, peak_gib
+from launch.core.estimate.forecast import forecast, misfit, peak_gib
 from launch.core.estimate.training import training
 from launch.forecast.compare import compare
 from launch.forecast.options import ForecastOptions

@@ -21,7 +21,7 @@ def evaluation_s(data: DataSet, speeds: Speeds, layout: Layout) -> float:
 
 
 @dataclass(frozen=True)
-class Course:
+class Timeline:
     """A job from its first epoch to its last, at one side of the figures."""
 
     training: Training
