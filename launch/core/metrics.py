@@ -32,7 +32,7 @@ def values_of(record: Record) -> dict[str, float]:
 
 
 def _value(record: Record, name: str) -> float | None:
-    """One of values_of(record), whose name is known to be safe, without a look at the others."""
+    """One of values_of(record), by a name that is known to be safe to show."""
     value: Any = record.get(name)
     return value if type(value) in (int, float) and abs(value) < LARGEST else None
 

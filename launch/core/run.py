@@ -21,29 +21,23 @@ State = Literal["planned", "running", "done", "failed", "interrupted"]
 
 @dataclass(frozen=True)
 class Run:
-    """One training, as far as it came.  Its name and its reason may be a stranger's, and are kept as one line.
-
-    settings: of the trainer; options: of the backend, such as nodes and instance_type; point: the settings and options
-    that tell it from the other runs of its sweep; reason: why it failed, one sentence; epochs: the trainer's records,
-    which trainer/README.md describes; seconds: wall time of the whole; usd_per_hour: of all its machines together;
-    usd: None where nobody pays; rehearsed: on this machine, whatever its options say of others.
-    """
+    """One training, as far as it came.  Its name and its reason are kept as one line of printable text."""
 
     name: str
     folder: Path
-    settings: Mapping[str, Any]
-    epochs: tuple[Mapping[str, Any], ...] = ()
+    settings: Mapping[str, Any]  # of the trainer
+    epochs: tuple[Mapping[str, Any], ...] = ()  # the trainer's records, which trainer/README.md describes
     backend: str = "local"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    point: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the backend, such as nodes and instance_type
+    point: Mapping[str, Any] = field(default_factory=dict)  # what differs from the other runs of its sweep
     state: State = "done"
-    reason: str = ""
+    reason: str = ""  # why it failed, one sentence
     exit_code: int | None = None
     started: str = ""  # ISO 8601, UTC
-    seconds: float | None = None
-    usd_per_hour: float | None = None
-    usd: float | None = None
-    rehearsed: bool = False
+    seconds: float | None = None  # wall time of the whole
+    usd_per_hour: float | None = None  # of all its machines together
+    usd: float | None = None  # None where it costs nothing
+    rehearsed: bool = False  # on this machine, with an embedded AWS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", printable(self.name))

@@ -112,18 +112,14 @@ def _instance_type(run: Run) -> str:
 
 @dataclass(frozen=True)
 class Sample:
-    """A run whose time is known.  name: of its instance type, as it was given, or of its backend where it has none.
-
-    layout: its ranks stand for GPUs; kind: what else its time depends on, by name; done: the share of it that was
-    measured, below 1 where it was cut short.
-    """
+    """How long a run took."""
 
     run: str
-    name: str
-    layout: Layout
+    name: str  # of its instance type, as it was given; of its backend where it has none
+    layout: Layout  # its ranks stand for GPUs
     seconds: float
-    kind: Mapping[str, Any] = field(default_factory=dict)
-    done: float = 1.0
+    kind: Mapping[str, Any] = field(default_factory=dict)  # what else its time depends on, by name
+    done: float = 1.0  # the share that was measured, below 1 where it was cut short
 
     @property
     def machine(self) -> str:
@@ -272,7 +268,7 @@ def _arguments_of(run: Run) -> str:
 
 
 def _sample(run: Run, refused: Refused) -> Sample | None:
-    """What the run tells; None, and the reason in `refused`, where it tells nothing."""
+    """How long the run took; None, and the reason in `refused`, where that is not known."""
     seconds, done = _seconds(run)
     layout = _layout(run)
     if run.rehearsed:

@@ -14,7 +14,7 @@ from launch.core.options import Options, WordList
 from launch.core.training.options import SCRIPT_SECTION, TRAINS
 from launch.core.training.options import split as at_the_end
 from launch.sweep import grid
-from launch.sweep.grid import DEFAULT_BACKEND, Spec
+from launch.sweep.grid import DEFAULT_BACKEND, SweepFile
 from launch.sweep.planned import OURS
 from trainer.config import SECTIONS
 from trainer.errors import SettingsError
@@ -71,7 +71,7 @@ class SweepOptions(Options):
 class SweepRequest:
     """overrides: settings and options that apply to every run; out: the folder of results."""
 
-    spec: Spec
+    file: SweepFile
     backend: Backend
     options: SweepOptions
     overrides: Mapping[str, Any]
@@ -79,7 +79,7 @@ class SweepRequest:
 
     @property
     def costs(self) -> bool:
-        return self.backend.is_billed and not self.spec.rehearse
+        return self.backend.is_billed and not self.file.rehearse
 
 
 def read(argv: Sequence[str]) -> SweepRequest:
@@ -88,19 +88,19 @@ def read(argv: Sequence[str]) -> SweepRequest:
     where = words.pop(0) if words and not words[0].startswith("-") else ""
     if not where and not _needs_no_sweep(words):
         raise SettingsError(f"no sweep is named; give a YAML file, or one of: {', '.join(grid.presets())}.")
-    spec = grid.read(where, small="--small" in words) if where else None
-    backend = backends.find(_value_of("--backend", words) or (spec.backend if spec else DEFAULT_BACKEND))
+    file = grid.read(where, small="--small" in words) if where else None
+    backend = backends.find(_value_of("--backend", words) or (file.backend if file else DEFAULT_BACKEND))
     options, overrides = _flags(words, backend)
-    assert spec is not None  # --help and --version have exited
-    spec = replace(spec, backend=backend.name, rehearse=_is_rehearsed(spec, backend, options))
-    return SweepRequest(spec, backend, options, overrides, options.out or _default_out(spec, options))
+    assert file is not None  # --help and --version have exited
+    file = replace(file, backend=backend.name, rehearse=_is_rehearsed(file, backend, options))
+    return SweepRequest(file, backend, options, overrides, options.out or _default_out(file, options))
 
 
-def _is_rehearsed(spec: Spec, backend: Backend, options: SweepOptions) -> bool:
+def _is_rehearsed(file: SweepFile, backend: Backend, options: SweepOptions) -> bool:
     """The flag, or else what the file says of its own backend.  Raises SettingsError."""
     rehearse = options.rehearse
     if rehearse is None:
-        rehearse = spec.rehearse and backend.name == spec.backend
+        rehearse = file.rehearse and backend.name == file.backend
     if rehearse and not backend.scene:
         known = backends.all_with(lambda one: bool(one.scene))
         raise SettingsError(f"--rehearse works for {' and '.join(known)}, not for {backend.name}; "
@@ -108,8 +108,8 @@ def _is_rehearsed(spec: Spec, backend: Backend, options: SweepOptions) -> bool:
     return rehearse
 
 
-def _default_out(spec: Spec, options: SweepOptions) -> Path:
-    return Path("runs") / f"sweep-{spec.name}{'-small' if options.small else ''}"
+def _default_out(file: SweepFile, options: SweepOptions) -> Path:
+    return Path("runs") / f"sweep-{file.name}{'-small' if options.small else ''}"
 
 
 def _flags(words: Sequence[str], backend: Backend) -> tuple[SweepOptions, dict[str, Any]]:

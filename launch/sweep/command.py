@@ -56,11 +56,11 @@ class Plan:
 def as_text(plan: Plan) -> str:
     """The plan for a reader."""
     request, work = plan.request, plan.work
-    spec = request.spec
-    where = f"rehearsed, for {spec.backend}" if spec.rehearse else f"on {spec.backend}"
+    file = request.file
+    where = f"rehearsed, for {file.backend}" if file.rehearse else f"on {file.backend}"
     lines = [
-        f"{spec.name}, {where}: {len(work.todo)} of {len(work.runs)} runs to do; results in {request.out}",
-        *(f"  {line}" for line in spec.about.splitlines()),
+        f"{file.name}, {where}: {len(work.todo)} of {len(work.runs)} runs to do; results in {request.out}",
+        *(f"  {line}" for line in file.about.splitlines()),
         "",
         table.plan_table(work.runs, work.prices, work.before),
     ]
@@ -110,7 +110,7 @@ def _in(names: Sequence[str], work: Work) -> str:
 
 def as_json(plan: Plan) -> str:
     """The plan for a program."""
-    spec, work = plan.request.spec, plan.work
+    file, work = plan.request.file, plan.work
     runs = [
         {
             "name": run.name,
@@ -124,7 +124,7 @@ def as_json(plan: Plan) -> str:
         }
         for run in work.runs
     ]
-    head = {"name": spec.name, "backend": spec.backend, "rehearse": spec.rehearse, "out": str(plan.request.out)}
+    head = {"name": file.name, "backend": file.backend, "rehearse": file.rehearse, "out": str(plan.request.out)}
     return json.dumps({**head, "runs": runs}, indent=2, default=str)
 
 
@@ -153,16 +153,16 @@ def act(request: SweepRequest, env: Mapping[str, str]) -> int:
 
 def _plan(request: SweepRequest, env: Mapping[str, str]) -> Plan:
     options = request.options
-    runs = plan_runs(request.spec, request.overrides, options.gpus)
+    runs = plan_runs(request.file, request.overrides, options.gpus)
     _check_names(options.only, runs)
-    identity = check(request.out, request.spec)
+    identity = check(request.out, request.file)
     before = earlier(runs, request.out, retry_failed=options.retry_failed)
     todo = left(runs, before, retry_failed=options.retry_failed)
     if options.only:
         todo = [run for run in todo if run.name in options.only]
     places = _places(request, todo, env)
     jobs = _begun(request, todo, before, identity)
-    prices_of = prices(todo, env, rehearsed=request.spec.rehearse, usd_per_hour=options.usd_per_hour, jobs=jobs)
+    prices_of = prices(todo, env, rehearsed=request.file.rehearse, usd_per_hour=options.usd_per_hour, jobs=jobs)
     return Plan(request, Work(runs, todo, prices_of, before, others(runs, request.out)), places)
 
 
@@ -174,7 +174,7 @@ def _begun(request: SweepRequest, todo: Sequence[Planned], before: Mapping[str, 
     if not request.costs:
         return {}
     begun = [run.name for run in todo if run.name in before and before[run.name].state in ("running", "interrupted")]
-    return {name: job_name(request.spec.name, name, identity) for name in begun}
+    return {name: job_name(request.file.name, name, identity) for name in begun}
 
 
 def _places(request: SweepRequest, todo: Sequence[Planned], env: Mapping[str, str]) -> list[Slot]:
@@ -182,7 +182,7 @@ def _places(request: SweepRequest, todo: Sequence[Planned], env: Mapping[str, st
     count, backend = request.options.parallel, request.backend
     if count == 1:
         return [Slot(())]
-    if request.spec.rehearse:
+    if request.file.rehearse:
         raise SettingsError(f"--parallel {count} does not go with a rehearsal, which plays one job; leave it out.")
     if backend.is_billed or backend.needs_wait_flag:  # each has machines of its own
         return [Slot(())] * count
@@ -221,16 +221,16 @@ def _check_price(plan: Plan) -> None:
 
 def _check_limit_holds(request: SweepRequest, limit: float) -> None:
     """Raises SettingsError for a limit of what only --usd-per-hour prices, as nothing would end a run."""
-    if request.options.usd_per_hour and not request.spec.rehearse:
+    if request.options.usd_per_hour and not request.file.rehearse:
         billed = backends.all_with(lambda backend: backend.is_billed)
         raise SettingsError(f"--max-usd {limit:g} works for {' and '.join(billed)}, where a time limit ends each run; "
-                            f"on {request.spec.backend} nothing does, so leave it out.")  # fmt: skip
+                            f"on {request.file.backend} nothing does, so leave it out.")  # fmt: skip
 
 
 def _check_ready(plan: Plan) -> None:
     """Raises the problem that keeps every run from starting; one that only some have is their own."""
     problems = [price for price in plan.work.prices.values() if price.problem]
-    if problems and len(problems) == len(plan.work.todo) and not plan.request.spec.rehearse:
+    if problems and len(problems) == len(plan.work.todo) and not plan.request.file.rehearse:
         error = TrainerError(problems[0].problem)
         error.code = problems[0].problem_code or Exit.SETTINGS
         raise error
@@ -243,21 +243,21 @@ def _question(plan: Plan) -> str:
     expected, is_known = total([price.expected_usd for price in prices_of])
     most, _ = total([price.most_usd for price in prices_of])
     about = f"about {usd(expected)}" if is_known else "an amount that is not known for all runs"
-    return f"the sweep on {plan.request.spec.backend} will cost {about}, at most {usd(most)}"
+    return f"the sweep on {plan.request.file.backend} will cost {about}, at most {usd(most)}"
 
 
 def _carry_out(plan: Plan, env: Mapping[str, str]) -> int:
-    spec, out = plan.request.spec, plan.request.out
+    file, out = plan.request.file, plan.request.out
     status = StatusLine(sys.stdout, env)
 
     def say_above(line: str) -> None:
         status.clear()
         say(line)
 
-    with opened(out, spec) as identity:
+    with opened(out, file) as identity:
         say_above("")
         context = Context(
-            spec.name, identity, out, Path("runs"), env, Clock(), spec.rehearse, say_above, show=status.show,
+            file.name, identity, out, Path("runs"), env, Clock(), file.rehearse, say_above, show=status.show,
             diverged_at=plan.request.options.diverged_at,
         )  # fmt: skip
         try:

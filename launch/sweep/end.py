@@ -114,21 +114,17 @@ def stopping(run: Planned, job: str) -> list[str]:
 
 @dataclass(frozen=True)
 class End:
-    """How a launcher ended.  signal: what asked the sweep to stop, if it did; error: why the launcher was lost.
-
-    outcome: what the launcher wrote; trainer_reason: what the trainer wrote in the run's folder; last: its last line.
-    diverged: why we ended it, if we did; stop: the command that ends its job, if that can go on without the launcher.
-    """
+    """How a launcher ended."""
 
     code: int
-    signal: int | None
+    signal: int | None  # what asked the sweep to stop, if it did
     seconds: float
-    error: str = ""
-    outcome: Outcome | None = None
-    trainer_reason: str = ""
-    last: str = ""
-    diverged: str = ""
-    stop: str = ""
+    error: str = ""  # why the launcher was lost
+    outcome: Outcome | None = None  # what the launcher wrote
+    trainer_reason: str = ""  # what the trainer wrote in the run's folder
+    last: str = ""  # its last line
+    diverged: str = ""  # why the sweep ended it, if it did
+    stop: str = ""  # the command that ends its job, if that can go on without the launcher
 
     @property
     def state(self) -> State:

@@ -16,7 +16,7 @@ from launch.core import runs
 from launch.core.metrics import merged, place_of
 from launch.core.run import Run
 from launch.core.runs import RUN, read_epochs
-from launch.sweep.grid import Spec
+from launch.sweep.grid import SweepFile
 from launch.sweep.planned import SIZES, Planned
 from launch.sweep.price import Price
 from trainer.contract import METRICS
@@ -31,7 +31,7 @@ JOB_NAME_LENGTH = 48  # of launch.core.names
 
 
 @contextmanager
-def opened(out: Path, spec: Spec) -> Iterator[str]:
+def opened(out: Path, file: SweepFile) -> Iterator[str]:
     """The sweep's id, from its folder, which is made; inside the block no other sweep can use the folder.
 
     Raises SettingsError if another sweep uses it, or it belongs to another; MachineError if it cannot be written.
@@ -46,23 +46,23 @@ def opened(out: Path, spec: Spec) -> Iterator[str]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released with the process, however it ends
         except OSError:
             raise SettingsError(f"another sweep is running in {out}; wait for it, or give another --out.") from None
-        yield _identity(out / SWEEP, spec)
+        yield _identity(out / SWEEP, file)
 
 
-def check(out: Path, spec: Spec) -> str:
+def check(out: Path, file: SweepFile) -> str:
     """The sweep's id; empty where it has no folder yet.  Reads only.
 
     Raises SettingsError for a folder that belongs to another sweep.
     """
-    return _identity(out / SWEEP, spec) if (out / SWEEP).exists() else ""
+    return _identity(out / SWEEP, file) if (out / SWEEP).exists() else ""
 
 
-def _identity(path: Path, spec: Spec) -> str:
+def _identity(path: Path, file: SweepFile) -> str:
     """The id in the sweep's file, which is written if it is not there."""
-    owner = {"name": spec.name, "backend": spec.backend, "rehearse": spec.rehearse}
+    owner = {"name": file.name, "backend": file.backend, "rehearse": file.rehearse}
     if not path.exists():
         identity = uuid.uuid4().hex[:8]
-        write_atomically(path, json.dumps({**owner, "id": identity, "about": spec.about}, indent=2) + "\n")
+        write_atomically(path, json.dumps({**owner, "id": identity, "about": file.about}, indent=2) + "\n")
         return identity
     try:
         content = read_json(path)

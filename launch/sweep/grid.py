@@ -44,20 +44,18 @@ def is_argument(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Spec:
-    """options: by backend; fixed: settings of every run; grid: values of each axis; runs: points beside the grid;
-    skip: points to leave out, each by some of its values.
-    """
+class SweepFile:
+    """What a sweep's file says."""
 
     name: str
     about: str
     backend: str
     rehearse: bool
-    options: Mapping[str, Values]
-    fixed: Values
-    grid: Mapping[str, list[Any]]
-    runs: tuple[Values, ...]
-    skip: tuple[Values, ...]
+    options: Mapping[str, Values]  # by backend
+    fixed: Values  # settings of every run
+    grid: Mapping[str, list[Any]]  # the values of each axis
+    runs: tuple[Values, ...]  # points beside the grid
+    skip: tuple[Values, ...]  # points to leave out, each by some of its values
 
 
 def presets() -> list[str]:
@@ -69,7 +67,7 @@ def _folder() -> Traversable:
     return files("infra").joinpath("sweeps")
 
 
-def read(where: str, *, small: bool = False) -> Spec:
+def read(where: str, *, small: bool = False) -> SweepFile:
     """The sweep in a file, or the preset of that name.  small: changed by its `small:`.  Raises SettingsError."""
     path: Path | Traversable = home_path(where)
     if not where.endswith((".yaml", ".yml")) and not path.is_file():
@@ -80,7 +78,7 @@ def read(where: str, *, small: bool = False) -> Spec:
     return parse(read_typed(path), where, small=small)
 
 
-def parse(content: Any, where: str, *, small: bool = False) -> Spec:
+def parse(content: Any, where: str, *, small: bool = False) -> SweepFile:
     """The sweep that a file's `content` describes.  where: its name, for errors.  Raises SettingsError."""
     values = _mapping(content, where)
     _refuse_unknown(values, KEYS, where)
@@ -92,7 +90,7 @@ def parse(content: Any, where: str, *, small: bool = False) -> Spec:
         values = _changed(values, {"backend": DEFAULT_BACKEND, "rehearse": False, **changes}, where)
     backend = str(values.get("backend", DEFAULT_BACKEND))
     check_name("backend", backend, BACKENDS)
-    return Spec(
+    return SweepFile(
         name=_checked_name(str(values.get("name", Path(where).stem)), where),
         about=str(values.get("about", "")).strip(),
         backend=backend,
@@ -195,47 +193,47 @@ class Point:
     values: Values
 
 
-def points(spec: Spec) -> list[Point]:
+def points(file: SweepFile) -> list[Point]:
     """Every combination of the grid, then the listed runs, without those to skip.  Raises SettingsError for none."""
-    combined = _with_distinct_names([*_crossed(spec), *_listed_runs(spec)])
-    kept = [point for point in combined if not _is_skipped({**spec.fixed, **point.values}, spec.skip)]
+    combined = _with_distinct_names([*_crossed(file), *_listed_runs(file)])
+    kept = [point for point in combined if not _is_skipped({**file.fixed, **point.values}, file.skip)]
     if not kept:
-        raise SettingsError(f"{spec.name} has no run; give a `grid:` or `runs:`, or skip less.")
-    _check_names(spec, kept)
+        raise SettingsError(f"{file.name} has no run; give a `grid:` or `runs:`, or skip less.")
+    _check_names(file, kept)
     return kept
 
 
-def _crossed(spec: Spec) -> list[Point]:
+def _crossed(file: SweepFile) -> list[Point]:
     """Every combination of the grid's axes."""
-    if not spec.grid:
+    if not file.grid:
         return []
-    count = math.prod(map(len, spec.grid.values()))
+    count = math.prod(map(len, file.grid.values()))
     if count > MOST_RUNS:
         raise SettingsError(
-            f"{spec.name} has a grid of {count:,} runs, and a sweep has at most {MOST_RUNS:,}; give fewer values."
+            f"{file.name} has a grid of {count:,} runs, and a sweep has at most {MOST_RUNS:,}; give fewer values."
         )
-    combinations = [dict(zip(spec.grid, values, strict=True)) for values in product(*spec.grid.values())]
+    combinations = [dict(zip(file.grid, values, strict=True)) for values in product(*file.grid.values())]
     return [Point(_name(values), values) for values in combinations]
 
 
-def _listed_runs(spec: Spec) -> list[Point]:
+def _listed_runs(file: SweepFile) -> list[Point]:
     """The runs that the file lists one by one."""
     listed = []
-    for number, given in enumerate(spec.runs, 1):
+    for number, given in enumerate(file.runs, 1):
         values = {name: value for name, value in given.items() if name != "name"}
         if not values and "name" not in given:
-            raise SettingsError(f"{spec.name}, runs: number {number} is empty; give it a name or a setting.")
+            raise SettingsError(f"{file.name}, runs: number {number} is empty; give it a name or a setting.")
         own_name = given.get("name")
         listed.append(Point(_slug(str(own_name)) if own_name else _name(values), values))
     return listed
 
 
-def _check_names(spec: Spec, kept: Sequence[Point]) -> None:
+def _check_names(file: SweepFile, kept: Sequence[Point]) -> None:
     for name, count in Counter(point.name for point in kept).items():
         if name.lower() in TAKEN:
-            raise SettingsError(f"{spec.name}: {name!r} is a file of the sweep's own; give that run another name.")
+            raise SettingsError(f"{file.name}: {name!r} is a file of the sweep's own; give that run another name.")
         if count > 1:
-            raise SettingsError(f"{spec.name} has several runs {name!r}; give each of `runs:` a `name:` of its own.")
+            raise SettingsError(f"{file.name} has several runs {name!r}; give each of `runs:` a `name:` of its own.")
 
 
 def _with_distinct_names(combined: list[Point]) -> list[Point]:

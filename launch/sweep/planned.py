@@ -16,7 +16,7 @@ from launch.core.training.classifier import classifier_of
 from launch.core.training.finding import find_script
 from launch.core.training.options import END, OUR_SETTINGS, SHARED, ScriptOptions
 from launch.core.training.script import Script
-from launch.sweep.grid import PREFIX, Point, Spec, is_argument, points
+from launch.sweep.grid import PREFIX, Point, SweepFile, is_argument, points
 from trainer.errors import SettingsError, one_line
 from trainer.settings import flags
 from trainer.settings.argparser import as_text, flag, home_path
@@ -166,22 +166,18 @@ def _check_with_script(options: ScriptOptions, values: Values) -> None:
 
 @dataclass(frozen=True)
 class Planned:
-    """One run.  given: the training's settings on its command line; options: the backend's on its command line.
-
-    arguments: of a script; replicas: GPUs or CPU ranks that share an update, if known; visible: GPUs that its process
-    may see, None: all.
-    """
+    """One run."""
 
     name: str
     point: Values
     backend: Backend
     train: Training
-    given: Values
-    arguments: tuple[str, ...]
-    options: Values
+    given: Values  # the training's settings on its command line
+    arguments: tuple[str, ...]  # of a script
+    options: Values  # the backend's, on its command line
     where: BaseModel
-    replicas: int | None
-    visible: int | None
+    replicas: int | None  # GPUs or CPU ranks that share an update, if known
+    visible: int | None  # how many GPUs its process may see; None: all
 
     @property
     def argv(self) -> list[str]:
@@ -205,21 +201,21 @@ class Planned:
         return {**sizes, **self.where.model_dump(mode="json", exclude_defaults=True)}
 
 
-def plan_runs(spec: Spec, overrides: Values, gpus: Sequence[int]) -> list[Planned]:
+def plan_runs(file: SweepFile, overrides: Values, gpus: Sequence[int]) -> list[Planned]:
     """Every run of the sweep, checked.  overrides: values for what the file fixes; gpus: instead of the file's.
 
     Raises SettingsError that names the run, for names that do not exist and values that cannot work.
     """
-    spec = _with_gpus(spec, gpus)
-    all_points = points(spec)
+    file = _with_gpus(file, gpus)
+    all_points = points(file)
     for name in overrides:
         if any(name in point.values for point in all_points):
-            raise SettingsError(f"{flag(name)} is what {spec.name} compares; change it in its file, or leave it out.")
-    fixed = {**_without_rivals(spec.fixed, overrides), **overrides}
+            raise SettingsError(f"{flag(name)} is what {file.name} compares; change it in its file, or leave it out.")
+    fixed = {**_without_rivals(file.fixed, overrides), **overrides}
     runs, trainings = [], Trainings(Path.cwd())
     for point in all_points:
         try:
-            runs.append(_planned(spec, point, fixed, trainings))
+            runs.append(_planned(file, point, fixed, trainings))
         except SettingsError as error:
             raise SettingsError(f"run {point.name}: {error}") from error
     for run in runs:
@@ -236,23 +232,23 @@ def _without_rivals(values: Values, given: Values) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in ruled_out}
 
 
-def _with_gpus(spec: Spec, gpus: Sequence[int]) -> Spec:
+def _with_gpus(file: SweepFile, gpus: Sequence[int]) -> SweepFile:
     """The sweep with these numbers of GPUs, as an axis if they are several."""
     if not gpus:
-        return spec
-    if len(gpus) == 1 and "gpus" not in spec.grid:
-        runs = tuple({**run, "gpus": gpus[0]} if "gpus" in run else run for run in spec.runs)
-        return replace(spec, fixed={**spec.fixed, "gpus": gpus[0]}, runs=runs)
-    if not spec.grid:
-        raise SettingsError(f"{spec.name} lists its runs one by one; --gpus takes one number for all of them.")
-    return replace(spec, grid={**spec.grid, "gpus": list(gpus)})
+        return file
+    if len(gpus) == 1 and "gpus" not in file.grid:
+        runs = tuple({**run, "gpus": gpus[0]} if "gpus" in run else run for run in file.runs)
+        return replace(file, fixed={**file.fixed, "gpus": gpus[0]}, runs=runs)
+    if not file.grid:
+        raise SettingsError(f"{file.name} lists its runs one by one; --gpus takes one number for all of them.")
+    return replace(file, grid={**file.grid, "gpus": list(gpus)})
 
 
-def _planned(spec: Spec, point: Point, fixed: Values, trainings: Trainings) -> Planned:
-    backend = backends.find(spec.backend)
+def _planned(file: SweepFile, point: Point, fixed: Values, trainings: Trainings) -> Planned:
+    backend = backends.find(file.backend)
     values = {**_without_rivals(fixed, point.values), **point.values}
     gpus = _count(values.pop("gpus", None))
-    options = dict(spec.options.get(backend.name, {}))
+    options = dict(file.options.get(backend.name, {}))
     _refuse_unknown({**options, **values}, backend)
     options |= {name: value for name, value in values.items() if name in backend.options.model_fields}
     trained = trainings.of(values, is_sent=not backend.runs_here)

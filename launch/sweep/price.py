@@ -26,25 +26,20 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Price:
-    """The price of one run; None where a figure is not known.
-
-    most_usd: when the time limit ends it; why_unknown: why nothing is expected;
-    problem: why it could not start now, with its exit code; needs: what it takes of quotas; spent_usd: what its job has
-    cost before, by AWS, also while no sweep followed it.
-    """
+    """The price of one run; None where a figure is not known."""
 
     usd_per_hour: float | None = None
     expected_usd: float | None = None
     expected_s: float | None = None
-    most_usd: float | None = None
+    most_usd: float | None = None  # when the time limit ends it
     epoch_s: float | None = None
     images_per_s: float | None = None
     limited_by: str = ""
-    why_unknown: str = ""
-    problem: str = ""
-    problem_code: int = 0
-    needs: tuple[Need, ...] = ()
-    spent_usd: float | None = None
+    why_unknown: str = ""  # why nothing is expected
+    problem: str = ""  # why it could not start now
+    problem_code: int = 0  # the exit code of that problem
+    needs: tuple[Need, ...] = ()  # what it takes of quotas
+    spent_usd: float | None = None  # what its job has cost before, by AWS, also while no sweep followed it
 
 
 def prices(

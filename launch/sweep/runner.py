@@ -92,28 +92,22 @@ def command(run: Planned, context: "Context") -> list[str]:
 
 @dataclass(frozen=True)
 class Context:
-    """What all runs of a sweep share.
-
-    results: where launchers leave what they fetch; env: of this process; say: writes a line; show: overwrites the
-    line that shows how far it is; launcher: a run's command line; run: carries it out, as shell.run.
-    diverged_at: how many times its lowest the training loss of a run is that is ended; 0: none is; None: as usual.
-    together: the name of all jobs that were submitted together; attached: the names of those to attach to.
-    """
+    """What all runs of a sweep share."""
 
     sweep: str
     identity: str
     out: Path
-    results: Path
-    env: Mapping[str, str]
+    results: Path  # where launchers leave what they fetch
+    env: Mapping[str, str]  # of this process
     clock: Clock
     rehearsed: bool
-    say: Callable[[str], None]
-    show: Callable[[str], None] = lambda text: None
-    launcher: Callable[[Planned, "Context"], list[str]] = command
-    run: Callable[..., int] = shell.run
-    diverged_at: float | None = 0.0
-    together: str = ""
-    attached: frozenset[str] = frozenset()
+    say: Callable[[str], None]  # writes a line
+    show: Callable[[str], None] = lambda text: None  # overwrites the line that shows how far it is
+    launcher: Callable[[Planned, "Context"], list[str]] = command  # a run's command line
+    run: Callable[..., int] = shell.run  # carries it out
+    diverged_at: float | None = 0.0  # times the lowest training loss at which a run is ended; 0: never; None: as usual
+    together: str = ""  # the name of all jobs that were submitted together
+    attached: frozenset[str] = frozenset()  # the names of the jobs to attach to
 
     def folder(self, run: Planned) -> Path:
         return self.out / run.name

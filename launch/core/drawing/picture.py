@@ -173,7 +173,7 @@ def _look() -> Iterator[None]:
     import matplotlib
 
     with warnings.catch_warnings(), matplotlib.rc_context(LOOK):  # type: ignore[arg-type]  # a Literal of hundreds
-        # Of a letter that its font lacks, and of a label that leaves no room: a name is the user's or a stranger's.
+        # About a letter that its font lacks, and a label that leaves no room: names are what the user chose.
         warnings.filterwarnings("ignore", r"Glyph \d+|constrained_layout not applied")
         yield
 

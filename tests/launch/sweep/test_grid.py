@@ -9,27 +9,27 @@ import pytest
 from launch.core import backend as backends
 from launch.core.backend import Demand, Place
 from launch.sweep import grid
-from launch.sweep.grid import Spec, points
+from launch.sweep.grid import SweepFile, points
 from launch.sweep.planned import Planned, place_run, plan_runs
 from tests.launch.sweep.sweeps import PRESETS, TINY, written
 from trainer.errors import SettingsError
 
 
-def parsed(is_small: bool = False, **content: Any) -> Spec:
+def parsed(is_small: bool = False, **content: Any) -> SweepFile:
     return grid.parse({"name": "tiny", **content}, "sweep.yaml", small=is_small)
 
 
-def planned(spec: Spec, overrides: dict[str, Any] | None = None, gpus: tuple[int, ...] = ()) -> dict[str, Planned]:
-    return {run.name: run for run in plan_runs(spec, overrides or {}, gpus)}
+def planned(file: SweepFile, overrides: dict[str, Any] | None = None, gpus: tuple[int, ...] = ()) -> dict[str, Planned]:
+    return {run.name: run for run in plan_runs(file, overrides or {}, gpus)}
 
 
 # ---- expansion
 
 
 def test_a_grid_is_every_combination_and_runs_are_added() -> None:
-    spec = parsed(grid={"gpus": [1, 2], "strategy": ["ddp", "fsdp"]}, runs=[{"name": "alone", "strategy": "single"}])
+    file = parsed(grid={"gpus": [1, 2], "strategy": ["ddp", "fsdp"]}, runs=[{"name": "alone", "strategy": "single"}])
 
-    assert [(point.name, dict(point.values)) for point in points(spec)] == [
+    assert [(point.name, dict(point.values)) for point in points(file)] == [
         ("gpus-1-strategy-ddp", {"gpus": 1, "strategy": "ddp"}),
         ("gpus-1-strategy-fsdp", {"gpus": 1, "strategy": "fsdp"}),
         ("gpus-2-strategy-ddp", {"gpus": 2, "strategy": "ddp"}),
@@ -40,9 +40,9 @@ def test_a_grid_is_every_combination_and_runs_are_added() -> None:
 
 def test_what_is_to_be_skipped_is_left_out_by_one_value_or_several() -> None:
     grid = {"gpus": [1, 2, 4], "strategy": ["dp", "ddp"]}
-    spec = parsed(fixed={"epochs": 2}, grid=grid, skip=[{"strategy": "dp", "gpus": [1, 4]}, {"gpus": 2, "epochs": 2}])
+    file = parsed(fixed={"epochs": 2}, grid=grid, skip=[{"strategy": "dp", "gpus": [1, 4]}, {"gpus": 2, "epochs": 2}])
 
-    assert [point.name for point in points(spec)] == ["gpus-1-strategy-ddp", "gpus-4-strategy-ddp"]
+    assert [point.name for point in points(file)] == ["gpus-1-strategy-ddp", "gpus-4-strategy-ddp"]
 
 
 def test_small_replaces_values_and_leaves_the_rest() -> None:
@@ -83,7 +83,7 @@ def test_runs_of_long_or_like_values_have_names_of_their_own() -> None:
             "strategy": ["ddp"], "batch_size": [128], "weight_decay": [1, 2]}  # fmt: skip
 
     names = [
-        point.name for spec in (parsed(grid=long), parsed(grid={"lr": ["1e-3", "1e+3"]})) for point in points(spec)
+        point.name for file in (parsed(grid=long), parsed(grid={"lr": ["1e-3", "1e+3"]})) for point in points(file)
     ]
 
     assert len(set(names)) == 4
@@ -91,13 +91,13 @@ def test_runs_of_long_or_like_values_have_names_of_their_own() -> None:
 
 
 def test_a_value_may_begin_with_hyphens_or_end_like_a_number() -> None:
-    spec = parsed(backend="slurm", fixed=TINY, options={"slurm": {"sbatch": "--nice=5"}}, grid={"gpus": [1]})
-    assert "--sbatch=--nice=5" in planned(spec)["gpus-1"].argv
+    file = parsed(backend="slurm", fixed=TINY, options={"slurm": {"sbatch": "--nice=5"}}, grid={"gpus": [1]})
+    assert "--sbatch=--nice=5" in planned(file)["gpus-1"].argv
 
-    spec = parsed(
+    file = parsed(
         backend="sagemaker", fixed=TINY, options={"sagemaker": {"environment": ["A=2.0"]}}, grid={"gpus": [1]}
     )
-    assert "--environment=A=2.0" in planned(spec)["gpus-1"].argv
+    assert "--environment=A=2.0" in planned(file)["gpus-1"].argv
 
 
 # ---- how many GPUs mean which machines
@@ -238,8 +238,8 @@ def test_a_sweep_is_read_by_the_rules_of_settings_files(text: str, sentence: str
 
 def test_a_sweeps_numbers_and_booleans_are_those_of_yaml(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text("rehearse: false\ngrid: {lr: [0.1, 2], amp: [true], day: [2026-02-30]}\n")
-    spec = grid.read(str(tmp_path / "sweep.yaml"))
-    assert (spec.rehearse, spec.grid) == (False, {"lr": [0.1, 2], "amp": [True], "day": ["2026-02-30"]})
+    file = grid.read(str(tmp_path / "sweep.yaml"))
+    assert (file.rehearse, file.grid) == (False, {"lr": [0.1, 2], "amp": [True], "day": ["2026-02-30"]})
 
 
 def test_a_file_that_is_no_sweep_is_told(tmp_path: Path) -> None:
@@ -262,23 +262,23 @@ def test_a_file_that_is_no_sweep_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_expands_and_its_settings_hold(name: str, small: bool) -> None:
-    spec = grid.read(name, small=small)
+    file = grid.read(name, small=small)
 
-    found = planned(spec)
+    found = planned(file)
 
-    assert spec.name == name
+    assert file.name == name
     assert len(found) >= 2
-    assert spec.about
+    assert file.about
     if small:
         assert max(run.replicas or 0 for run in found.values()) <= 2
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name not in ("dp-ddp-fsdp", "single-vs-multi-node")])
 def test_presets_hold_on_sagemaker_and_here_as_well(name: str) -> None:
-    spec = grid.read(name)
+    file = grid.read(name)
 
     for backend in ("sagemaker", "local"):
-        assert len(planned(replace(spec, backend=backend))) == len(planned(spec))
+        assert len(planned(replace(file, backend=backend))) == len(planned(file))
 
 
 @pytest.mark.parametrize(("on_cpu", "expected"), [(False, {"gpus_per_node": 4}), (True, {"nproc_per_node": 4})])

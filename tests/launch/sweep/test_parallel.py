@@ -209,7 +209,7 @@ def test_a_plan_shows_how_many_run_at_a_time_and_refuses_more_than_the_quota_has
     price = Price(usd_per_hour=2.0, expected_usd=1.0, most_usd=4.0, needs=(Need("G instances", 48, 16, 100),))
     path = written(tmp_path, grid={"seed": [0, 1, 2]}, backend="ec2")
     request = read([str(path), "--parallel", "2", "--out", str(tmp_path / "out")])
-    all_runs = plan_runs(request.spec, {}, ())
+    all_runs = plan_runs(request.file, {}, ())
     work = Work(all_runs, all_runs, {run.name: price for run in all_runs}, {})
 
     text = as_text(Plan(request, work, [Slot(())] * 2))

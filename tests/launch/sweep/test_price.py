@@ -117,7 +117,7 @@ def test_launchers_know_their_jobs_that_a_killed_sweep_left_running(
     """Otherwise the machines of these jobs are somebody else's, and leave no quota to resume the sweep with."""
     path, out, words = written(tmp_path, **ON_EC2, grid={"gpus": [4, 8]}), tmp_path / "out", list[list[str]]()
     request = read_request([str(path), "--out", str(out), "--dry-run=json"])
-    begun, _ = plan_runs(request.spec, {}, ())
+    begun, _ = plan_runs(request.file, {}, ())
     out.mkdir()
     (out / "sweep.json").write_text('{"name": "tiny", "backend": "ec2", "rehearse": false, "id": "x"}')
     runs.write(Run("gpus-4", out / "gpus-4", begun.settings, (), "ec2", begun.shown_options, begun.point, "running"))
@@ -170,7 +170,7 @@ def test_what_a_job_cost_while_no_sweep_followed_it_counts_against_max_usd(
     def asked(limit: str) -> SweepRequest:
         return read_request([str(path), "--out", str(out), "--dry-run", "--max-usd", limit])
 
-    (begun,) = plan_runs(asked("1").spec, {}, ())
+    (begun,) = plan_runs(asked("1").file, {}, ())
     out.mkdir()
     (out / "sweep.json").write_text('{"name": "tiny", "backend": "sagemaker", "rehearse": false, "id": "x"}')
     options = begun.shown_options

@@ -34,8 +34,8 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def planned(overrides: Mapping[str, Any] | None = None, **content: Any) -> dict[str, Planned]:
-    spec = parse({"name": "mine", "script": "train.py", **content}, "mine.yaml")
-    return {run.name: run for run in plan_runs(spec, overrides or {}, ())}
+    file = parse({"name": "mine", "script": "train.py", **content}, "mine.yaml")
+    return {run.name: run for run in plan_runs(file, overrides or {}, ())}
 
 
 def words(run: Planned, tmp_path: Path, *, rehearsed: bool = False) -> list[str]:
@@ -112,7 +112,7 @@ def test_words_at_the_end_of_the_command_line_replace_the_files(tmp_path: Path) 
 
     request = read(["mine.yaml", "--gpus", "2", "--", "--steps", "5"])
 
-    (run,) = plan_runs(request.spec, request.overrides, request.options.gpus)
+    (run,) = plan_runs(request.file, request.overrides, request.options.gpus)
     assert run.arguments == ("--steps", "5", "--lr=1")
 
 
