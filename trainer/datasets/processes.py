@@ -95,7 +95,10 @@ class Processes:
         self._is_busy = False
 
     def decode(self, tasks: Iterable[Task]) -> Generator[Decoded]:
-        """Decodes what each task asks for, in order.  tasks: read ahead.  Raises MachineError if a process dies or /dev/shm is full."""
+        """Decodes what each task asks for, in order.  tasks: read ahead.
+
+        Raises MachineError if a process dies or /dev/shm is full.
+        """
         if self._is_busy:  # somebody else is in the middle of an epoch
             others = Processes(self._count, self._pinned)
             with closing(others.decode(tasks)) as decoded:

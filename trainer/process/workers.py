@@ -66,9 +66,10 @@ def finish_when_done(workers: Mapping[int, Worker], exit_within_s: float | None)
     """
     from torch.distributed.elastic.agent.server.api import DEFAULT_ROLE, RunResult, WorkerState
     from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from torch.distributed.launcher import api
 
-    class Agent(api.LocalElasticAgent):
+    class Agent(LocalElasticAgent):
         def run(self, role: str = DEFAULT_ROLE) -> RunResult:
             try:
                 result: RunResult = super().run(role)
@@ -83,7 +84,7 @@ def finish_when_done(workers: Mapping[int, Worker], exit_within_s: float | None)
             ignore_requests_to_leave()
             if exit_within_s is not None:
                 self._exit_barrier_timeout = exit_within_s
-            super()._exit_barrier()
+            super()._exit_barrier()  # type: ignore[no-untyped-call]
 
     vars(api)["LocalElasticAgent"] = Agent
 
