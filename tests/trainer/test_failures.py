@@ -1,5 +1,6 @@
 """What goes wrong ends with one clear sentence and the right exit code, never with a traceback."""
 
+import os
 import re
 import signal
 import socket
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import needs
+from tests import needs, warm
 from tests.conftest import Run, start_ranks, trainer_command, trainer_env, trainer_words
 from tests.warm import Job, free_port
 from trainer import __main__ as trainer_main
@@ -256,6 +257,24 @@ def test_ctrl_c_saves_and_leaves(tmp_path: Path) -> None:
     outcome = read_outcome(tmp_path / "run")
     assert outcome is not None
     assert (outcome.state, outcome.exit_code) == ("interrupted", 75)
+
+
+def done_and_then(signum: signal.Signals, words: list[str]) -> None:
+    """A training that is done, and gets a signal before its process has ended."""
+    import trainer.run
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer.run, "run", lambda *_: None)
+        code = trainer_main.main(words, {})
+    os.kill(os.getpid(), signum)
+    trainer_main.leave(code)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP])
+def test_a_rank_that_is_done_ends_with_0_whatever_signal_comes(signum: signal.Signals, tmp_path: Path) -> None:
+    process = warm.start(done_and_then, signum, trainer_words(tmp_path))
+    process.join(60)
+    assert process.exitcode == 0
 
 
 def test_ctrl_c_while_an_error_is_told_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
