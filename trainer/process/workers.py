@@ -65,8 +65,8 @@ def finish_when_done(workers: Mapping[int, Worker], exit_within_s: float | None)
     exit_within_s: how long to wait there for nodes that do not come; None: as long as torch does.
     """
     from torch.distributed.elastic.agent.server.api import DEFAULT_ROLE, RunResult, WorkerState
-    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.launcher import api
 
     class Agent(LocalElasticAgent):
