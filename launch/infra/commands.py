@@ -14,12 +14,9 @@ from launch.core.plan import Plan, dry_run
 from launch.core.regions import check_region, regions_of
 from launch.core.steps import Request
 from launch.core.tables import columns, table
-from launch.infra import attached, changes, contents, planner, regions
-from launch.infra.changes import Change
-from launch.infra.checks import check, check_account
-from launch.infra.facts import Facts, Stack
-from launch.infra.follow import events_of, follow
-from launch.infra.lookup import look_up, stack_of
+from launch.infra import changes, in_use, planner
+from launch.infra.changes import Change, detect_drift, drifted, events_of, follow
+from launch.infra.lookup import Facts, Stack, look_up, stack_of
 from launch.infra.options import (
     DOWN,
     UP,
@@ -32,7 +29,6 @@ from launch.infra.options import (
     text_of,
 )
 from launch.infra.planner import SetUp
-from launch.infra.show import detect_drift, drifted, stack_text
 from launch.infra.template import KEPT, STACK, filled
 from trainer.contract import Exit
 from trainer.errors import TrainerError
@@ -43,17 +39,13 @@ MAX_WAITS = 2
 
 @dataclass(frozen=True)
 class Runtime:
-    """What the commands need from outside.
+    """What the commands need from outside."""
 
-    make_aws: calls to a region, None for the configured one; confirm: raises SettingsError unless the user agrees;
-    regions_of: the account's regions.
-    """
-
-    make_aws: Callable[[str | None], Aws]
+    make_aws: Callable[[str | None], Aws]  # calls to a region, None for the configured one
     clock: Clock
     say: Say
-    confirm: Callable[[str], None]
-    regions_of: Callable[[Aws], list[str]] = regions_of
+    confirm: Callable[[str], None]  # raises SettingsError unless the user agrees
+    regions_of: Callable[[Aws], list[str]] = regions_of  # the account's regions
 
 
 class Commands:
@@ -64,14 +56,14 @@ class Commands:
 
     def template(self, options: TemplateOptions) -> int:
         """Prints the template; needs no account."""
-        check_account(options.account)
+        planner.check_account(options.account)
         check_region(options.region or "us-east-1")
         self._say(filled(options.account, options.region or "us-east-1"))
         return Exit.DONE
 
     def plan(self, options: PlanOptions) -> int:
         """Prints what `up` would change, and leaves nothing behind."""
-        check(options)
+        planner.check_settings(options)
         aws = self._runtime.make_aws(options.region)
         plan = planner.plan(options, look_up(aws, text_of(options, "vpc_id")), self._clock.utc())
         if plan.problem:
@@ -89,7 +81,7 @@ class Commands:
 
     def up(self, options: UpOptions) -> int:
         """Creates or changes the stack; what is up to date stays."""
-        check(options)
+        planner.check_settings(options)
         aws = self._runtime.make_aws(options.region)
         facts = look_up(aws, text_of(options, "vpc_id"))
         if not options.dry_run:
@@ -112,7 +104,7 @@ class Commands:
         if options.drift:
             self._say("checking for drift")
             stack = detect_drift(aws, stack, self._clock)
-        self._say(stack_text(stack, aws.region))
+        self._say(_stack_text(stack, aws.region))
         if stack.drift == "DRIFTED":
             self._say("changed outside the stack:\n" + table(("name", "difference"), drifted(aws, stack)))
             self._say(f"revert it: {UP}")
@@ -211,10 +203,10 @@ class Commands:
         if stack.has_roles:  # jobs and stacks in all regions use them
             others = [region for region in self._runtime.regions_of(aws) if region != aws.region]
             clients += [self._runtime.make_aws(region) for region in others]
-        warnings = regions.check(regions.look(clients, self._clock.utc()), aws.region)
-        attached.check_nothing_attached(aws, stack)
+        warnings = in_use.check_regions(in_use.look_up_regions(clients, self._clock.utc()), aws.region)
+        in_use.check_nothing_attached(aws, stack)
         if not keep_data:
-            contents.check_no_data(aws, stack)
+            in_use.check_no_data(aws, stack)
         return warnings
 
     def _delete(self, aws: Aws, plan: Plan[None], stack: Stack) -> None:
@@ -223,7 +215,7 @@ class Commands:
         carry_out(plan.steps[:1])
         follow(aws, stack.id, known, self._clock, self._say)
         for request in plan.steps[1:]:
-            if request.name != "NodeLogs" or not contents.has_logs(aws, stack.resources["NodeLogs"]):
+            if request.name != "NodeLogs" or not in_use.has_logs(aws, stack.resources["NodeLogs"]):
                 carry_out([request])
 
     def _verify_deleted(self, aws: Aws) -> int:
@@ -246,6 +238,31 @@ class Commands:
         rows = [(name, commands[name]) for name in KEPT if name in facts.adopted]
         if rows:
             self._say("kept, and adopted by the next up:\n" + table(("name", "delete it with"), rows))
+
+
+DRIFT = {
+    "NOT_CHECKED": "not checked; --drift checks it",
+    "UNKNOWN": "unknown",
+    "IN_SYNC": "none when last checked",
+    "DRIFTED": "found when last checked",
+}
+
+
+def _stack_text(stack: Stack, region: str) -> str:
+    """Everything about a stack."""
+    parameters = {name: value for name, value in stack.parameters.items() if value}
+    return "\n".join(
+        [
+            f"stack {STACK} in {region}: {stack.status}",
+            f"drift: {DRIFT.get(stack.drift, stack.drift)}",
+            "",
+            table(("output", "value"), sorted(stack.outputs.items())),
+            "",
+            table(("parameter", "value"), sorted(parameters.items())),
+            "",
+            table(("resource", "id"), sorted(stack.resources.items())),
+        ]
+    )
 
 
 def _resources(setup: SetUp) -> str:

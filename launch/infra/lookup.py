@@ -1,7 +1,7 @@
 """What must be looked up in AWS before the account is changed.  Reads only."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -10,9 +10,63 @@ from launch.core.errors import AwsError
 from launch.core.lookup import Lookups, region_or_some
 from launch.core.names import STACK_TAG, tag_values
 from launch.core.regions import check_region
-from launch.infra.facts import PLANNED, Facts, Stack, Vpc
 from launch.infra.template import KEPT, STACK, Resource, filled, read, resources
 from trainer.errors import SettingsError, TrainerError
+
+# State of a stack that was planned and never created.
+PLANNED = "REVIEW_IN_PROGRESS"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A CloudFormation stack."""
+
+    id: str  # its ARN
+    status: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    drift: str = ""  # CloudFormation's state of it
+    resources: Mapping[str, str] = field(default_factory=dict)  # {logical id: physical id}
+    types: Mapping[str, str] = field(default_factory=dict)  # {logical id: type}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether CloudFormation is changing it."""
+        return self.status.endswith("_IN_PROGRESS") and self.status != PLANNED
+
+    @property
+    def has_roles(self) -> bool:
+        """Whether it holds the roles, which jobs and stacks of all regions use."""
+        return "NodeRole" in self.resources
+
+    def physical_ids(self, kind: str) -> list[str]:
+        """Physical ids of its resources of one type."""
+        return [id_ for name, id_ in self.resources.items() if id_ and self.types.get(name) == kind]
+
+
+@dataclass(frozen=True)
+class Vpc:
+    """A network.  Endpoints of the stack itself do not count."""
+
+    cidr: str  # its primary range
+    route_tables: tuple[str, ...]  # those without a gateway endpoint to S3
+    other_cidrs: tuple[str, ...] = ()
+    private_services: tuple[str, ...] = ()  # services that have an endpoint with private DNS names
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What AWS says of an account."""
+
+    region: str
+    account: str = ""  # "" if it could not be looked up
+    stack: Stack | None = None
+    adopted: tuple[str, ...] = ()  # logical ids of existing resources with data that the stack takes over
+    conflicts: tuple[tuple[str, str], ...] = ()  # (kind, name) of existing resources that it cannot
+    owner_region: str | None = None  # the region whose stack holds the roles, if it is another
+    vpc: Vpc | None = None
+    problems: tuple[TrainerError, ...] = ()
+
 
 # Error codes for what does not exist.
 ABSENT = {"NoSuchEntity", "404", "NoSuchBucket", "RepositoryNotFoundException", "ValidationError",

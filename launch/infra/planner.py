@@ -1,19 +1,22 @@
 """Options + facts -> the plan: its requests, what they cost, what prevents them.  Pure."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, repeat
 from typing import Any
 
+from launch.core.errors import AwsError
 from launch.core.names import STACK_TAG, TOOLKIT, bucket_of, client_token
 from launch.core.plan import Fact, Plan
+from launch.core.regions import check_region
 from launch.core.steps import Request
-from launch.infra.facts import Facts, Stack
-from launch.infra.options import UP, SetUpOptions, parameters
-from launch.infra.problems import problems_of
+from launch.infra.lookup import Facts, Stack
+from launch.infra.options import DOWN, UP, SetUpOptions, parameters
 from launch.infra.template import KEPT, STACK, WITH_THEM, Resource, filled, keeping, rates, read, resources
+from trainer.errors import SettingsError, TrainerError
 
 # The account of a plan that is made without one.
 SOME_ACCOUNT = "123456789012"
@@ -229,3 +232,124 @@ def _removals(facts: Facts, stack: Stack) -> tuple[Request, ...]:
     }
     gone = ("NoSuchBucket", "404", "RepositoryNotFoundException", "ResourceNotFoundException")
     return tuple(Request(*calls[name], gone, name=name) for name in KEPT if name in stack.resources)
+
+
+# ---- what prevents a stack from being created or changed, each with a remedy
+
+# States in which CloudFormation accepts no change.
+STUCK = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED", "IMPORT_ROLLBACK_FAILED")
+
+
+def problems_of(
+    options: SetUpOptions, facts: Facts, template: Mapping[str, Any], values: Mapping[str, str]
+) -> list[TrainerError]:
+    """The reasons why the stack cannot be created or changed.  values: the parameters that it would have."""
+    possible = (
+        _budget_elsewhere(options, facts),
+        _half_a_budget(options, values),
+        _no_vpc(values),
+        _in_the_way(facts),
+        _stuck(facts.stack),
+        _second_endpoints(template, facts, values),
+    )
+    return [problem for problem in possible if problem is not None]
+
+
+def _budget_elsewhere(options: SetUpOptions, facts: Facts) -> TrainerError | None:
+    if facts.owner_region and (options.monthly_usd or options.email):
+        return SettingsError(
+            f"an account has one budget; give --monthly-usd and --email with --region {facts.owner_region}."
+        )
+    return None
+
+
+def _half_a_budget(options: SetUpOptions, values: Mapping[str, str]) -> TrainerError | None:
+    has_amount, has_email = bool(float(values.get("MonthlyUsd") or 0)), bool(values.get("Email"))
+    if has_amount != has_email and (options.monthly_usd or options.email):
+        return SettingsError("a budget needs both --monthly-usd and --email; give the other one, too.")
+    return None
+
+
+def _no_vpc(values: Mapping[str, str]) -> TrainerError | None:
+    if values.get("VpcId"):
+        return None
+    if values.get("SecurityGroup") == "yes":
+        return SettingsError("--security-group needs a VPC; give --vpc-id, too.")
+    if values.get("SubnetIds"):
+        return SettingsError("--endpoint-subnets need a VPC; give --vpc-id, too.")
+    return None
+
+
+def _in_the_way(facts: Facts) -> TrainerError | None:
+    """Resources that the stack cannot adopt.  They hold no data, but somebody may be using them."""
+    if not facts.conflicts:
+        return None
+    names = ", ".join(f"{kind} {name}" for kind, name in facts.conflicts)
+    return AwsError(
+        f"created outside the stack, which cannot adopt them: {names}; delete them in the IAM console (roles and "
+        f"policies hold no data) while no job runs, and run {UP} again.",
+        "AlreadyExists",
+    )
+
+
+def _stuck(stack: Stack | None) -> TrainerError | None:
+    if stack is None:
+        return None
+    if stack.status in STUCK:
+        return AwsError(f"the stack is in {stack.status}; run {DOWN} --keep-data, then {UP} again.", stack.status)
+    if stack.status == "UPDATE_ROLLBACK_FAILED":
+        return AwsError(
+            "AWS could not roll the stack back; run aws cloudformation continue-update-rollback "
+            f"--stack-name {STACK}, then check python -m launch.infra show.",
+            stack.status,
+        )
+    return None
+
+
+def _second_endpoints(template: Mapping[str, Any], facts: Facts, values: Mapping[str, str]) -> TrainerError | None:
+    """A VPC can have one endpoint with private DNS names per service."""
+    if facts.vpc is None or not values.get("SubnetIds"):
+        return None
+    rows = [row["Properties"].get("ServiceName") for row in template["Resources"].values()]
+    needed = {row["Fn::Sub"].replace("${AWS::Region}", facts.region) for row in rows if row}
+    both = sorted(needed & set(facts.vpc.private_services))
+    if not both:
+        return None
+    return SettingsError(
+        f"the VPC has endpoints with private names for {', '.join(both)}, and AWS allows one per service; leave "
+        "--endpoint-subnets out to use those, or delete them."
+    )
+
+
+# ---- checks of settings that need no call to AWS
+
+ADDRESS = r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+"
+ACCOUNT = r"\d{12}"
+
+
+def check_settings(options: SetUpOptions) -> None:
+    """Raises SettingsError."""
+    if options.email and not re.fullmatch(ADDRESS, options.email):
+        raise SettingsError(
+            f"--email {options.email!r} is not an address; give one such as you@example.org, or '' to remove it."
+        )
+    if options.log_days is not None:
+        _check_log_days(options.log_days)
+    if options.region is not None:
+        check_region(options.region)
+
+
+def _check_log_days(days: int) -> None:
+    allowed = read(filled("0" * 12, "us-east-1"))["Parameters"]["LogDays"]["AllowedValues"]
+    if days in allowed:
+        return
+    below = [value for value in allowed if value < days]
+    above = [value for value in allowed if value > days]
+    nearest = " or ".join(str(value) for value in (*below[-1:], *above[:1]))
+    raise SettingsError(f"--log-days {days} is not a period that CloudWatch offers; give {nearest}.")
+
+
+def check_account(account: str) -> None:
+    """Raises SettingsError."""
+    if not re.fullmatch(ACCOUNT, account):
+        raise SettingsError(f"--account {account!r} is not an account id; give its 12 digits, such as 123456789012.")

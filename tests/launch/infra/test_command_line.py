@@ -11,8 +11,8 @@ from moto.cloudformation.models import cloudformation_backends
 
 from launch.core.aws import Aws
 from launch.core.errors import Forbidden
-from launch.infra import regions
-from launch.infra.regions import Region
+from launch.infra import in_use
+from launch.infra.in_use import Region
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.infra.account import NewAccount
 
@@ -444,7 +444,7 @@ def test_down_refuses_if_it_cannot_see_whether_jobs_run(new: NewAccount) -> None
 def test_down_goes_on_where_the_organization_has_closed_a_region(new: NewAccount) -> None:
     new.type("up")
     closed = Region("eu-west-1", problems=(Forbidden("the organization forbids it", "AccessDenied"),))
-    with patch.object(regions, "_look", lambda aws, *_: closed if aws.region == "eu-west-1" else Region(aws.region)):
+    with patch.object(in_use, "_look", lambda aws, *_: closed if aws.region == "eu-west-1" else Region(aws.region)):
         assert new.type("down") == 0
 
     assert re.search("^warning: not checked, .* eu-west-1", new.out, re.MULTILINE)

@@ -7,10 +7,8 @@ import pytest
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError, NoAnswer
-from launch.infra.changes import Change, _change, as_text
-from launch.infra.facts import Stack
-from launch.infra.follow import failure, follow
-from launch.infra.show import detect_drift, drifted
+from launch.infra.changes import Change, _change, as_text, detect_drift, drifted, failure, follow
+from launch.infra.lookup import Stack
 
 ARN = "arn:aws:cloudformation:us-east-1:1:stack/aws-ddp-toolkit/1"
 STACK_TYPE = "AWS::CloudFormation::Stack"

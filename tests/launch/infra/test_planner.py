@@ -11,7 +11,7 @@ from botocore.validate import ParamValidator
 
 from launch.core.plan import Fact, Plan
 from launch.infra import planner
-from launch.infra.facts import Facts, Stack, Vpc
+from launch.infra.lookup import Facts, Stack, Vpc
 from launch.infra.options import SetUpOptions
 from launch.infra.planner import SetUp
 from launch.infra.template import KEPT, WITH_THEM, read

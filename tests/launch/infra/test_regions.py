@@ -3,7 +3,7 @@
 import pytest
 
 from launch.core.errors import AwsError, Forbidden
-from launch.infra.regions import Region, check
+from launch.infra.in_use import Region, check_regions
 
 CLOSED = Forbidden("the organization forbids it", "AccessDenied")
 HERE = Region("us-east-1", has_stack=True)
@@ -11,16 +11,16 @@ HERE = Region("us-east-1", has_stack=True)
 
 def refusal(*regions: Region) -> str:
     with pytest.raises(AwsError) as refused:
-        check((HERE, *regions), "us-east-1")
+        check_regions((HERE, *regions), "us-east-1")
     return str(refused.value)
 
 
 def test_a_stack_here_alone_needs_nobody() -> None:
-    assert check((HERE, Region("eu-west-1")), "us-east-1") == ()
+    assert check_regions((HERE, Region("eu-west-1")), "us-east-1") == ()
 
 
 def test_a_region_closed_by_the_organization_is_only_a_warning() -> None:
-    (warning,) = check((HERE, Region("eu-west-1", problems=(CLOSED, CLOSED))), "us-east-1")
+    (warning,) = check_regions((HERE, Region("eu-west-1", problems=(CLOSED, CLOSED))), "us-east-1")
     assert "eu-west-1" in warning
 
 
