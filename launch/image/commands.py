@@ -15,27 +15,23 @@ from launch.core.perform import Say, perform
 from launch.core.plan import dry_run
 from launch.core.tables import table
 from launch.image import engines, planner
+from launch.image.codebuild import Watch
 from launch.image.lookup import Which, digest_of, find_builder, look_up, region_of
 from launch.image.options import BuildOptions, Program, PushOptions, ShowOptions
 from launch.image.planner import LocalBuild
 from launch.image.source import Source, read_source
-from launch.image.watch import Watch
 from trainer.contract import Exit
 from trainer.errors import MachineError
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """What the commands need from outside.
+    """What the commands need from outside."""
 
-    make_aws: calls to a region, None for the configured one; checkout: the Dockerfile's folder; which: the path of a
-    program, None if it is not installed; env: of the builder's commands.
-    """
-
-    make_aws: Callable[[str | None], Aws]
-    checkout: Path
+    make_aws: Callable[[str | None], Aws]  # calls to a region, None for the configured one
+    checkout: Path  # the Dockerfile's folder
     which: Which
-    env: Mapping[str, str]
+    env: Mapping[str, str]  # of the builder's commands
     say: Say
     clock: Clock
 
@@ -135,7 +131,7 @@ class Commands:
         return base64.b64decode(token).decode().partition(":")[2]
 
     def _run(self, command: list[str]) -> None:
-        """Runs a builder; its output goes where ours goes.  Raises MachineError if it fails."""
+        """Runs a builder; its output goes to this terminal.  Raises MachineError if it fails."""
         self._say("$ " + " ".join(command[:2]) + " ...")
         code = shell.run(command, engines.environment(self._runtime.env))
         if code:

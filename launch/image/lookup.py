@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from launch.core.aws import Aws
@@ -10,12 +11,41 @@ from launch.core.lookup import SET_UP, Lookups, region_or_some
 from launch.core.names import TOOLKIT, bucket_of
 from launch.core.registry import PLACE, image_at
 from launch.image.codebuild import PROJECT
-from launch.image.context import Context, pack
 from launch.image.engines import PROGRAMS
-from launch.image.facts import Facts
 from launch.image.options import Builder, BuildOptions, PushOptions
-from launch.image.source import Source
+from launch.image.source import Context, Source, pack
 from trainer.errors import TrainerError
+
+# In the tag that records an image's base: trainer-CONTENT-on-DIGEST.
+BUILT_ON = "-on-"
+
+
+def short(digest: str) -> str:
+    """The part of a digest that such a tag holds."""
+    return digest.removeprefix("sha256:")[:12]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What AWS and this machine say.  Digests and account are "" where there is none or it could not be looked up."""
+
+    builder: Builder | None  # None if the requested one is not installed
+    region: str = ""
+    account: str = ""
+    image: str = ""  # digest of the image with this content
+    tags: tuple[str, ...] = ()  # of that image
+    alias: str = ""  # digest under the moving tag
+    context: Context | None = None  # where CodeBuild builds
+    is_uploaded: bool = False  # whether the bucket has the context
+    base: str = ""  # digest of the base's tag now
+    problems: tuple[TrainerError, ...] = ()
+
+    @property
+    def base_moved(self) -> bool:
+        """Whether the image was built on another base of this name; False if its base was not recorded."""
+        records = [tag for tag in self.tags if BUILT_ON in tag]
+        return bool(self.base and records) and not any(tag.endswith(short(self.base)) for tag in records)
+
 
 _ECR = re.compile(r"^\d{12}\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?$")
 
@@ -78,7 +108,7 @@ def _is_uploaded(aws: Aws, context: Context, account: str) -> bool:
         if error.aws_code == "NoSuchBucket":
             raise AwsError(f"there is no bucket {bucket}, which CodeBuild reads; create it ({SET_UP}).") from error
         raise
-    # Its own key comes first of those that begin with it, which others may have written: a publisher's .../data/x.
+    # Another key may begin with this one.
     return any(row["Key"] == context.key for row in answer.get("Contents", ()))
 
 

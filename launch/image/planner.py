@@ -11,8 +11,7 @@ from launch.core.registry import MANIFESTS
 from launch.core.steps import FromAnswer, Request
 from launch.image import codebuild, engines
 from launch.image.codebuild import RemoteBuild
-from launch.image.facts import BUILT_ON, Facts, short
-from launch.image.lookup import region_of
+from launch.image.lookup import BUILT_ON, Facts, region_of, short
 from launch.image.options import Builder, BuildOptions, Program, PushOptions
 from launch.image.source import Source
 from trainer.errors import SettingsError, TrainerError
@@ -30,12 +29,12 @@ STORAGE = Fact(
 
 @dataclass(frozen=True)
 class LocalBuild:
-    """Builds and pushes an image on this machine.  hosts: the registries that need a login."""
+    """Builds and pushes an image on this machine."""
 
     builder: Program
     build: list[str]
     push: list[str]
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...]  # the registries that need a login
 
     @property
     def lines(self) -> list[str]:
@@ -47,16 +46,12 @@ class LocalBuild:
 
 @dataclass(frozen=True)
 class Push:
-    """How an image gets into the repository.
+    """How an image gets into the repository."""
 
-    uri: registry and repository; build: None if the content is there; retags: requests that move the tags to it;
-    remark: about an image that is there.
-    """
-
-    uri: str
-    build: LocalBuild | RemoteBuild | None
-    retags: tuple[Request, ...]
-    remark: str
+    uri: str  # registry and repository
+    build: LocalBuild | RemoteBuild | None  # None if the content is there
+    retags: tuple[Request, ...]  # requests that move the tags to it
+    remark: str  # about an image that is there
 
 
 def checked(builder: Builder | None, options: BuildOptions) -> Program:

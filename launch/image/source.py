@@ -1,15 +1,17 @@
-"""The content of an image, and the tag that follows from it: the same content has the same tag."""
+"""The content of an image, the tag that follows from it, and the zip that CodeBuild gets."""
 
 import hashlib
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 from launch.core.source.keys import check_name, check_text
 from launch.image.options import Target
 from trainer.errors import SettingsError, one_line
-from trainer.files import LARGEST_JSON, read_regular
 
 DOCKERFILE, PROJECT = "Dockerfile", "pyproject.toml"
 _BASE = re.compile(r"^ARG BASE_IMAGE=(\S+)$", re.MULTILINE)
@@ -26,19 +28,15 @@ _SOURCE_URLS = ("source", "repository", "sourcecode", "github")
 
 @dataclass(frozen=True)
 class Source:
-    """folder: of the checkout; content: hash of the files, the target and the base's name, 16 hexadecimal digits.
+    """What an image is built from."""
 
-    own_base: whether the base differs from the Dockerfile's; names: of the files; url: where the source is to be had,
-    "" where the checkout does not say so.
-    """
-
-    folder: Path
+    folder: Path  # of the checkout
     target: Target
     base: str
-    content: str
-    own_base: bool = False
-    names: tuple[str, ...] = ()
-    url: str = ""
+    content: str  # hash of the files, the target and the base's name, 16 hexadecimal digits
+    own_base: bool = False  # whether the base differs from the Dockerfile's
+    names: tuple[str, ...] = ()  # of the files
+    url: str = ""  # of the source code, "" if the checkout does not name one
 
     @property
     def tag(self) -> str:
@@ -74,7 +72,7 @@ def _url(folder: Path) -> str:
     """From [project.urls], which is a part of the content: the same content has the same labels."""
     import tomllib  # only here: --help needs none
 
-    project = tomllib.loads(read_regular(folder / PROJECT, LARGEST_JSON).decode()).get("project", {})
+    project = tomllib.loads((folder / PROJECT).read_text(encoding="utf-8")).get("project", {})
     urls = {re.sub(r"[\W_]", "", name).lower(): url for name, url in project.get("urls", {}).items()}
     return next((urls[name] for name in _SOURCE_URLS if name in urls), "")
 
@@ -98,3 +96,30 @@ def _checked(folder: Path, name: str) -> bytes:
             "all that an image is made of; put it into another folder."
         ) from None
     return content
+
+
+# ---- the build context as a zip, for a machine without a checkout
+
+# infra/cloudformation/account.yaml expires these; infra/iam names the prefix, too.
+PREFIX = "aws-ddp-toolkit-builds/"  # expires after a week, so no name that data may have
+
+
+@dataclass(frozen=True)
+class Context:
+    """The files that an image is built from, for CodeBuild."""
+
+    content: bytes  # a zip
+    key: str  # in the account's bucket
+
+
+def pack(source: Source) -> Context:
+    """The files of `source`.  The same files give the same bytes and key."""
+    buffer = BytesIO()
+    # Stored, because versions of zlib compress differently.
+    with ZipFile(buffer, "w", ZIP_STORED) as file:
+        for name in source.names:
+            entry = ZipInfo(name)  # dated 1980, as in the Dockerfile
+            entry.create_system, entry.external_attr = 3, (stat.S_IFREG | 0o644) << 16
+            file.writestr(entry, (source.folder / name).read_bytes())
+    content = buffer.getvalue()
+    return Context(content, f"{PREFIX}{hashlib.sha256(content).hexdigest()[:16]}.zip")

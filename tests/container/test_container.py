@@ -20,9 +20,8 @@ import pytest
 import yaml
 
 from launch.image import codebuild, engines
-from launch.image.context import pack
 from launch.image.options import Program
-from launch.image.source import read_source
+from launch.image.source import pack, read_source
 from launch.rehearse.nodes.ec2.node import NodeSetup, write_program
 from launch.rehearse.nodes.sagemaker.container import ContainerSpec, _write_files
 from tests import needs

@@ -17,10 +17,9 @@ from botocore.validate import ParamValidator
 from launch.core.aws import Aws
 from launch.core.steps import FromAnswer
 from launch.image import codebuild, engines, planner
-from launch.image.context import pack
-from launch.image.facts import Facts
+from launch.image.lookup import Facts
 from launch.image.options import PushOptions
-from launch.image.source import read_source
+from launch.image.source import pack, read_source
 from tests.conftest import ROOT
 from tests.launch.faults import Faults, injected, lost, refused, throttled
 from tests.launch.image.builds import BUCKET, PROJECT, Builds

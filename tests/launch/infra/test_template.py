@@ -18,7 +18,7 @@ from launch.ec2 import requests
 from launch.ec2.names import LOG_GROUP
 from launch.ec2.options import Ec2Options
 from launch.image import codebuild
-from launch.image.context import PREFIX
+from launch.image.source import PREFIX
 from launch.infra.template import KEPT, POLICIES, WITH_THEM, Resource, filled, rates, read, resources, without_words
 from launch.sagemaker.lookup import BUCKET_OUTPUT, ROLE, ROLE_OUTPUT
 from launch.sagemaker.training_jobs import LONGEST_LIFE
