@@ -171,7 +171,7 @@ def test_no_tool_knows_a_backend_by_its_name() -> None:
         ("launch.rehearse.stage.ec2", "launch.ec2.planner"),
         ("launch.infra.in_use", "launch.ec2.leaks"),
         ("launch.doctor.checks", "launch.ec2.examination"),
-        ("launch.ec2.examination", "launch.doctor.account"),
+        ("launch.ec2.examination", "launch.doctor.commands"),
         ("launch.new.planner", "launch.ec2.planner"),
     ],
 )

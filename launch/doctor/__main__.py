@@ -4,14 +4,15 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from launch.core import backend
+from launch.core.backend import all_with
+from launch.core.options import Options
 from launch.core.training.options import SCRIPT_SECTION, TRAINS, split, training_of
 from launch.core.verbs import coded
-from launch.doctor.options import EXAMINED, DoctorOptions, backend_in, spelt_out
 from trainer.config import SECTIONS
 from trainer.settings import flags
 from trainer.settings.registry import check_name
@@ -33,13 +34,50 @@ did not answer).  Exit code 0: nothing is missing; 4: something is; 2: a setting
 """
 
 
+# Backends that say what their jobs need of the account; the first is the default.
+EXAMINED = tuple(all_with(lambda backend: bool(backend.examination)))
+if TYPE_CHECKING:
+    Examined = str
+else:
+    Examined = Literal[EXAMINED]  # --help names them, and no other is accepted
+# What is quicker to type -> the flag that it stands for.
+SHORT = {"--for": "--backend", "--job": "--config", "--json": "--format=json"}
+
+
+class DoctorOptions(Options):
+    """What is examined, and how it is shown."""
+
+    backend: Examined = Field(EXAMINED[0], description="where the job would run; --for is short for it")
+    format: Literal["table", "json"] = Field("table", description="output format; --json is short for --format json")
+
+
+def _spelt_out(argv: list[str]) -> list[str]:
+    """The command line with every short form written out: --for ec2 or --for=ec2 becomes --backend=ec2."""
+    words = []
+    for word in argv:
+        name, equals, value = word.partition("=")
+        words.append(SHORT.get(name, name) + equals + value)
+    return words
+
+
+def _backend_in(argv: list[str]) -> str:
+    """The backend that a spelt-out command line names, right or wrong; the default if it names none."""
+    backend = EXAMINED[0]
+    for place, word in enumerate(argv):
+        if word == "--backend" and place + 1 < len(argv):
+            backend = argv[place + 1]
+        elif word.startswith("--backend="):
+            backend = word.partition("=")[2]
+    return backend
+
+
 def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
     """Runs the command line and returns its exit code."""
 
     def act() -> int:
-        words = spelt_out(list(argv))
-        check_name("backend", backend_in(words), EXAMINED)
-        chosen = backend.find(backend_in(words))
+        words = _spelt_out(list(argv))
+        check_name("backend", _backend_in(words), EXAMINED)
+        chosen = backend.find(_backend_in(words))
         words, arguments = split(words)
         sections = {
             "backend": "launch.doctor",
@@ -55,7 +93,7 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
         from launch.doctor import commands  # slow to import, and --help does not need it
 
         subject = commands.subject_of(chosen, train, where)
-        return commands.examine(subject, cast(DoctorOptions, options), runtime or commands.Runtime())
+        return commands.examine(subject, cast(DoctorOptions, options).format, runtime or commands.Runtime())
 
     return coded(act)
 

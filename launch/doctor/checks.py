@@ -1,37 +1,49 @@
 """The checks that every job needs, and run(), which makes them and those of its backend one after the other.
 
-To add a check that every job needs: a function that takes the case and yields verdicts, and a line here.  What only
-one backend's jobs need is in its own Examination.
+To add a check that every job needs: a function that takes the case and yields verdicts, and a line in all_checks().
+What only one backend's jobs need is in its own Examination.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import partial
 from typing import Any
 
-from launch.core.examination.case import Case, Check, Examination
-from launch.core.examination.findings import Finding, Verdict, of_error
-from launch.doctor import account, identity, permissions
-from trainer.errors import TrainerError
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.core.examination.case import Case, Check, Examination, Identity
+from launch.core.examination.findings import Finding, Verdict, missing, of_error, ok, warning
+from launch.core.examination.keys import use_of_key
+from launch.core.examination.permissions import of_script, verdict
+from launch.core.examination.rights import SENDS_SOURCE
+from launch.core.examination.stack import home
+from launch.core.lookup import SET_UP, check_bucket
+from launch.core.names import TOOLKIT
+from launch.core.regions import check_region
+from trainer.errors import SettingsError, TrainerError
+from trainer.settings.registry import did_you_mean
 
 
-def of(examination: Examination) -> tuple[Check, ...]:
+def all_checks(examination: Examination) -> tuple[Check, ...]:
     """All checks of a backend's job, in their order."""
     return (
-        Check("credentials", identity.credentials),
-        Check("clock", identity.clock),
-        Check("stack", account.stack),
-        Check("bucket", account.bucket),
-        Check("bucket's key", account.keys),
+        Check("credentials", credentials),
+        Check("clock", clock),
+        Check("stack", stack),
+        Check("bucket", bucket),
+        Check("bucket's key", bucket_key),
         *examination.roles,
-        Check("permissions", permissions.of_launcher),
+        Check("permissions", launcher_permissions),
         *examination.needs,
-        Check("budget", account.budget),
+        Check("budget", budget),
         Check("leftovers", examination.leftovers),
     )
 
 
 def run(case: Case[Any]) -> Iterator[Finding]:
     """The findings of all checks.  Raises nothing of AWS's."""
-    for check in of(case.examination):
+    for check in all_checks(case.examination):
         yield from (Finding(check.name, verdict) for verdict in _verdicts(check, case))
 
 
@@ -40,3 +52,167 @@ def _verdicts(check: Check, case: Case[Any]) -> Iterator[Verdict]:
         yield from check.run(case)
     except TrainerError as error:
         yield of_error(error, check.remedy)
+
+
+# ---- credentials, region and clock: without them nothing else can be asked
+
+# Services refuse requests whose time differs by more than five minutes, S3 by more than fifteen:
+# https://docs.aws.amazon.com/IAM/latest/UserGuide/signature-v4-troubleshooting.html
+SKEW_LIMIT_S, SKEW_NOTICED_S = 300, 60
+SET_CLOCK = "sudo timedatectl set-ntp true, or your system's way to set the clock"
+LOG_IN = "aws configure or aws sso login, then aws sts get-caller-identity"
+
+
+def identify(aws: Aws) -> Identity:
+    """Raises TrainerError without valid credentials and a region."""
+    check_region(aws.region)
+    _check_exists(aws)
+    answer = aws.call("sts", "GetCallerIdentity")
+    account, arn = str(answer["Account"]), str(answer["Arn"])
+    role = re.fullmatch(r"arn:aws:sts::\d+:assumed-role/([^/]+)/.*", arn)
+    return Identity(account, _role_arn(aws, account, role[1]) if role else arn, str(answer.get("UserId", "")))
+
+
+def _check_exists(aws: Aws) -> None:
+    """Raises SettingsError for a region that this SDK does not know: it would be looked for on the network."""
+    known: list[str] = aws.session.get_available_regions("ec2")
+    if aws.region not in known:
+        raise SettingsError(f"AWS has no region {aws.region!r}{did_you_mean(aws.region, known) or '.'}")
+
+
+def _role_arn(aws: Aws, account: str, name: str) -> str:
+    """The ARN of an assumed role.  Its path, which single sign-on's roles have, is in IAM only."""
+    try:
+        return str(aws.call("iam", "GetRole", {"RoleName": name})["Role"]["Arn"])
+    except AwsError:
+        return f"arn:aws:iam::{account}:role/{name}"
+
+
+def not_identified(error: TrainerError, skew_s: float | None) -> Verdict:
+    """Why nothing can be asked."""
+    if skew_s is not None and abs(skew_s) > SKEW_LIMIT_S:
+        return missing(f"{error} {_skew(skew_s)}", SET_CLOCK)
+    if isinstance(error, SettingsError) and "region" in str(error):
+        return missing(str(error), "--region us-east-1, or aws configure set region us-east-1")
+    return missing(str(error), LOG_IN)
+
+
+def skew_s(aws: Aws, now: datetime) -> float | None:
+    """By how much this machine's clock is ahead of AWS's; None without an answer."""
+    return None if aws.answered_at is None else (now - aws.answered_at).total_seconds()
+
+
+def credentials(case: Case[Any]) -> Iterator[Verdict]:
+    identity = case.identity
+    if identity.is_root:
+        yield warning(
+            f"the root user of {identity.account}, whom no policy limits",
+            "use a user or role with the policy aws-ddp-toolkit-launcher: infra/account.md",
+        )
+    else:
+        yield ok(f"{identity.principal} in {case.region}")
+
+
+def clock(case: Case[Any]) -> Iterator[Verdict]:
+    skew = skew_s(case.aws, case.now)
+    if skew is None:
+        return
+    if abs(skew) > SKEW_NOTICED_S:
+        yield warning(f"{_skew(skew)}; AWS refuses requests that are more than 5 minutes off", SET_CLOCK)
+    else:
+        yield ok(f"within {max(1.0, abs(skew)):.0f} s of AWS's")
+
+
+def _skew(seconds: float) -> str:
+    return f"this machine's clock is {abs(seconds):,.0f} s {'ahead of' if seconds > 0 else 'behind'} AWS's"
+
+
+# ---- what launch.infra sets up once, as far as every job needs it
+
+# States of a stack that is whole: https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html
+WHOLE = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "IMPORT_COMPLETE")
+
+
+def stack(case: Case[Any]) -> Iterator[Verdict]:
+    try:
+        (row,) = case.aws.call("cloudformation", "DescribeStacks", {"StackName": TOOLKIT})["Stacks"]
+    except AwsError as error:
+        if error.aws_code != "ValidationError":  # CloudFormation's code for a stack that does not exist
+            raise
+        where = home(case)
+        text = f"the account's is in {where}" if where else "its resources can also be created by hand"
+        fix = f"--region {where}, or {_set_up(case)}" if where else _set_up(case)
+        yield warning(f"no stack {TOOLKIT} in {case.region}; {text}", fix)
+        return
+    state = row["StackStatus"]
+    if state in WHOLE or state.startswith("UPDATE_ROLLBACK_COMPLETE"):
+        yield ok(f"{TOOLKIT}: {state}")
+    else:
+        yield warning(f"{TOOLKIT} is {state}", _set_up(case))
+
+
+def _set_up(case: Case[Any]) -> str:
+    return f"{SET_UP} --region {case.region}"
+
+
+def bucket(case: Case[Any]) -> Iterator[Verdict]:
+    check_bucket(case.aws, case.bucket, case.account)
+    yield ok(case.bucket)
+
+
+def budget(case: Case[Any]) -> Iterator[Verdict]:
+    # Budgets are global: https://docs.aws.amazon.com/general/latest/gr/billing.html
+    rows = case.aws.pages("budgets", "DescribeBudgets", "Budgets", {"AccountId": case.account})
+    if rows:
+        yield ok(f"{len(rows)} in the account")
+    else:
+        yield warning(
+            "no budget, so nobody is told what the account spends",
+            f"{SET_UP} --monthly-usd 500 --email YOU@EXAMPLE.ORG",
+        )
+
+
+def bucket_key(case: Case[Any]) -> Iterator[Verdict]:
+    """The key of the bucket, where it is the user's own: nodes need permission to use it."""
+    query = {"Bucket": case.bucket, "ExpectedBucketOwner": case.account}
+    try:
+        answer = case.aws.call("s3", "GetBucketEncryption", query)
+    except AwsError as error:
+        if error.aws_code != "ServerSideEncryptionConfigurationNotFoundError":
+            raise
+        answer = {}
+    rules = answer.get("ServerSideEncryptionConfiguration", {}).get("Rules", ())
+    key = next((_own_key(rule) for rule in rules if _own_key(rule)), "")
+    if key:
+        yield from use_of_key(case, key, "objects of the bucket")
+    else:
+        yield ok("objects of the bucket: AWS's own key")
+
+
+def _own_key(rule: dict[str, dict[str, str]]) -> str:
+    default = rule.get("ApplyServerSideEncryptionByDefault", {})
+    return default.get("KMSMasterKeyID", "") if default.get("SSEAlgorithm", "").startswith("aws:kms") else ""
+
+
+# ---- what the launcher may do
+
+
+def launcher_permissions(case: Case[Any]) -> Iterator[Verdict]:
+    """Whether the caller may do what a launcher of this job does."""
+    if case.identity.is_root:
+        yield ok("the root user may do everything")
+        return
+    rights = [*case.examination.rights, *of_script(case, SENDS_SOURCE)]
+    if rights:
+        yield verdict(case, case.identity.principal, rights, partial(_attach, case), case.examination.in_doubt)
+
+
+def _attach(case: Case[Any], policies: Sequence[str]) -> str:
+    """How the caller gets policies of infra/iam."""
+    names = [f"{TOOLKIT}-{policy}" for policy in policies]
+    if "/aws-reserved/sso.amazonaws.com/" in case.identity.principal:  # a role that only AWS may change
+        return f"add the customer managed policies {' and '.join(names)} to the permission set, in IAM Identity Center"
+    kind = "role" if ":role/" in case.identity.principal else "user"
+    whom = f"--{kind}-name {case.identity.principal.rpartition('/')[2]}"
+    attach = f"aws iam attach-{kind}-policy {whom} --policy-arn arn:aws:iam::{case.account}:policy/"
+    return " && ".join(attach + name for name in names)

@@ -133,7 +133,7 @@ SWEEPER = {
 
 def only(check: str) -> Any:
     """Inside the block the doctor makes that check alone, as the others are slow and well."""
-    all_of = checks.of
+    all_of = checks.all_checks
     return mock.patch.object(
-        checks, "of", lambda examination: [one for one in all_of(examination) if one.name == check]
+        checks, "all_checks", lambda examination: [one for one in all_of(examination) if one.name == check]
     )

@@ -10,7 +10,7 @@ import pytest
 from moto.iam.models import iam_backends
 
 from launch.core.examination.case import Identity
-from launch.doctor import permissions
+from launch.doctor import checks
 from launch.rehearse.aws.iam.policies import policy
 from tests.launch.doctor.account import Patient, only
 from tests.launch.doctor.broken import Broken, assert_named, delete
@@ -77,7 +77,7 @@ def test_people_who_sign_in_once_get_policies_by_their_permission_set(patient: P
     """AWS refuses to attach anything to their roles."""
     role = "arn:aws:iam::123456789012:role/aws-reserved/sso.amazonaws.com/AWSReservedSSO_Train_0123456789abcdef"
     case = SimpleNamespace(account="123456789012", identity=Identity("123456789012", role))
-    assert permissions._attach(case, ["launcher", "reader"]) == (  # type: ignore[arg-type]
+    assert checks._attach(case, ["launcher", "reader"]) == (  # type: ignore[arg-type]
         "add the customer managed policies aws-ddp-toolkit-launcher and aws-ddp-toolkit-reader to the permission set, "
         "in IAM Identity Center"
     )

@@ -8,9 +8,8 @@ import pytest
 from launch.core.backend import find
 from launch.core.examination.case import Examination
 from launch.doctor import checks
-from launch.doctor.__main__ import main
+from launch.doctor.__main__ import EXAMINED, main
 from launch.doctor.commands import examination_of
-from launch.doctor.options import EXAMINED
 from launch.ec2.examination import EXAMINATION
 from tests.launch.doctor.account import Patient
 from tests.launch.ec2.terminal import Terminal
@@ -30,7 +29,7 @@ def test_a_sound_account_lacks_nothing(patient: Patient) -> None:
     found = patient.examine()
 
     assert {name: row["state"] for name, row in found.items() if row["state"] != "ok"} == {}
-    assert {check.name for check in checks.of(EXAMINATION)} - found.keys() == {
+    assert {check.name for check in checks.all_checks(EXAMINATION)} - found.keys() == {
         "spot role", "reservation", "data in S3",  # which this job does not use
     }  # fmt: skip
 

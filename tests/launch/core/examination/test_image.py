@@ -1,6 +1,5 @@
 """What an image says of itself."""
 
-import io
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 from launch.core import catalog
 from launch.core.errors import AwsError
 from launch.core.examination import image
-from launch.doctor import commands
 
 
 @pytest.mark.parametrize(
@@ -51,10 +49,3 @@ def test_what_a_stranger_pushed_as_an_images_description_is_told_and_ends_no_exa
     case: Any = SimpleNamespace(region="us-east-1", aws=aws, read=lambda url: config.encode())
     with pytest.raises(AwsError, match="the image's description is damaged: "):
         list(image.examined(case, "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1", catalog.load()["g5.xlarge"], ""))
-
-
-def test_no_layer_is_read_whole_that_passes_for_an_images_description(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = io.BytesIO(bytes(2 * commands.LARGEST_DESCRIPTION))
-    monkeypatch.setattr(commands, "urlopen", lambda *_, **__: layer)
-    with pytest.raises(AwsError, match="larger than 8 MiB"):
-        commands.Runtime().read("https://layer")
