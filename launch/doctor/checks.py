@@ -12,12 +12,20 @@ from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.examination.case import Case, Check, Examination, Identity
-from launch.core.examination.findings import Finding, Verdict, missing, of_error, ok, warning
-from launch.core.examination.keys import use_of_key
-from launch.core.examination.permissions import of_script, verdict
-from launch.core.examination.rights import SENDS_SOURCE
-from launch.core.examination.stack import home
+from launch.core.examination.case import (
+    SENDS_SOURCE,
+    Case,
+    Check,
+    Examination,
+    Finding,
+    Identity,
+    Verdict,
+    missing,
+    of_error,
+    ok,
+    warning,
+)
+from launch.core.examination.permissions import of_script, stack_region, use_of_key, verdict
 from launch.core.lookup import SET_UP, check_bucket
 from launch.core.names import TOOLKIT
 from launch.core.regions import check_region
@@ -139,7 +147,7 @@ def stack(case: Case[Any]) -> Iterator[Verdict]:
     except AwsError as error:
         if error.aws_code != "ValidationError":  # CloudFormation's code for a stack that does not exist
             raise
-        where = home(case)
+        where = stack_region(case)
         text = f"the account's is in {where}" if where else "its resources can also be created by hand"
         fix = f"--region {where}, or {_set_up(case)}" if where else _set_up(case)
         yield warning(f"no stack {TOOLKIT} in {case.region}; {text}", fix)

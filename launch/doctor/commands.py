@@ -16,8 +16,7 @@ from launch.core.aws import Aws
 from launch.core.backend import Backend
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.examination.case import POLICY, Case, Examination
-from launch.core.examination.findings import Finding, State, unknown
+from launch.core.examination.case import POLICY, Case, Examination, Finding, State, unknown
 from launch.core.job import Job
 from launch.core.tables import table
 from launch.core.terminal import say

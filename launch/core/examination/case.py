@@ -1,17 +1,121 @@
-"""What a backend's jobs need of an account, and the case that its checks examine: one job in one region."""
+"""What a backend's jobs need of an account, the case that its checks examine, and what they find.
 
+A case is one job in one region.  How an account is asked is in permissions.py, in image.py and in the checks.
+"""
+
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from launch.core.aws import Aws
-from launch.core.examination.findings import NotExamined, Verdict
-from launch.core.examination.rights import Right
+from launch.core.errors import AwsError, NoAnswer
 from launch.core.job import Job
 from launch.core.lookup import SET_UP
-from launch.core.names import bucket_of
+from launch.core.names import JOB_TAG, bucket_of
+from launch.core.sent import FOLDER as SOURCES
 from trainer.errors import TrainerError
+
+# ---- findings: the results of a check, and what an error of AWS means for it
+
+State = Literal["ok", "warning", "missing", "unknown"]
+
+# AWS's codes for something that does not exist.
+_ABSENT = re.compile(r"NotFound|NoSuch|Malformed|Unknown$|^404$|InvalidCapacityReservation")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One thing that a check found."""
+
+    state: State
+    text: str  # what is there, or is missing
+    remedy: str = ""  # the command that fixes it
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A verdict, with the name of its check."""
+
+    check: str
+    verdict: Verdict
+
+
+class NotExamined(TrainerError):
+    """A check needs what an earlier one did not find."""
+
+
+def ok(text: str) -> Verdict:
+    return Verdict("ok", text)
+
+
+def warning(text: str, remedy: str) -> Verdict:
+    return Verdict("warning", text, remedy)
+
+
+def missing(text: str, remedy: str) -> Verdict:
+    return Verdict("missing", text, remedy)
+
+
+def unknown(text: str, remedy: str = "") -> Verdict:
+    return Verdict("unknown", text, remedy)
+
+
+def of_error(error: TrainerError, remedy: str) -> Verdict:
+    """The verdict on an error of a check: our own sentences say what is missing; AWS's refusals leave it unknown."""
+    text = str(error).splitlines()[0]
+    if isinstance(error, NotExamined):
+        return unknown(text)
+    if isinstance(error, NoAnswer):
+        return unknown(text, "run the same command again")
+    if isinstance(error, AwsError) and error.operation and not _ABSENT.search(error.aws_code):
+        return unknown(text, split(text)[1])
+    return missing(text, remedy)
+
+
+def split(sentence: str) -> tuple[str, str]:
+    """Splits a launcher's sentence into the problem and its remedy."""
+    text, _, remedy = sentence.partition("; ")
+    return text, remedy.rstrip(".")
+
+
+# ---- rights that jobs need, as IAM's simulation is asked about them
+#
+# {ACCOUNT} and the like are filled in when it is asked; infra/iam grants all of them.
+
+NAME = "doctor"  # the job's name in requests that are simulated
+
+
+@dataclass(frozen=True)
+class Right:
+    """Actions on resources: each of the actions on each of the resources."""
+
+    actions: Sequence[str]
+    resources: Sequence[str]
+    context: Mapping[str, str] = field(default_factory=dict)
+
+
+ROLE = "arn:aws:iam::{ACCOUNT}:role/"
+LOGS = "arn:aws:logs:{REGION}:{ACCOUNT}:log-group:"
+FOLDER = "arn:aws:s3:::{BUCKET}/jobs/{JOB}/"
+SOURCE = f"arn:aws:s3:::{{BUCKET}}/{SOURCES}/x"
+TAGGED, CARRIES = ({f"aws:{what}/{JOB_TAG}": NAME} for what in ("RequestTag", "ResourceTag"))
+OWN_ACCOUNT = {"s3:ResourceAccount": "{ACCOUNT}", "aws:PrincipalAccount": "{ACCOUNT}"}
+
+# What every launcher does with a job's folder.
+JOB_FOLDER = (
+    Right(["s3:GetObject", "s3:PutObject"], [f"{FOLDER}job.json"], OWN_ACCOUNT),
+    Right(["s3:ListBucket"], ["arn:aws:s3:::{BUCKET}"], OWN_ACCOUNT),
+)
+
+# What a job with a script of the user's own needs as well: its source is sent once, and every rank reads it.
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes-enforce.html
+READS_SOURCE = (Right(["s3:GetObject"], [SOURCE], OWN_ACCOUNT),)
+SENDS_SOURCE = (Right(["s3:PutObject"], [SOURCE], {**OWN_ACCOUNT, "s3:if-none-match": "*"}), *READS_SOURCE)
+
+
+# ---- the case, and what a backend says of its jobs
 
 Found = TypeVar("Found")
 Resolved = TypeVar("Resolved")
@@ -21,11 +125,11 @@ POLICY = "doctor"  # the file in infra/iam that grants what an examination asks 
 
 @dataclass(frozen=True)
 class Identity:
-    """Whose credentials these are.  principal: the ARN of the user or role; user_id: IAM's aws:userid."""
+    """The user or role of the credentials."""
 
     account: str
-    principal: str
-    user_id: str = ""
+    principal: str  # its ARN
+    user_id: str = ""  # IAM's aws:userid
 
     @property
     def is_root(self) -> bool:
@@ -34,18 +138,15 @@ class Identity:
 
 @dataclass(frozen=True)
 class Case(Generic[Resolved]):
-    """examination: of the job's backend; resolved: the job's choices, as that resolves them; now: UTC.
+    """One job in one region, as its checks examine it."""
 
-    read: the content of a URL that AWS has signed.
-    """
-
-    examination: "Examination"
+    examination: "Examination"  # of the job's backend
     aws: Aws
     job: Job[Any]
-    resolved: Resolved
+    resolved: Resolved  # the job's choices, as the examination resolves them
     identity: Identity
-    now: datetime
-    read: Callable[[str], bytes]
+    now: datetime  # UTC
+    read: Callable[[str], bytes]  # the content of a URL that AWS has signed
     _found: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -77,33 +178,31 @@ class Case(Generic[Resolved]):
 
 @dataclass(frozen=True)
 class Check:
-    """remedy: for whatever the check's look-up says is not there."""
+    """A check of a case."""
 
     name: str
     run: Callable[[Case[Any]], Iterable[Verdict]]
-    remedy: str = SET_UP
+    remedy: str = SET_UP  # if the check's look-up says that something does not exist
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What a backend's jobs need of the account beyond what every job needs: a bucket, a set-up, credentials.
+    """What a backend's jobs need of the account beyond what every job needs: a bucket, a set-up, credentials."""
 
-    resolve: the choices of a job.  Raises SettingsError for one that no account can run, and asks AWS nothing.
-    machines: in words, such as 2 x g5.2xlarge, of a job's options; as are the next two.
-    regions: those that the job may run in; None for the configured one.  bucket: None for the account's own.
-    rights: what the launcher uses beyond look-ups, which show by themselves whether they are allowed.
-    names: the values of {NAMES} in rights, beside those that every job has.
-    in_doubt: how to find out about the launcher's rights where IAM's simulation cannot tell.
-    roles and needs: checks, before and after that of the launcher's rights; leftovers: whether jobs have left anything.
-    """
-
+    # The choices of a job.  Raises SettingsError for one that no account can run, and asks AWS nothing.
     resolve: Callable[[Job[Any]], Any]
+    # Of a job's options: its machines in words, such as 2 x g5.2xlarge; the regions that it may run in, None for the
+    # configured one; its bucket, None for the account's own.
     machines: Callable[[Any], str]
     regions: Callable[[Any], Sequence[str | None]] = lambda where: (None,)
     bucket: Callable[[Any], str | None] = lambda where: None
+    # What the launcher uses beyond look-ups, which show by themselves whether they are allowed.
     rights: Sequence[Right] = ()
+    # The values of {NAMES} in rights, beside those that every job has.
     names: Callable[[Case[Any]], Mapping[str, str]] = lambda case: {}
+    # How to find out about the launcher's rights where IAM's simulation cannot tell.
     in_doubt: str = ""
+    # Checks before and after that of the launcher's rights, and whether jobs have left anything.
     roles: Sequence[Check] = ()
     needs: Sequence[Check] = ()
     leftovers: Callable[[Case[Any]], Iterable[Verdict]] = lambda case: ()

@@ -9,14 +9,13 @@ from typing import Any
 from launch.core.aws import Aws
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
-from launch.core.examination.case import POLICY, Case
-from launch.core.examination.findings import Verdict, missing, ok, unknown
+from launch.core.examination.case import POLICY, Case, Verdict, missing, ok, unknown
 from launch.core.registry import NOT_FOUND, PLACE, image_at
 from trainer.errors import one_line
 
 PLATFORM = "linux/amd64"  # of every instance type in the catalog
 PUSH = "python -m launch.image push"
-# What a description raises that is not an image's: whoever pushed it may have written anything.
+# What a damaged description raises: ECR does not check it.
 _DAMAGE = (ValueError, TypeError, AttributeError, RecursionError)
 # A GPU's architecture -> the CUDA versions that have kernels for it: the first, and the first that has them no more.
 # NVIDIA's release notes: https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/ (13.0 drops Maxwell to Volta).
@@ -36,10 +35,10 @@ _DRIVER = {11: 450, 12: 525, 13: 580}
 
 @dataclass(frozen=True)
 class Content:
-    """platform: linux/amd64; cuda: None where the image names no version."""
+    """What an image says of itself."""
 
-    platform: str
-    cuda: tuple[int, int] | None
+    platform: str  # such as linux/amd64
+    cuda: tuple[int, int] | None  # None if the image names no version
 
 
 def examined(case: Case[Any], uri: str, instance: Instance, remedy: str) -> Iterator[Verdict]:

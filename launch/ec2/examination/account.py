@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from launch.core.errors import AwsError
-from launch.core.examination.findings import Verdict, missing, ok, warning
+from launch.core.examination.case import Verdict, missing, ok, warning
 from launch.core.instance.limits import SCHEDULE_GROUP
 from launch.core.lookup import SET_UP
 from launch.core.names import TOOLKIT

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from launch.core.examination.findings import Verdict, missing, ok, warning
-from launch.core.examination.keys import use_of_key
+from launch.core.examination.case import Verdict, missing, ok, warning
+from launch.core.examination.permissions import use_of_key
 from launch.core.s3 import parse_s3
 from launch.ec2.examination import shared
 from launch.ec2.examination.shared import Ec2Case

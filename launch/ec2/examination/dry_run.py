@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.core.errors import AwsError
-from launch.core.examination.findings import Verdict, missing, ok, split, unknown
+from launch.core.examination.case import Verdict, missing, ok, split, unknown
 from launch.core.refusals import DENIED
 from launch.core.steps import FromAnswer, Request
 from launch.ec2 import machines, requests

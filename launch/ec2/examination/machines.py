@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from launch.core import pricelist
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
-from launch.core.examination.findings import Verdict, missing, ok, split, warning
+from launch.core.examination.case import Verdict, missing, ok, split, warning
 from launch.core.examination.image import PUSH, examined
 from launch.core.instance.quotas import Quota, quota_of
 from launch.ec2 import lookup

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator, Mapping
 
-from launch.core.examination.findings import Verdict
-from launch.core.examination.permissions import of_role, of_script
-from launch.core.examination.rights import (
+from launch.core.examination.case import (
     CARRIES,
     FOLDER,
     JOB_FOLDER,
     LOGS,
     NAME,
-    OURS,
+    OWN_ACCOUNT,
     READS_SOURCE,
     ROLE,
     TAGGED,
     Right,
+    Verdict,
 )
+from launch.core.examination.permissions import of_role, of_script
 from launch.core.instance.limits import SCHEDULE_GROUP
 from launch.core.names import DATA_TAG, TOOLKIT
 from launch.ec2.examination.shared import Ec2Case
@@ -56,9 +56,9 @@ LAUNCHER = [
 NODE = [
     Right(["ecr:GetAuthorizationToken"], ["*"]),
     Right(["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"], [REPOSITORY]),
-    Right(["s3:GetObject"], [f"{FOLDER}cluster.json"], OURS),
-    Right(["s3:PutObject"], [f"{FOLDER}run/x", f"{FOLDER}exits/x", f"{FOLDER}boot/x"], OURS),
-    Right(["s3:ListBucket"], ["arn:aws:s3:::{BUCKET}"], {**OURS, "s3:prefix": "jobs/{JOB}/"}),
+    Right(["s3:GetObject"], [f"{FOLDER}cluster.json"], OWN_ACCOUNT),
+    Right(["s3:PutObject"], [f"{FOLDER}run/x", f"{FOLDER}exits/x", f"{FOLDER}boot/x"], OWN_ACCOUNT),
+    Right(["s3:ListBucket"], ["arn:aws:s3:::{BUCKET}"], {**OWN_ACCOUNT, "s3:prefix": "jobs/{JOB}/"}),
     Right(["logs:CreateLogStream", "logs:PutLogEvents"], [f"{LOGS}{LOG_GROUP}:log-stream:x"]),
 ]
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from launch.core.errors import AwsError
-from launch.core.examination.findings import Verdict, missing, ok
-from launch.core.examination.roles import find, trusting
+from launch.core.examination.case import Verdict, missing, ok
+from launch.core.examination.permissions import find_role, trusting
 from launch.core.lookup import SET_UP
 from launch.core.lookup import missing as with_remedy
 from launch.ec2.examination.shared import Ec2Case
@@ -29,7 +29,7 @@ def node(case: Ec2Case) -> Iterator[Verdict]:
 def scheduler(case: Ec2Case) -> Iterator[Verdict]:
     """EventBridge starts the time limit in this role, whose trust is the sweeper's, too."""
     name = case.resolved.options.scheduler_role
-    role = find(case, name, "--scheduler-role")
+    role = find_role(case, name, "--scheduler-role")
     yield trusting(case, role, ["scheduler.amazonaws.com", "ssm.amazonaws.com"], "scheduler-trust")
 
 

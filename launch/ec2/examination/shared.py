@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from launch.core.examination.case import Case
-from launch.core.examination.rights import NAME
+from launch.core.examination.case import NAME, Case
 from launch.core.instance.subnets import Subnet, find_subnets
 from launch.core.network import Exit
 from launch.ec2 import lookup

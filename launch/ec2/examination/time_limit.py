@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 
 from launch.core.errors import AwsError
-from launch.core.examination.findings import Verdict, ok, warning
-from launch.core.examination.permissions import denied
-from launch.core.examination.rights import ROLE, Right
-from launch.core.examination.stack import home
+from launch.core.examination.case import ROLE, Right, Verdict, ok, warning
+from launch.core.examination.permissions import denied, stack_region
 from launch.core.instance.limits import GRACE_MINUTES
 from launch.core.lookup import SET_UP
 from launch.core.names import SWEEPER_DOCUMENT, TOOLKIT
@@ -25,7 +23,9 @@ def role(case: Ec2Case) -> Iterator[Verdict]:
     name = case.resolved.options.scheduler_role
     principal = f"arn:aws:iam::{case.account}:role/{name}"
     if lacking := [action for right in RIGHTS for action in denied(case, principal, right)]:
-        yield warning(f"{name} may not {', '.join(lacking)}, {OLDER}", f"{SET_UP} --region {home(case) or case.region}")
+        yield warning(
+            f"{name} may not {', '.join(lacking)}, {OLDER}", f"{SET_UP} --region {stack_region(case) or case.region}"
+        )
     else:
         yield ok(f"{name} may start {SWEEPER_DOCUMENT}")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from launch.core.examination.findings import Verdict, missing, ok, warning
+from launch.core.examination.case import Verdict, missing, ok, warning
 from launch.core.examination.image import PUSH, examined
 from launch.sagemaker import images, lookup, training_jobs
 from launch.sagemaker.examination.shared import TrainingCase

@@ -2,20 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 
-from launch.core.examination.findings import Verdict
-from launch.core.examination.permissions import of_role, of_script
-from launch.core.examination.rights import (
+from launch.core.examination.case import (
     CARRIES,
     FOLDER,
     JOB_FOLDER,
     LOGS,
-    OURS,
+    OWN_ACCOUNT,
     READS_SOURCE,
     ROLE,
     TAGGED,
     Right,
+    Verdict,
 )
-from launch.core.examination.roles import find, trusting
+from launch.core.examination.permissions import find_role, of_role, of_script, trusting
 from launch.core.sent import FOLDER as SOURCES
 from launch.sagemaker import lookup
 from launch.sagemaker.examination.shared import TrainingCase
@@ -32,11 +31,11 @@ LAUNCHER = [
 ]
 
 TRAINING_JOB = [
-    Right(["s3:GetObject", "s3:PutObject"], [f"{FOLDER}run/x"], OURS),
+    Right(["s3:GetObject", "s3:PutObject"], [f"{FOLDER}run/x"], OWN_ACCOUNT),
     Right(["logs:CreateLogStream", "logs:PutLogEvents"], [f"{LOGS}/aws/sagemaker/TrainingJobs:log-stream:x"]),
 ]
 
-LISTS_SOURCES = [Right(["s3:ListBucket"], ["arn:aws:s3:::{BUCKET}"], {**OURS, "s3:prefix": f"{SOURCES}/x"})]
+LISTS_SOURCES = [Right(["s3:ListBucket"], ["arn:aws:s3:::{BUCKET}"], {**OWN_ACCOUNT, "s3:prefix": f"{SOURCES}/x"})]
 
 
 def names(case: TrainingCase) -> Mapping[str, str]:
@@ -51,7 +50,7 @@ def _role_of(case: TrainingCase) -> str:
 
 def role(case: TrainingCase) -> Iterator[Verdict]:
     """It exists, and SageMaker may assume it."""
-    yield trusting(case, find(case, _role_of(case), "--role"), ["sagemaker.amazonaws.com"], "sagemaker-trust")
+    yield trusting(case, find_role(case, _role_of(case), "--role"), ["sagemaker.amazonaws.com"], "sagemaker-trust")
 
 
 def of_training_job(case: TrainingCase) -> Iterator[Verdict]:

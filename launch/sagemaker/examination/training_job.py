@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from launch.core.errors import AwsError
-from launch.core.examination.findings import Verdict, missing, ok, unknown
+from launch.core.examination.case import Verdict, missing, ok, unknown
 from launch.core.instance.subnets import find_subnets
 from launch.core.s3 import parse_s3
 from launch.sagemaker import images, packages

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from launch.core.examination.rights import Right
+from launch.core.examination.case import Right
 from launch.core.names import bucket_of
 from launch.rehearse.aws.iam.policies import Need, allows, policy
 

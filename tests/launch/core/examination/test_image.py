@@ -39,9 +39,7 @@ def test_an_image_says_its_platform_and_cuda(config: dict[str, object], platform
     ["[]", "3", '{"config": [1]}', '{"config": {"Env": [1]}}', '{"config": {"Labels": "x"}}', "[" * 100_000],
     ids=lambda config: config[:20],
 )
-def test_what_a_stranger_pushed_as_an_images_description_is_told_and_ends_no_examination(
-    config: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_image_description_is_one_clear_error(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """ECR checks an image's manifest, and not what it says of itself."""
     manifest = {"imageManifest": '{"config": {"digest": "sha256:0"}}'}
     monkeypatch.setattr(image, "image_at", lambda *_: manifest)
