@@ -64,7 +64,7 @@ def _verdicts(check: Check, case: Case[Any]) -> Iterator[Verdict]:
 
 # ---- credentials, region and clock: without them nothing else can be asked
 
-# Services refuse requests whose time differs by more than five minutes, S3 by more than fifteen:
+# Services refuse requests with a time that differs by more than five minutes, S3 by more than fifteen:
 # https://docs.aws.amazon.com/IAM/latest/UserGuide/signature-v4-troubleshooting.html
 SKEW_LIMIT_S, SKEW_NOTICED_S = 300, 60
 SET_CLOCK = "sudo timedatectl set-ntp true, or your system's way to set the clock"

@@ -9,7 +9,7 @@ from launch.image.options import Program
 from launch.image.source import Source
 
 PROGRAMS: tuple[Program, ...] = get_args(Program)
-# EC2 nodes and SageMaker's instances are x86, whatever machine builds.
+# EC2 nodes and SageMaker's instances are x86, also if another machine builds.
 PLATFORM = "linux/amd64"
 # As in the Dockerfile: the time of every file, for builders that would use today's.
 EPOCH = "315532800"

@@ -142,7 +142,7 @@ def as_text(changes: Sequence[Change] | None) -> str:
 Event = Mapping[str, Any]
 
 FOLLOW_EVERY_S, FOLLOW_LIMIT_S = 5.0, 3600.0
-# How long AWS may be out of reach, and how long it may take to report the first event.
+# How long AWS may be unreachable, and how long it may take to report the first event.
 PATIENCE_S, SILENCE_S = 120.0, 30.0
 
 GOOD = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE", "DELETE_COMPLETE")

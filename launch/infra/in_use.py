@@ -30,7 +30,7 @@ class Region:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the organization forbids every look-up that failed: then nobody can start a job there either."""
+        """Whether the organization forbids every look-up that failed: then no job can be started there either."""
         return bool(self.problems) and all(isinstance(problem, Forbidden) for problem in self.problems)
 
 
@@ -148,11 +148,11 @@ MAX_PAGES = 100
 
 @dataclass(frozen=True)
 class Amount:
-    """Number and total bytes of objects or images.  at_least: counting stopped early."""
+    """Objects or images."""
 
     count: int
-    size: int
-    at_least: bool = False
+    size: int  # bytes in total
+    at_least: bool = False  # counting stopped early
 
     def __str__(self) -> str:
         return f"{'at least ' if self.at_least else ''}{self.count:,} ({self.size / 1e9:,.2f} GB)"

@@ -30,12 +30,12 @@ OTHER_CIDRS = ("VpcCidr2", "VpcCidr3", "VpcCidr4", "VpcCidr5")
 
 @dataclass(frozen=True)
 class SetUp:
-    """The plan's requests by purpose; holds: the resources of the stack."""
+    """The plan's requests by purpose."""
 
     create: Request
     execute: Request
     spot: Request
-    holds: tuple[Resource, ...]
+    holds: tuple[Resource, ...]  # the resources of the stack
 
 
 def plan(options: SetUpOptions, facts: Facts, now: datetime) -> Plan[SetUp]:
@@ -195,7 +195,7 @@ def _warnings(facts: Facts, values: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def down(facts: Facts, keep_data: bool, warnings: tuple[str, ...] = ()) -> Plan[None]:
-    """The plan to delete the stack.  Whoever performs it checks first that nobody uses it and that it holds no data."""
+    """The plan to delete the stack.  It must be unused and hold no data, which in_use.py checks."""
     stack = facts.stack
     steps: tuple[Request, ...] = ()
     if stack is not None:
@@ -222,7 +222,7 @@ def resource_rows(stack: Stack, keep_data: bool) -> list[tuple[str, str, str]]:
 def _removals(facts: Facts, stack: Stack) -> tuple[Request, ...]:
     """Deletes what the stack keeps.  AWS refuses to delete a bucket or a repository with contents.
 
-    Only resources of the stack: others of the same name may be somebody else's.
+    Only resources of the stack: others of the same name may have been made outside it.
     """
     bucket = bucket_of(facts.account or SOME_ACCOUNT, facts.region)
     calls: dict[str, tuple[str, str, dict[str, str], str]] = {

@@ -90,7 +90,7 @@ def without_words(source: str) -> str:
 
 
 def keeping(text: str, adopted: Iterable[str]) -> str:
-    """The template for a stack that takes over these resources: whatever becomes of the stack, they stay.
+    """The template for a stack that adopts these resources: they stay if the stack is deleted or fails.
 
     RetainExceptOnCreate deletes, when an operation fails, what is in the stack since that operation; AWS does not say
     that this spares what was there before and is only imported by it.  The bucket's policy is imported with the bucket,

@@ -189,7 +189,7 @@ def use_of_key(case: Case[Any], key: str, what: str) -> Iterator[Verdict]:
     """Whether a key of the user's can be used for `what`: of this account, enabled, allowed.  key: id, ARN or alias."""
     remedy = "allow it in the key's policy (infra/account.md), or use AWS's own key"
     owner = key.split(":")[4] if key.startswith("arn:") else case.account
-    if owner != case.account:  # which lets nobody else describe it
+    if owner != case.account:  # only that account may describe it
         yield missing(f"{what}: key {key} belongs to account {owner}", remedy)
         return
     described = case.aws.call("kms", "DescribeKey", {"KeyId": key})["KeyMetadata"]
