@@ -99,6 +99,13 @@ def not_set_up(error: BaseException, session: Any) -> NotSetUp:
         return NotSetUp(f"the AWS credentials are incomplete: {text}; set that, too, or run aws configure.")
     if isinstance(error, exceptions.ProfileNotFound):
         return NotSetUp(f"{text}; check ~/.aws/config, or set AWS_PROFILE to another profile.")
+    return _of_source(error, cause, text, session)
+
+
+def _of_source(error: BaseException, cause: BaseException | None, text: str, session: Any) -> NotSetUp:
+    """The error for a source of credentials, a region or an endpoint, with the setting that it comes from."""
+    from botocore import exceptions
+
     source = _source(error)
     if source in SIGN_ON or isinstance(error, (exceptions.TokenRetrievalError, exceptions.SSOError)):
         return NotSetUp(f"the AWS credentials cannot be loaded: {text}; run aws sso login.")

@@ -30,16 +30,18 @@ def find_job(
     if job is None:
         return places[0], find(places[0])
     here = [_look(aws, job) for aws in places]
-    found = _with_job(here, job)
-    if found and found[1].of(job).living:
+    if (found := _with_job(here, job)) and _runs(found, job):
         return found
     specs = [_spec(place, job, bucket) for place in here]
     more, failures = look_everywhere([make_aws(name) for name in _others(specs, here)], lambda aws: [_look(aws, job)])
     found = _with_job([*here, *more], job)
-    if not found or not found[1].of(job).living:
-        for sentence in failures:
-            doubt(sentence)
+    for sentence in () if found and _runs(found, job) else failures:
+        doubt(sentence)
     return found or _newest([*here, *more], [*specs, *(_spec(place, job, bucket) for place in more)])
+
+
+def _runs(place: Place, job: str) -> bool:
+    return bool(place[1].of(job).living)
 
 
 def _look(aws: Aws, job: str) -> Place:

@@ -112,10 +112,7 @@ class Starter:
                 perform(plan.steps, self.aws.call, self.runtime.say, clock.sleep)
                 return plan
             except AwsError as error:
-                if error.aws_code == requests.NAME_TAKEN and plan is not self.plan:
-                    raise self._ended_elsewhere() from error
-                if not hours or not _may_pass(error, plan):
-                    raise
+                self._check_worth_waiting(error, plan, hours)
                 tried.note(error, otherwise=tried_in(plan))
                 if clock.now() >= until:
                     raise tried.error(hours) from error
@@ -124,6 +121,13 @@ class Starter:
             self.say(f"{why}; asking again in {ASK_EVERY_S / 60:g} min, for {left} more")
             clock.sleep(min(ASK_EVERY_S, max(1.0, until - clock.now())))
             plan = self._patiently(partial(self._same_start_again, plan), PATIENCE_S)
+
+    def _check_worth_waiting(self, error: AwsError, plan: Plan[Launch], hours: float) -> None:
+        """Raises `error` unless it may pass while the user waits."""
+        if error.aws_code == requests.NAME_TAKEN and plan is not self.plan:
+            raise self._ended_elsewhere() from error
+        if not hours or not _may_pass(error, plan):
+            raise error
 
     def _note_wait(self, plan: Plan[Launch], hours: float) -> None:
         """Where the user waits the job has begun, and a stop from elsewhere ends the waiting."""

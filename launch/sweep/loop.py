@@ -212,9 +212,13 @@ class _Batch:
         left = self._time_left() if self._todo and self._one_at_a_time else ""
         context.say(f"     {table.outcome(run)}{left}")
         self._show_counts()
-        if self._todo and context.together and not self._gave_up and self._hopeless:
+        self._give_up_if_hopeless()
+
+    def _give_up_if_hopeless(self) -> None:
+        """Ends what was submitted together and would begin without this process."""
+        if self._todo and self._context.together and not self._gave_up and self._hopeless:
             self._gave_up = self._hopeless
-            context.end_together(self._todo[0])  # they would begin without us
+            self._context.end_together(self._todo[0])
 
     def conclude(self, asked_by: int | None) -> None:
         """Raises if somebody asked to stop, and where the runs that are left would fail as well."""

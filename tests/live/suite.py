@@ -18,7 +18,7 @@ from launch.core.names import DATA_TAG, TOOLKIT, bucket_of
 from launch.core.published import RECORD
 from launch.data.lookup import find_snapshots
 from launch.data.near.commands import running
-from launch.ec2 import finding
+from launch.ec2 import inventory
 from launch.infra.lookup import look_up
 from tests.conftest import ROOT
 from tests.live.record import Claim, Record, Tried, read_answers
@@ -207,7 +207,7 @@ class Suite:
 
     def living(self, name: str) -> list[str]:
         """The ids of a job's nodes, by AWS."""
-        return [node.id for node in finding.nodes_of(self.aws, self.job(name)).nodes if node.lives]
+        return [node.id for node in inventory.nodes_of(self.aws, self.job(name)).nodes if node.lives]
 
     def nodes_of(self, name: str) -> list[str]:
         """The ids of the nodes that a job had last, by its cluster.json."""
@@ -216,7 +216,7 @@ class Suite:
 
     def left(self) -> list[str]:
         """Everything of this run that AWS still has."""
-        found = finding.find(self.aws)
+        found = inventory.find(self.aws)
         mine = [node.id for node in found.living if node.job.startswith(self.job(""))]
         resources = [one.id for one in found.resources if one.job.startswith(self.job(""))]
         publishing = [f"instance for {name}" for name in self.publishing()]
@@ -316,7 +316,7 @@ class Suite:
         self.record.left = self.left()
 
     def _jobs(self) -> Iterator[str]:
-        found = finding.find(self.aws)
+        found = inventory.find(self.aws)
         yield from (node.job for node in found.living)
         yield from (resource.job for resource in found.resources)
 

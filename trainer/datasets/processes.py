@@ -201,7 +201,7 @@ def _keep_sockets_short() -> None:
     """Has multiprocessing put its sockets below /tmp where TMPDIR is too long for the path of one."""
     usual = tempfile.gettempdir()
     if len(os.fsencode(usual)) > LONGEST_TMPDIR:
-        tempfile.tempdir = "/tmp"
+        tempfile.tempdir = "/tmp"  # nosec B108  # multiprocessing makes a folder of its own in it, with mode 0700
         try:
             util.get_temp_dir()  # makes the folder, and remembers it, here and in the processes
         finally:

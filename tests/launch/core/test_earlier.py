@@ -230,7 +230,7 @@ def test_on_ec2_a_job_of_the_same_words_is_the_same(script: Script) -> None:
 def test_on_sagemaker_a_job_of_the_same_words_is_the_same(script: Script) -> None:
     def plan(facts: SageMakerFacts, **where: object) -> Plan[Any]:
         asked = Job(script, SageMakerOptions.model_validate({"nodes": 2, "job_name": "j", **where}))
-        return sagemaker_planner.plan(asked, sagemaker_checks.resolve(asked), "j", facts, sagemaker.NO_SDK)
+        return sagemaker_planner.plan(asked, sagemaker_checks.resolve(asked), "j", facts, "boto3")
 
     facts = replace(sagemaker.FACTS, earlier=(written(plan(sagemaker.FACTS)),))
 

@@ -850,7 +850,8 @@ def test_a_launch_that_is_refused_for_its_code_leaves_nothing_of_a_job(
         return [key for key in stage.account.s3_keys() if not key.startswith("scripts/")]
 
     puts = [step.params for step in scripted().steps if "IfNoneMatch" in getattr(step, "params", {})]
-    (key,) = [params["Key"] for params in puts if params["Key"].startswith("scripts/") == (kind == "script")]
+    beginning = "scripts/" if kind == "script" else "jobs/"
+    key = next(params["Key"] for params in puts if params["Key"].startswith(beginning))
     stage.account.write(key, "somebody else's")
     there = keys()
 
