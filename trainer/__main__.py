@@ -95,12 +95,10 @@ def set_library_defaults(config: TrainConfig) -> None:
 
     Raises SettingsError.
     """
-    if config.compile:
-        compiler.keep_to_oneself(os.environ)
-    else:
+    if not config.compile:
         compiler.leave_out()
-        if config.strategy == "fsdp":
-            compiler.look_in_own_folder(os.environ)
+    if config.compile or config.strategy == "fsdp":
+        compiler.name_cache_folder(os.environ)
     if config.data_url is not None:
         bucket.set_defaults(config.data_url, os.environ)
     if config.deterministic:
@@ -159,7 +157,6 @@ def leave(code: int) -> NoReturn:
     """Ends this process, at once."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _flush()
-    compiler.remove_new_folders()
     # Not sys.exit: while the interpreter is torn down, torch's threads that still want it abort the process
     # (seen with gloo, a run in fifty), and NCCL may wait for a lost rank for ever.
     os._exit(code)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from trainer.contract import SIGNATURE, STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError, not_written, one_line, report_end
 from trainer.files import is_place_for_file, write_atomically
-from trainer.process import compiler
 from trainer.process.output import say
 from trainer.settings.argparser import home_path, plain_parser
 from trainer.settings.completion import complete
@@ -55,7 +54,6 @@ def main(argv: Sequence[str]) -> int:
     asked = parser.parse_args(argv)
     try:
         _check_packages(asked.to)
-        compiler.look_in_own_folder(os.environ)
         from trainer.trained import load  # torch takes seconds to import; missing packages need not wait
 
         trained = load(asked.run)

@@ -179,7 +179,7 @@ def _cache_dir(config: TrainConfig) -> Path:
     """
     with suppress(RuntimeError):
         return config.cache_dir.expanduser()
-    return own_folder("data", danger="choose what is trained on", remedy="give --cache-dir")
+    return own_folder("data", remedy="give --cache-dir")
 
 
 def _build_model(config: TrainConfig, data: Data) -> nn.Module:

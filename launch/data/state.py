@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from launch.data.image import Blocks
-from trainer.errors import SettingsError, not_written
+from trainer.errors import not_written
 from trainer.files import open_to_append, read_json, read_regular, write_atomically
-from trainer.process.own_folder import is_anothers
 
 _INDEX = struct.Struct("<I")
 _BLOCK = struct.Struct("<I32s")
@@ -48,18 +47,9 @@ class State:
         return self.folder / "data.img"
 
     def prepare(self) -> None:
-        """Makes the folder.
-
-        Raises SettingsError for another user's, who could put an image there to be published, and MachineError.
-        """
+        """Makes the folder.  Raises MachineError."""
         with self._writing():
             self.folder.mkdir(parents=True, exist_ok=True)
-            is_strange = is_anothers(self.folder)
-        if is_strange:
-            raise SettingsError(
-                f"{self.folder} is another user's, who could change what is published from there; give another folder "
-                "with --work-dir."
-            )
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -139,7 +129,7 @@ class State:
 
     def clear(self) -> None:
         """Removes the folder with everything that publishing has put there, and nothing else."""
-        if not self.folder.is_dir() or is_anothers(self.folder):
+        if not self.folder.is_dir():
             return
         for name in ("data.img", "data.partial", "data.debugfs", "blocks", "snapshot.json"):
             (self.folder / name).unlink(missing_ok=True)

@@ -6,7 +6,6 @@ there.
 
 import json
 import os
-import pwd
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from launch.slurm.names import ARCHIVE, EDF, LOG, SCRIPT, SPEC, STARTS, STOP, WO
 from trainer import outcome
 from trainer.contract import METRICS, OUTCOME, PACE
 from trainer.files import LARGEST_JSON, read_json, read_regular
-from trainer.process.own_folder import is_anothers
 from trainer.script.pace import Pace
 from trainer.script.pace import parse as parse_pace
 
@@ -34,15 +32,13 @@ FOLLOWED = ["done", "failed", "stopped", "slurm", "requeue", "spent"]  # from a 
 LATEST = 1e12  # seconds since 1970
 LONGEST_LOG = 2**63  # bytes, to which a file can be read
 SLURM_ID = re.compile(r"\d{1,20}(_\d{1,20})?", re.ASCII)
-NOBODY = 65534  # whom a file system that maps users names as the owner of everybody's files
 
 
 @dataclass(frozen=True)
 class JobFolder:
     """script: as it was submitted; ids: Slurm's, one per submission; starts: how each start ended, see job.sbatch.
 
-    log_start: where the newest submission begins in the log, if that was noted; stranger: whose folder it is, where
-    that is another user than this one, who could change what a job runs there.
+    log_start: where the newest submission begins in the log, if that was noted.
     """
 
     path: Path
@@ -51,7 +47,6 @@ class JobFolder:
     ids: tuple[str, ...]
     starts: tuple[Mapping[str, Any], ...]
     log_start: int = 0
-    stranger: str = ""
 
     @property
     def is_ours(self) -> bool:
@@ -80,7 +75,6 @@ def read_folder(path: Path) -> JobFolder:
         ids=tuple(filter(SLURM_ID.fullmatch, map(str, ids))) if isinstance(ids, list) else (),
         starts=tuple(_read_starts(path / STARTS)),
         log_start=log_start if isinstance(log_start, int) and _is_below(LONGEST_LOG, log_start) else 0,
-        stranger=stranger_of(path),
     )
 
 
@@ -99,24 +93,6 @@ def _has_content(path: Path) -> bool:
         return path.exists() and any(path.iterdir())
     except OSError:
         return True
-
-
-def stranger_of(path: Path) -> str:
-    """The user whose folder it is; empty for one's own, root's, who can do anything, nobody's, and none.
-
-    Some file systems give all that their users make to one of them, as a NAS may to its administrator: there what is
-    made beside the folder has the same owner.
-    """
-    try:
-        owner = path.stat().st_uid
-        if owner in (os.geteuid(), 0, NOBODY) or not is_anothers(path.resolve()):
-            return ""
-    except OSError:
-        return ""
-    try:
-        return pwd.getpwuid(owner).pw_name
-    except KeyError:
-        return f"user {owner}"
 
 
 def _text(path: Path) -> str | None:

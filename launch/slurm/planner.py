@@ -112,9 +112,7 @@ def _problems(submission: Submission, facts: Facts, *, may_adopt: bool) -> Itera
     job = submission.job
     if submission.queued:
         yield from _conflicts(submission.queued, submission, facts.folder)
-    if facts.folder.stranger:
-        yield of_stranger(facts.folder.path, facts.folder.stranger)
-    elif facts.folder.exists and not facts.folder.is_ours and not may_adopt:
+    if facts.folder.exists and not facts.folder.is_ours and not may_adopt:
         yield SettingsError(
             f"{facts.folder.path} exists, and launch.slurm did not make it; choose another --job-name, remove the "
             "folder, or resume the run in it with --run-dir."
@@ -125,14 +123,6 @@ def _problems(submission: Submission, facts: Facts, *, may_adopt: bool) -> Itera
     # The last: without Slurm a plan is as good as it can be, unless something else speaks against it.
     if facts.trouble:
         yield facts.trouble
-
-
-def of_stranger(folder: Path, stranger: str) -> SettingsError:
-    """Why no job runs in the folder of another user."""
-    return SettingsError(
-        f"{folder} is {stranger}'s, who could change what the job runs there; choose another --job-name or --run-dir, "
-        "or go on in a copy of it."
-    )
 
 
 def _conflicts(queued: QueuedJob, submission: Submission, folder: JobFolder) -> Iterator[TrainerError]:

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from launch.slurm.ended import conclude, outcome_of
-from launch.slurm.folder import read_folder, stranger_of
+from launch.slurm.folder import read_folder
 from launch.slurm.follow import FileTail, follow
 from launch.slurm.listing import parse_job_id
 from launch.slurm.lookup import Slurm, environment
 from launch.slurm.names import ARCHIVE, LOG, command, next_commands
 from launch.slurm.note import details, note
-from launch.slurm.planner import SlurmPlan, of_stranger
+from launch.slurm.planner import SlurmPlan
 from launch.slurm.runtime import Runtime
 from launch.slurm.script import directives
 from trainer.errors import SettingsError
@@ -85,15 +85,10 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def write_files(plan: SlurmPlan) -> None:
-    """Writes the job's folder, in files of its own: none that others have open, or that a link of theirs leads to.
-
-    Raises SettingsError where that cannot be.
-    """
+    """Writes the job's folder.  Raises SettingsError where that cannot be."""
     folder, source = plan.payload.job.folder, plan.payload.job.train.source
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if stranger := stranger_of(folder):  # who made it since it was planned
-            raise of_stranger(folder, stranger)
         if source is not None:
             write_atomically(folder / ARCHIVE, source.archive.content)
         for name, text in plan.files:

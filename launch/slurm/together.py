@@ -11,7 +11,7 @@ from launch.core.clock import Clock
 from launch.core.together import Member, Together
 from launch.slurm import checks
 from launch.slurm.array import Array, divided
-from launch.slurm.folder import read_folder, stranger_of
+from launch.slurm.folder import read_folder
 from launch.slurm.listing import QueuedJob, parse_job_id, parse_most_tasks
 from launch.slurm.lookup import Slurm, environment
 from launch.slurm.names import LOG, SCRIPT, command
@@ -35,7 +35,6 @@ def submit(members: Sequence[Member], together: Together) -> list[str]:
     """
     runtime = Runtime(together.env, Path.cwd(), sys.executable, Clock(), together.say)
     slurm = Slurm(environment(runtime.env))
-    _refuse_strangers(runtime.cwd / together.folder)
     if (most_tasks := _most_tasks(slurm)) < 2:
         return []
     partitions, queue = tuple(slurm.partitions()), tuple(slurm.queue())
@@ -55,19 +54,6 @@ def submit(members: Sequence[Member], together: Together) -> list[str]:
     earlier = dict.fromkeys(str(job.number[0]) for job in queue if job.array and job.array[0] == together.name)
     submitted = _Arrays(together, slurm, runtime).submit(new, list(earlier), most_tasks)
     return [*ended, *(job.name for job in sorted(queued, key=lambda job: job.number)), *submitted]
-
-
-def _refuse_strangers(folder: Path) -> None:
-    """Raises SettingsError for another user's folder: he could change the arrays' scripts before Slurm reads them.
-
-    folder: of what is submitted together.
-    """
-    for place in (folder, folder / ARRAYS):
-        if stranger := stranger_of(place):
-            raise SettingsError(
-                f"{place} is {stranger}'s, who could change what the jobs run; give another --out, or go on in a copy "
-                "of it."
-            )
 
 
 def _most_tasks(slurm: Slurm) -> int:

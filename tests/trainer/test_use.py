@@ -5,7 +5,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -22,7 +21,6 @@ from trainer.contract import Exit
 from trainer.datasets.normalisation import Normalisation, Normaliser
 from trainer.errors import SettingsError
 from trainer.models.cnn import build
-from trainer.process import compiler
 from trainer.settings.registry import import_function
 from trainer.signature import Signature
 from trainer.state import checkpoint
@@ -249,17 +247,6 @@ def test_an_export_that_differs_is_not_kept(run: Path, monkeypatch: pytest.Monke
     with pytest.raises(SettingsError, match=r"exported of cnn differs from it by .* so it is not kept"):
         export.export(trained, "torch", run / "model.pt2")
     assert not (run / "model.pt2").exists()
-
-
-def test_an_export_reads_nothing_that_another_user_could_leave_where_torch_looks(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It waited for ever for a pipe /tmp/torchinductor_USER/bisect/bisect_status.txt."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "to be as it was, in the end")
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
-    compiler.torchs_own_folder().touch()  # in which torch could neither make nor read anything
-    assert export.main([str(run), "--to", "torch"]) == Exit.DONE
 
 
 def test_an_export_to_onnx_tells_its_makers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """RUN/curves.png: loss and accuracy per epoch."""
 
-import errno
 import io
 import logging
 from collections.abc import Sequence
@@ -9,22 +8,15 @@ from typing import Any
 
 from trainer.files import write_atomically
 from trainer.metrics.trackers import is_number
-from trainer.process.own_folder import anothers_settings
 
-SETTINGS = "matplotlibrc"
 # Okabe and Ito's colours: told apart by colour-blind readers too.
 BLUE, ORANGE = "#0072B2", "#D55E00"
 
 
 def draw(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:
-    """Writes the picture.  records: metrics.jsonl's, in order; nothing is drawn without any.
-
-    Raises OSError, also where matplotlib would take settings that another user left in the current folder.
-    """
+    """Writes the picture.  records: metrics.jsonl's, in order; nothing is drawn without any.  Raises OSError."""
     if not records:
         return
-    if name := anothers_settings(SETTINGS):
-        raise PermissionError(errno.EPERM, f"{name} is another user's; start from another folder")
     # It warns at length where a container's user has no home to keep its list of fonts in.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     from matplotlib.figure import Figure  # without pyplot, which would look for a display

@@ -3,19 +3,15 @@
 One that fails is dropped with a warning, since no training should end for it.
 """
 
-import logging
 import os
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from trainer.config import TrainConfig
 from trainer.contract import METRICS
 from trainer.errors import SettingsError, one_line
-from trainer.process.own_folder import anothers_repository, anothers_settings
 from trainer.settings.hidden import without_secrets
 
 Record = Mapping[str, Any]
@@ -33,8 +29,8 @@ def open_trackers(config: TrainConfig, run_dir: Path, warn: Callable[[str], None
     """The trackers that the settings ask for.  Raises SettingsError for one whose package is missing."""
     wanted: list[tuple[str, bool, Callable[[], Sink]]] = [
         ("tensorboard", config.tensorboard, lambda: TensorBoard(run_dir)),
-        ("wandb", bool(config.wandb), lambda: Wandb(config.wandb or "", config, run_dir, warn)),
-        ("mlflow", bool(config.mlflow), lambda: Mlflow(config.mlflow or "", config, run_dir, warn)),
+        ("wandb", bool(config.wandb), lambda: Wandb(config.wandb or "", config, run_dir)),
+        ("mlflow", bool(config.mlflow), lambda: Mlflow(config.mlflow or "", config, run_dir)),
     ]
     return [Dispensable(package, make, warn) for package, is_wanted, make in wanted if is_wanted]
 
@@ -96,11 +92,9 @@ class TensorBoard:
 class Wandb:
     """A Weights & Biases run: online when wandb finds a key of yours, else offline in the run folder."""
 
-    def __init__(self, project: str, config: TrainConfig, run_dir: Path, warn: Callable[[str], None]) -> None:
+    def __init__(self, project: str, config: TrainConfig, run_dir: Path) -> None:
         import wandb
 
-        _refuse_strangers_settings()
-        _leave_out_strangers_repository(run_dir, warn)
         settings = wandb.setup().settings
         has_key = settings.api_key is not None or _netrc_knows(settings.base_url)
         self._run = wandb.init(
@@ -115,22 +109,6 @@ class Wandb:
 
     def close(self) -> None:
         self._run.finish()
-
-
-def _refuse_strangers_settings() -> None:
-    """Raises PermissionError where wandb would take settings that another user left in the current folder.
-
-    They say to which server, and through which proxy, this user's key goes.
-    """
-    if name := anothers_settings("wandb/settings", ".wandb/settings", "config-defaults.yaml"):
-        raise PermissionError(f"{name} is another user's, and wandb would obey it; start from another folder")
-
-
-def _leave_out_strangers_repository(run_dir: Path, warn: Callable[[str], None]) -> None:
-    """Has wandb run no git where another user's repository lies around a training: git would wait for its pipes."""
-    if name := anothers_repository(Path(), run_dir):
-        warn(f"{one_line(name, 300)} is another user's; wandb keeps no commit of this training.")
-        os.environ["WANDB_DISABLE_GIT"] = "true"  # of its settings in a call it takes notice only after git has run
 
 
 def _netrc_knows(url: str) -> bool:
@@ -150,8 +128,7 @@ def _netrc_knows(url: str) -> bool:
 class Mlflow:
     """An MLflow run: on the tracking server that MLflow is set up for, else in a file in the run folder."""
 
-    def __init__(self, experiment: str, config: TrainConfig, run_dir: Path, warn: Callable[[str], None]) -> None:
-        _leave_out_strangers_repository_of_mlflow(warn)
+    def __init__(self, experiment: str, config: TrainConfig, run_dir: Path) -> None:
         # Else it tells its makers of each run, whatever server the run itself goes to.
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         import mlflow
@@ -172,17 +149,6 @@ class Mlflow:
 
     def close(self) -> None:
         self._mlflow.end_run()
-
-
-def _leave_out_strangers_repository_of_mlflow(warn: Callable[[str], None]) -> None:
-    """Keeps GitPython from MLflow where it would read another user's repository above this program, or wait for a pipe.
-
-    MLflow does without where GitPython is not there; it has no setting for that.
-    """
-    if sys.argv[0] and (name := anothers_repository(Path(sys.argv[0]).absolute().parent)):
-        warn(f"{one_line(name, 300)} is another user's; MLflow keeps no commit of this training.")
-        logging.getLogger("mlflow.utils.git_utils").setLevel(logging.ERROR)  # it warns of a package that is missing
-        sys.modules["git"] = ModuleType("git")
 
 
 def is_number(value: Any) -> bool:

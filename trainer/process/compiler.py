@@ -5,30 +5,18 @@ its settings.  Where nothing is compiled a stand-in can answer.  Whoever wants a
 real one, which then takes the stand-in's place.
 """
 
-import atexit
-import getpass
 import importlib
-import os
-import re
-import shutil
-import stat
 import sys
-import tempfile
 from collections.abc import Callable, MutableMapping
-from contextlib import suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from trainer.errors import SettingsError
-from trainer.process.own_folder import make_own, own_folder, temporary_folder
+from trainer.process.own_folder import own_folder
 
 NAME = "torch._dynamo"
 CACHE = "TORCHINDUCTOR_CACHE_DIR"  # torch's own name: where it keeps what it has compiled
-_IN_NO_NAME = r'[\\/:*?"<>|]'
-_new = list[str]()  # folders that end with this process
 
 
 def leave_out() -> None:
@@ -43,66 +31,13 @@ def leave_out() -> None:
         sys.meta_path.insert(0, _Submodules())
 
 
-def keep_to_oneself(env: MutableMapping[str, str]) -> None:
-    """Names torch a folder for what it compiles in which nobody else can write; one that is named already stays.
+def name_cache_folder(env: MutableMapping[str, str]) -> None:
+    """Names torch a folder of this user's own for what it compiles; one that is named already stays.
 
-    By default that is /tmp/torchinductor_USER, whoever has made it.  torch loads libraries and pickles from there, so
-    that another user of the machine who was first could run anything in this training.  For a CPU torch (2.15) keeps
-    the headers of what it compiles there all the same, so that folder must be this user's, too.  To be called before
-    torch compiles.  Raises SettingsError.
+    To be called before torch is imported.  Raises SettingsError.
     """
-    danger = "run code in this training"
-    folder = torchs_own_folder()
-    with suppress(OSError):
-        _keep_group_out(folder)
-    make_own(folder, danger=danger, remedy="set TMPDIR to a folder of your own, or drop --compile")
     if not env.get(CACHE):
-        remedy = f"set {CACHE} to a folder of your own, or drop --compile"
-        env[CACHE] = str(own_folder("compiled", danger=danger, remedy=remedy))
-
-
-def look_in_own_folder(env: MutableMapping[str, str]) -> None:
-    """As keep_to_oneself, for what compiles nothing: FSDP makes torch's folder, and torch.export reads a file in it.
-
-    Of another user's that file can be a pipe, for which torch (2.15) waits.  Nothing is kept there for the next start,
-    so whoever has taken the folder's name refuses nobody: a new one does as well.  Raises SettingsError.
-    """
-    if env.get(CACHE):
-        return
-    try:
-        env[CACHE] = str(own_folder("compiled", danger="hold this up", remedy="set TMPDIR to another folder"))
-    except SettingsError:
-        with suppress(OSError):  # no room
-            env[CACHE] = tempfile.mkdtemp(prefix="aws-ddp-toolkit-compiled-")
-            _new.append(env[CACHE])
-            atexit.register(remove_new_folders)
-            return
-        raise
-
-
-def remove_new_folders() -> None:
-    """Leaves none behind that look_in_own_folder had to make: also for who ends without what `atexit` has to do."""
-    while _new:
-        shutil.rmtree(_new.pop(), ignore_errors=True)
-
-
-def torchs_own_folder() -> Path:
-    """Where torch keeps what it compiles, unless it is told otherwise, by torch's own rule (2.6 to 2.15).
-
-    Raises SettingsError where there is no folder for temporary files.
-    """
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # of a user without a name; a KeyError before Python 3.13
-        user = f"uid_{os.getuid()}"
-    return temporary_folder("set TMPDIR to a folder of your own") / f"torchinductor_{re.sub(_IN_NO_NAME, '_', user)}"
-
-
-def _keep_group_out(folder: Path) -> None:
-    """Closes a folder of this user's to his group, to which torch has opened it where the umask is 002."""
-    found = folder.lstat()
-    if found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode):
-        folder.chmod(stat.S_IMODE(found.st_mode) & ~stat.S_IWGRP)
+        env[CACHE] = str(own_folder("compiled", remedy="set TMPDIR to a folder of your own"))
 
 
 def _disable(function: Callable[..., Any] | None = None, *_: object, **__: object) -> Callable[..., Any]:

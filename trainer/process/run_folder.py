@@ -14,7 +14,6 @@ from trainer.contract import CHECKPOINTS, CURVES, METRICS, OUTCOME, PLAIN_WEIGHT
 from trainer.errors import SettingsError, not_writable, one_line, report_end
 from trainer.files import is_file, is_folder
 from trainer.process.folder_lock import IN_USE, FolderLock, Owner, Taken
-from trainer.process.own_folder import refuse_anothers_link
 
 
 class RunFolder:
@@ -42,8 +41,6 @@ class RunFolder:
                 self._take(self._checkpoint_dir)
             except OSError as error:
                 raise not_writable(self._checkpoint_dir, error) from error
-        else:
-            refuse_anothers_link(self.path / CHECKPOINTS, "name the folder by --checkpoint-dir, or remove the link")
         _refuse_no_files(self.path, self._checkpoint_dir or self.path / CHECKPOINTS)
         with suppress(OSError):  # of an earlier run
             (self.path / OUTCOME).unlink(missing_ok=True)

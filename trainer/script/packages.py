@@ -23,7 +23,6 @@ from trainer.contract import Exit
 from trainer.errors import MachineError, SettingsError, TrainerError, error_with, not_writable, one_line
 from trainer.files import open_lock, read_json, write_atomically
 from trainer.process.output import say
-from trainer.process.own_folder import is_anothers
 from trainer.script.ending import SHOWN_LINES
 from trainer.script.requirements import files_in, hashes_in, hashes_of, lines_of, text_of
 
@@ -68,11 +67,6 @@ def layer_for(listed: Path, work: Path, source_digest: str, began: float, run: R
             if not layer.is_dir():
                 _refuse_failed(layer, began)
                 _make(layer, listed, run)
-        if is_anothers(layer):
-            raise SettingsError(
-                f"{one_line(layer, 300)} is another user's, who may have put other packages there; choose another "
-                "--work, or another folder for the job."
-            )
     except OSError as error:
         raise not_writable(work, error) from error
     return layer

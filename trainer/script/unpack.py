@@ -10,7 +10,6 @@ from pathlib import Path
 
 from trainer.errors import MachineError, SettingsError, TrainerError, is_full, is_wrong_path, not_written, one_line
 from trainer.files import read_regular
-from trainer.process.own_folder import is_anothers
 from trainer.script.config import ScriptConfig
 
 # Of its digest, in the name of the folder.
@@ -31,11 +30,6 @@ def source_folder(config: ScriptConfig) -> Path:
             _unpack(config.source, config.digest, goal)
         except OSError as error:
             raise _not_unpacked(config.source, goal, error) from error
-    if is_anothers(goal):  # who may write in a shared folder, and saw the digest while the job waited to begin
-        raise SettingsError(
-            f"{one_line(goal, 300)} is another user's, who may have put other code there; choose another --work, or "
-            "another folder for the job."
-        )
     return goal
 
 

@@ -14,7 +14,6 @@ from launch.core.source.read import read_files
 from launch.core.source.walk import list_files, why_left_out
 from trainer.errors import SettingsError, one_line
 from trainer.files import LARGEST_JSON, read_regular
-from trainer.process.own_folder import is_anothers
 from trainer.script.requirements import files_in, lines_of, text_of
 
 REQUIREMENTS = "requirements.txt"
@@ -114,25 +113,14 @@ def _top(script: Path | None, source_dir: Path | None, cwd: Path, home: Path) ->
 def _repository(folder: Path, home: Path) -> Path | None:
     """The top of the user's git repository that has `folder`, or None.
 
-    A repository of the home folder keeps settings, and one of another user, which git refuses as well (safe.directory),
-    may have been put around ours.
+    A repository of the home folder keeps settings.
     """
     for top in (folder, *folder.parents):
         if top == home or top in home.parents:
             return None
         if git_folder(top) is not None:
-            return top if _is_own(top / ".git") else None
+            return top
     return None
-
-
-def _is_own(mark: Path) -> bool:
-    """Whether git would take it for this user's, or it is where the file system gives all files to one user.
-
-    There the patterns of its .gitignore would else be forgotten.  root is asked about others' folders in containers
-    that have them mounted.
-    """
-    owner = mark.lstat().st_uid
-    return os.getuid() in (0, owner) or (owner != 0 and not is_anothers(mark))
 
 
 def _folder(path: Path) -> Path:

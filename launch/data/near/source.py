@@ -16,7 +16,6 @@ from launch.data.patient import Patient
 from launch.data.upload import Counter
 from trainer.errors import DataError, SettingsError, not_written
 from trainer.files import create_anew
-from trainer.process.own_folder import is_anothers
 
 ARCHIVES = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".zip")
 PART = 16 * 2**20
@@ -178,11 +177,9 @@ class Copying:
         return self.folder / self.source.items[0].name if self.source.is_object else self.folder
 
     def _check(self) -> None:
-        """Raises SettingsError for a name that leads out of the folder, and for a folder of somebody else's."""
+        """Raises DataError for a name that leads out of the folder."""
         for item in self.source.items:
             check_name(item.name)
-        for folder in (self.folder, self._unfinished):
-            _check_own(folder)
 
     def _copy(self, missing: list[Item], parts: list[tuple[Item, int]], counter: Counter) -> None:
         for item in missing:
@@ -231,14 +228,6 @@ class Copying:
         if is_whole:
             self._partial(item).replace(self.folder / item.name)
         return len(content)
-
-
-def _check_own(folder: Path) -> None:
-    """Raises SettingsError for another user's, whose files would be taken for the source's own."""
-    if os.path.lexists(folder) and is_anothers(folder):
-        raise SettingsError(
-            f"{folder} is another user's, who could change what is published; run it in another folder."
-        )
 
 
 def check_name(name: str) -> None:

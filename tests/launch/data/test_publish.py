@@ -15,7 +15,6 @@ from launch.data.state import State
 from launch.rehearse.aws.ec2 import direct
 from tests.launch.data.desk import NAME, Desk, opened, write_prepared
 from tests.launch.faults import Died, Fault, Faults, died_after, died_before, injected, lost, refused
-from tests.strangers import given_to_another
 from trainer.errors import MachineError
 
 
@@ -148,21 +147,6 @@ def test_without_its_work_folder_a_pending_snapshot_is_still_gone_on_with(desk: 
 
     assert desk.publish() == 0, desk.text
     assert [one.id for one in desk.snapshots()] == [pending.id]
-
-
-def test_no_image_is_published_that_another_user_has_left(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    """The manifest can be read by all, and with its digest an image would be taken for the one that was made of it."""
-    with injected(Faults()) as faults:
-        faults.on("PutSnapshotBlock", died_after())
-        with pytest.raises(Died):
-            desk.publish()
-    work = desk.folder.with_name("photos-publishing")
-    theirs = {path.name: path.read_bytes() for path in work.iterdir()}
-    given_to_another(work)
-
-    assert desk.publish() == 2
-    assert "photos-publishing is another user's, who could change what is published" in capsys.readouterr().err
-    assert {path.name: path.read_bytes() for path in work.iterdir()} == theirs
 
 
 @pytest.mark.timeout(60)

@@ -18,11 +18,9 @@ from launch.slurm.listing import parse_most_tasks, parse_queue
 from launch.slurm.note import note
 from launch.slurm.options import SlurmOptions
 from launch.slurm.script import ResolvedJob, render
-from launch.slurm.together import ARRAYS, submit
+from launch.slurm.together import submit
 from tests.launch.slurm.jobs import planned
-from tests.strangers import ANOTHER, given_to_another
 from trainer.config import TrainConfig
-from trainer.errors import SettingsError
 
 ROW = "{}\t{}\tNone\t0:01\t29:59\t1\tn0\tmain\tN/A\t{}/job.sbatch\t{}\t{}"
 
@@ -303,14 +301,3 @@ def test_a_task_runs_no_script_that_somebody_has_changed_since(tmp_path: Path) -
     assert said.startswith(f"error: {one.folder}/job.sbatch is not what was submitted, so it is not run;")
     assert not (tmp_path / "ran").exists()
     assert not (one.folder / "starts.jsonl").exists()
-
-
-@pytest.mark.parametrize("place", ["out", f"out/{ARRAYS}"])
-def test_nothing_is_submitted_out_of_a_folder_that_another_user_made(slurm: Play, place: str) -> None:
-    """He could put another script in the place of the array's before sbatch reads it."""
-    Path(place).mkdir(parents=True)
-    given_to_another(Path(place))
-
-    with pytest.raises(SettingsError, match=f"{place} is user {ANOTHER}'s, who could change what the jobs run"):
-        slurm()
-    assert not Path("calls").exists()

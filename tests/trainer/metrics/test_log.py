@@ -13,13 +13,11 @@ from unittest.mock import Mock
 import pytest
 
 from tests.conftest import Run
-from tests.strangers import given_to_another
 from trainer.config import TrainConfig
 from trainer.errors import MachineError, SettingsError
 from trainer.metrics.curves import draw
 from trainer.metrics.log import JsonLines, MetricLines, open_journal, read_records
 from trainer.metrics.trackers import Dispensable, Sink, Wandb
-from trainer.process.own_folder import anothers_repository
 
 RECORD = {"epoch": 1, "train_loss": 0.5, "eval_top1": None, "peak_memory_mib_by_rank": [1.0], "images_per_s": 1234.5678}
 
@@ -287,119 +285,8 @@ def test_wandb_is_online_for_whom_it_knows(
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".netrc").write_text(netrc)
     (tmp_path / ".netrc").chmod(0o600)
-    Wandb("project", TrainConfig(), tmp_path, pytest.fail)
+    Wandb("project", TrainConfig(), tmp_path)
     assert modes == [mode]
-
-
-@pytest.mark.parametrize("kind", ["file", "pipe"])
-@pytest.mark.parametrize("name", ["wandb/settings", "config-defaults.yaml"])
-def test_wandb_takes_no_settings_that_another_user_left_where_a_training_starts(
-    kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They would say to which server this user's key goes; and for who writes into a pipe it would wait for ever."""
-    settings = tmp_path / name
-    settings.parent.mkdir(exist_ok=True)
-    settings.touch() if kind == "file" else os.mkfifo(settings)
-    given_to_another(settings)
-    asked: list[str] = []
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(setup=lambda: asked.append("setup")))
-    monkeypatch.chdir(tmp_path)
-    warnings: list[str] = []
-
-    open_journal(TrainConfig(wandb="project"), tmp_path / "run", 0, warnings.append)
-
-    assert asked == []
-    assert re.fullmatch(rf"wandb failed \({name} is another user's, .* start from another folder\); .*", *warnings)
-
-
-@pytest.mark.parametrize(("start", "is_elsewhere"), [("", False), ("", True), ("runs/one", False)])
-@pytest.mark.parametrize("name", [".git", "HEAD"])
-def test_wandb_has_git_wait_for_no_pipe_of_a_repository_that_another_user_made(
-    name: str, start: str, is_elsewhere: bool, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """As in a folder above, in which everybody may write: git opens HEAD before it looks whose it is."""
-    (tmp_path / "mine/runs/one").mkdir(parents=True)
-    made = tmp_path / "mine" / start / ".." / name
-    made.mkdir()
-    (made / "HEAD").symlink_to("pipe")
-    os.mkfifo(made / "pipe")
-    given_to_another(made)
-    seen: list[str | None] = []
-    fake = SimpleNamespace(
-        setup=lambda: (
-            seen.append(os.environ.get("WANDB_DISABLE_GIT")) or SimpleNamespace(settings=SimpleNamespace(api_key="key"))
-        ),
-        init=lambda **_: None,
-    )
-    monkeypatch.setitem(sys.modules, "wandb", fake)
-    monkeypatch.setattr(os, "environ", {**os.environ})
-    monkeypatch.chdir(tmp_path / "mine")
-    warnings: list[str] = []
-
-    run_dir = tmp_path_factory.mktemp("run") if is_elsewhere else Path("runs/one")
-    Wandb("project", TrainConfig(), run_dir, warnings.append)
-
-    assert seen == ["true"]
-    assert re.fullmatch(rf"\S*/{re.escape(name)} is another user's; wandb keeps no commit of this training.", *warnings)
-
-
-def test_wandb_keeps_the_commit_where_git_finds_ones_own_repository_first(tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
-    given_to_another(tmp_path / ".git")
-    (tmp_path / "mine/.git").mkdir(parents=True)
-    assert anothers_repository(tmp_path / "mine") == ""
-    assert anothers_repository(tmp_path / "mine", tmp_path / "run") == str(tmp_path / ".git")
-
-
-def test_a_strangers_repository_is_found_above_a_link_and_above_what_it_leads_to(tmp_path: Path) -> None:
-    """GitPython goes by the name of a folder, and git by where it is, as of an environment behind a link."""
-    for name in ("shared", "elsewhere/home"):
-        (tmp_path / name).mkdir(parents=True)
-    (link := tmp_path / "shared/home").symlink_to(tmp_path / "elsewhere/home")
-    assert anothers_repository(link) == ""
-
-    for made in (tmp_path / "elsewhere/.git", tmp_path / "shared/.git"):
-        made.mkdir()
-        given_to_another(made)
-        assert anothers_repository(link) == str(made)
-        made.rmdir()
-
-
-@pytest.mark.parametrize("is_anothers", [False, True])
-def test_mlflow_waits_for_no_pipe_of_a_repository_that_another_user_made(
-    is_anothers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """GitPython looks from the program's own folder upwards, and opens what it finds; not even SIGTERM ends that."""
-    (tmp_path / ".git").mkdir()
-    if is_anothers:
-        given_to_another(tmp_path / ".git")
-    monkeypatch.setattr(sys, "argv", [str(tmp_path / "toolkit/trainer/__main__.py")])
-    monkeypatch.setattr(os, "environ", {**os.environ})
-    monkeypatch.setattr(logging.getLogger("mlflow.utils.git_utils"), "setLevel", lambda level: None)
-    monkeypatch.setitem(sys.modules, "mlflow", Mock())
-    monkeypatch.setitem(sys.modules, "git", SimpleNamespace(Repo="GitPython's"))
-    warnings: list[str] = []
-
-    open_journal(TrainConfig(mlflow="experiment"), tmp_path / "run", 0, warnings.append).close()
-
-    assert hasattr(sys.modules["git"], "Repo") == (not is_anothers)
-    mark = re.escape(str(tmp_path / ".git"))
-    assert [bool(re.match(rf"{mark} is another user's; MLflow", words)) for words in warnings] == [True] * is_anothers
-
-
-@pytest.mark.parametrize("kind", ["file", "pipe"])
-def test_no_picture_obeys_settings_that_another_user_left(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """matplotlib would wait for ever for who writes into a pipe, and fail a good run, or fill the memory, otherwise."""
-    settings = tmp_path / "matplotlibrc"
-    settings.touch() if kind == "file" else os.mkfifo(settings)
-    given_to_another(settings)
-    monkeypatch.chdir(tmp_path)
-
-    with pytest.raises(PermissionError, match="matplotlibrc is another user's; start from another folder"):
-        draw([{"epoch": 1, "train_loss": 2.0}], "cnn on digits", tmp_path / "curves.png")
 
 
 def test_a_picture_needs_no_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
-from tests.strangers import given_to_another
 from tests.trainer.test_failures import refused
 from trainer.__main__ import read_settings, run_folder
 from trainer.contract import CHECKPOINTS, OUTCOME
@@ -59,24 +58,6 @@ def test_two_runs_do_not_share_a_checkpoint_folder(tmp_path: Path) -> None:
         with pytest.raises(Taken, match=CHECKPOINTS):
             two.claim()
     assert list(tmp_path.iterdir()) == []  # nothing was written
-
-
-def test_no_checkpoints_go_where_another_users_link_leads(tmp_path: Path) -> None:
-    """The newest are kept, and the others removed: there they would be those of another training of this user's."""
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "run").mkdir()
-    link = tmp_path / "run" / CHECKPOINTS
-    link.symlink_to(tmp_path / "elsewhere")
-    with RunFolder(tmp_path / "run", is_named=True) as folder:
-        folder.claim()  # one's own link
-    given_to_another(link)
-    with (
-        RunFolder(tmp_path / "run", is_named=True) as folder,
-        pytest.raises(SettingsError, match=r"another user made.*--checkpoint-dir"),
-    ):
-        folder.claim()
-    with RunFolder(tmp_path / "run", is_named=True, checkpoint_dir=tmp_path / "elsewhere") as folder:
-        folder.claim()
 
 
 def test_a_folder_nobody_named_is_not_kept_for_a_failure_alone(tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 
 from tests.patience import ended_after
-from tests.strangers import given_to_another
 from trainer.contract import Exit
-from trainer.errors import SettingsError, TrainerError
+from trainer.errors import TrainerError
 from trainer.script.packages import exactly, layer_for, run_pip, variables
 
 DIGEST = "d" * 64
@@ -392,13 +391,6 @@ def test_a_repository_is_installed_at_the_commit_that_was_found(
     report = {"install": [row("demo", is_direct=True) | {"download_info": {"url": "https://h/r.git", **found}}]}
 
     assert exactly(report, listed) == f"demo @ {place}\n"
-
-
-def test_packages_that_another_user_put_there_are_not_used(listed: Path) -> None:
-    given_to_another(layer(listed, Pip()))
-
-    with pytest.raises(SettingsError, match="is another user's, who may have put other packages there"):
-        layer(listed, Pip())
 
 
 def test_a_link_in_the_place_of_the_lock_touches_nothing(listed: Path, tmp_path: Path) -> None:

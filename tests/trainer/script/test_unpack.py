@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.strangers import given_to_another
 from trainer.contract import Exit
-from trainer.errors import SettingsError, TrainerError
+from trainer.errors import TrainerError
 from trainer.script import unpack
 from trainer.script.config import ScriptConfig
 from trainer.script.unpack import source_folder
@@ -174,31 +173,3 @@ def test_without_an_archive_the_script_runs_where_this_was_started(
     monkeypatch.chdir(tmp_path)
 
     assert source_folder(ScriptConfig(run_dir=Path("run"), words=("train.py",))) == tmp_path
-
-
-@pytest.mark.parametrize("is_link", [False, True])
-def test_code_that_another_user_put_in_the_place_of_the_source_is_not_run(is_link: bool, tmp_path: Path) -> None:
-    """On Slurm it lies in the job's folder, where the digest is to be seen while the job waits in the queue."""
-    given = config(archive(tmp_path), tmp_path / "work")
-    goal = tmp_path / "work" / given.digest[:12]
-    goal.parent.mkdir()
-    if is_link:
-        goal.symlink_to(tmp_path)
-    else:
-        goal.mkdir()
-    given_to_another(goal)
-
-    with pytest.raises(SettingsError, match="is another user's, who may have put other code there; choose another"):
-        source_folder(given)
-    assert list(goal.parent.iterdir()) == [goal]
-
-
-def test_whose_a_folder_is_is_known_on_a_full_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(**place: Any) -> str:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    given = config(archive(tmp_path), tmp_path / "work")
-    top = source_folder(given)
-    monkeypatch.setattr(tempfile, "mkdtemp", full)
-
-    assert source_folder(given) == top

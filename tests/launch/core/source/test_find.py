@@ -1,14 +1,11 @@
 """Which folder is sent for a script or a module, and what the script is called in it."""
 
-import os
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from launch.core.source.find import find
 from tests.launch.core.source.folder import pipe, repository, source, unpacked, write
-from tests.strangers import ANOTHER, given_to_another
 from trainer.errors import SettingsError
 
 HOME = Path("/home/somebody")
@@ -58,33 +55,6 @@ def test_the_home_folder_is_never_sent(tmp_path: Path) -> None:
     for source_dir in (None, home, tmp_path, Path("/")):
         with pytest.raises(SettingsError, match=r"all of your home folder .* would be sent.*folder of its own"):
             find(home / "train.py", None, source_dir, home, home=home)
-
-
-def test_a_repository_of_another_user_is_not_taken_for_the_users(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As git does, which asks for safe.directory."""
-    repository(tmp_path, {"part/train.py": ""})
-    owner = (tmp_path / ".git").stat().st_uid
-    monkeypatch.setattr("launch.core.source.find.is_anothers", lambda mark: True)
-
-    for uid, top in {owner: tmp_path, owner + 1: tmp_path / "part", 0: tmp_path}.items():
-        monkeypatch.setattr(os, "getuid", lambda uid=uid: uid)
-        assert source(tmp_path, "part/train.py").top == top
-
-
-def test_where_all_files_are_one_users_a_repository_of_ones_own_is_known_and_what_it_ignores_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a NAS that maps all users to its administrator: what is made there is another's, like the repository."""
-    repository(tmp_path, {"part/train.py": "", "part/patients.csv": "", ".gitignore": "*.csv\n"})
-    given_to_another(tmp_path / ".git")
-    monkeypatch.setattr(os, "getuid", lambda: ANOTHER + 1)
-    make = tempfile.mkdtemp
-    assert source(tmp_path, "part/train.py").files == ("patients.csv", "train.py")
-
-    monkeypatch.setattr("tempfile.mkdtemp", lambda **named: str(given_to_another(Path(make(**named)))))
-    assert source(tmp_path, "part/train.py").files == (".gitignore", "part/train.py")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pytest
 from launch.core.aws import Aws
 from launch.data.near.source import Copying, Item, Source, find_source, is_archived
 from launch.data.patient import Patient
-from tests.strangers import given_to_another
 from trainer.errors import SettingsError
 
 
@@ -110,14 +109,3 @@ def test_no_object_is_written_into_what_a_link_leads_to(kind: str, tmp_path: Pat
 
     assert (copied({"a": b"of a"}, tmp_path / "source") / "a").read_bytes() == b"of a"
     assert (tmp_path / "precious").read_text() == "kept"
-
-
-@pytest.mark.parametrize("name", ["source", "source.partial"])
-def test_what_another_user_has_put_there_is_not_taken_for_the_source(name: str, tmp_path: Path) -> None:
-    """Its size tells what is there already."""
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "a").write_text("evil")
-    given_to_another(tmp_path / name)
-
-    with pytest.raises(SettingsError, match=f"{name} is another user's, who could change what is published"):
-        copied({"a": b"of a"}, tmp_path / "source")
