@@ -7,11 +7,7 @@ _is_command = sys.argv[:1] == ["-m"] and any(word.split(".")[0] in ("trainer", "
 if _is_command and "launch" not in sys.modules and not sys.flags.safe_path and f"{sys.path[0]}/trainer" not in __path__:
     del sys.path[0]  # the current folder: what is called queue there is the user's own
 
-from trainer.process.driver import BeforeTorch  # noqa: E402
-
 if _is_command:
     from trainer.process.as_command import begin
 
     begin()
-
-sys.meta_path.insert(0, BeforeTorch())
