@@ -7,10 +7,8 @@ why it died.  Flags are torchrun's own.
 
 from __future__ import annotations
 
-import io
 import logging
 import os
-import pickle  # nosec B403  # what it reads is limited to classes without effects
 import signal
 import sys
 from argparse import Namespace
@@ -20,8 +18,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType, SimpleNamespace
-from typing import Any, NoReturn
+from types import FrameType
+from typing import NoReturn
 
 from trainer.contract import SCRIPT_WORKER, STOPPED, TIME_IN_NAMES, Exit, random_letters
 from trainer.distributed import loopback
@@ -32,13 +30,6 @@ from trainer.process.workers import Worker, all_done, finish_when_done, keep_wor
 MEET_WITHIN = timedelta(minutes=5)
 # How long a node of our own training, whose ranks end together, waits at the end for one that may be lost.
 EXIT_WITHIN_S = 60.0
-
-# All that torch's RendezvousState is made of.
-_RENDEZVOUS = "torch.distributed.elastic.rendezvous.dynamic_rendezvous"
-_STATE_PARTS = {
-    (_RENDEZVOUS, "_RendezvousState"), (_RENDEZVOUS, "_NodeDesc"), ("datetime", "datetime"),
-    ("datetime", "timezone"), ("datetime", "timedelta"), ("builtins", "set"),
-}  # fmt: skip
 
 # What a worker ends with because another one is gone: it lost a rank, or torchrun asked it to leave.
 # The higher the number, the less such an end explains.
@@ -93,7 +84,6 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     keep_workers(workers)
     finish_when_done(workers, EXIT_WITHIN_S if args.module and args.training_script == "trainer" else None)
     tells_all = args.module and args.training_script == SCRIPT_WORKER
-    _read_only_states()
     try:
         store = _keep_to_this_machine(args)  # as long as this name has it, it serves
         # torchrun would leave its folder behind.
@@ -186,25 +176,6 @@ def _served_for_rehearsed_nodes(args: Namespace) -> object:
     if args.rdzv_backend != "c10d" or not is_host or not loopback.is_loopback(host) or not port.isdecimal():
         return None
     return loopback.serve_store(int(port), MEET_WITHIN, host)
-
-
-class _States(pickle.Unpickler):
-    """Reads what nodes that meet by the c10d rendezvous tell each other, and nothing that could run."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _STATE_PARTS:
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"a node sent {module}.{name}, which is no part of a rendezvous")
-
-
-def _read_only_states() -> None:
-    """Has torch's c10d rendezvous refuse pickled code: whoever reaches its port may write what the nodes read."""
-    from torch.distributed.elastic.rendezvous import dynamic_rendezvous
-
-    safe = SimpleNamespace(
-        dumps=pickle.dumps, loads=lambda data: _States(io.BytesIO(data)).load(), PickleError=pickle.PickleError
-    )
-    vars(dynamic_rendezvous)["pickle"] = safe
 
 
 def _report(death: Death, *, tells_all: bool) -> int:

@@ -1,8 +1,6 @@
-"""C1: a training on one machine is reached by nobody else, and nobody's bytes are run."""
+"""A training on one machine is reached from nowhere else."""
 
-import io
 import os
-import pickle
 import socket
 import subprocess
 import sys
@@ -11,12 +9,11 @@ from argparse import Namespace
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
-from torch.distributed.elastic.rendezvous import RendezvousParameters, RendezvousStateError, dynamic_rendezvous
+from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
 
 from tests.listening import Listening, below
@@ -118,67 +115,6 @@ def test_rank_0_of_one_machine_serves_on_loopback_only(env: dict[str, str]) -> N
     store = join._meeting_place(read_ranks(env), SOON)
     assert {one.address for one in here() - before} == {"127.0.0.1"}
     del store
-
-
-# ---- what nodes tell each other
-
-
-class Attack:
-    """Pickled, it makes a file when it is read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, (str(self.path),)
-
-
-def test_what_somebody_writes_into_the_rendezvous_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamic_rendezvous, "pickle", pickle)
-    attack = pickle.dumps(Attack(tmp_path / "ran"))
-    backend = SimpleNamespace(get_state=lambda: (attack, b"token"))
-    settings = SimpleNamespace(keep_alive_interval=SOON, keep_alive_max_attempt=3)
-    torchrun._read_only_states()
-    holder = dynamic_rendezvous._BackendRendezvousStateHolder(backend, settings)  # type: ignore[arg-type]
-    with pytest.raises(RendezvousStateError):
-        holder.sync()
-    assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize(
-    "name", ["builtins eval", "builtins getattr", "os system", "posix system", "subprocess Popen", "datetime sys",
-             "torch load", "functools partial", "builtins set.__class__"],
-)  # fmt: skip
-def test_nothing_else_has_a_name_there(name: str) -> None:
-    module, _, inner = name.partition(" ")
-    with pytest.raises(pickle.UnpicklingError, match="no part of a rendezvous"):
-        torchrun._States(io.BytesIO(f"c{module}\n{inner}\n.".encode())).load()
-
-
-def test_torchrun_reads_no_more_of_it_before_it_meets_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamic_rendezvous, "pickle", pickle)
-    for beside in ("_leave_quietly_when_asked", "keep_workers", "_kill_workers_left"):  # what they change stays
-        monkeypatch.setattr(torchrun, beside, dict)
-    monkeypatch.setattr(torchrun, "_fork_ranks", lambda _args: [])
-    readers: list[Any] = []
-    monkeypatch.setattr("torch.distributed.run.run", lambda _args: readers.append(dynamic_rendezvous.pickle.loads))
-    words = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "10.0.0.1:29400", "-m", "trainer"]
-
-    assert torchrun.main(words, verbose=True) == 0
-    with pytest.raises(pickle.UnpicklingError, match="no part of a rendezvous"):
-        readers[0](pickle.dumps(Attack(Path("nowhere"))))
-
-
-def test_what_nodes_write_there_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamic_rendezvous, "pickle", pickle)
-    torchrun._read_only_states()
-    state = dynamic_rendezvous._RendezvousState()
-    node = dynamic_rendezvous._NodeDesc("node-1", 7, 0)
-    state.participants[node] = 0
-    state.wait_list.add(node)
-    state.last_heartbeats[node] = state.deadline = dynamic_rendezvous.datetime.now(dynamic_rendezvous.timezone.utc)
-    read = dynamic_rendezvous.pickle.loads(dynamic_rendezvous.pickle.dumps(state))
-    assert vars(read) == vars(state)
 
 
 # ---- whole trainings
