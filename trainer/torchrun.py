@@ -82,8 +82,9 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     no_workers += _fork_ranks(args)
     logging.disable(logging.NOTSET if verbose else logging.ERROR)  # of this process, and not of its forks
     keep_workers(workers)
-    finish_when_done(workers, EXIT_WITHIN_S if args.module and args.training_script == "trainer" else None)
-    tells_all = args.module and args.training_script == SCRIPT_WORKER
+    module = args.training_script if args.module else ""
+    finish_when_done(workers, EXIT_WITHIN_S if module == "trainer" else None)
+    tells_all = module == SCRIPT_WORKER
     try:
         store = _keep_to_this_machine(args)  # as long as this name has it, it serves
         # torchrun would leave its folder behind.

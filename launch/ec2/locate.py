@@ -30,18 +30,26 @@ def find_job(
     if job is None:
         return places[0], find(places[0])
     here = [_look(aws, job) for aws in places]
-    if (found := _with_job(here, job)) and _runs(found, job):
+    found = _with_job(here, job)
+    if found and _runs(found, job):
         return found
     specs = [_spec(place, job, bucket) for place in here]
     more, failures = look_everywhere([make_aws(name) for name in _others(specs, here)], lambda aws: [_look(aws, job)])
     found = _with_job([*here, *more], job)
-    for sentence in () if found and _runs(found, job) else failures:
+    if found and _runs(found, job):
+        return found
+    for sentence in failures:
         doubt(sentence)
-    return found or _newest([*here, *more], [*specs, *(_spec(place, job, bucket) for place in more)])
+    return found or _last_start([*here, *more], job, bucket)
 
 
 def _runs(place: Place, job: str) -> bool:
     return bool(place[1].of(job).living)
+
+
+def _last_start(places: Sequence[Place], job: str, bucket: str | None) -> Place:
+    """Where job.json says that the job was started last."""
+    return _newest(places, [_spec(place, job, bucket) for place in places])
 
 
 def _look(aws: Aws, job: str) -> Place:

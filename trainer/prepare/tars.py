@@ -98,12 +98,7 @@ def _zip_to_tar(path: Path, plain: IO[bytes]) -> None:
 def tar_of_folders(path: Path, room: Path) -> Found:
     """The images of any tar or zip with train/ and val/ (or test/) and a folder for each class.  Raises DataError."""
     tar = uncompressed(path, room)
-    found = dict[tuple[str, str], Unsorted]()
-    for member in members(tar):
-        for top, half, inner in _places(member.name):
-            if (top, half) not in found:
-                found[top, half] = Unsorted(tar, f"{path.name}, {half}/")
-            found[top, half].add(inner, member)
+    found = _halves(tar, path.name)
     # The folder that holds train/ may itself lie in one called dev/, or have a class called train.
     tops = sorted((top for top, half in found if half == "train"), key=len)
     evaluation = evaluation_half([half for top, half in found if [top] == tops[:1]], one_line(path, 300))
@@ -150,6 +145,17 @@ class Unsorted:
                 listing.add(item._replace(label=label))
                 before = item.name
         return listing
+
+
+def _halves(tar: Path, name: str) -> dict[tuple[str, str], Unsorted]:
+    """The images by the folder that holds the half, and the half.  name: of the tar, for messages."""
+    found = dict[tuple[str, str], Unsorted]()
+    for member in members(tar):
+        for top, half, inner in _places(member.name):
+            if (top, half) not in found:
+                found[top, half] = Unsorted(tar, f"{name}, {half}/")
+            found[top, half].add(inner, member)
+    return found
 
 
 def in_order(kind: str, name: str, train: Unsorted, evaluation: Unsorted, half: str) -> Found:

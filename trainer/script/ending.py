@@ -137,11 +137,16 @@ def _first_cause(texts: Sequence[str]) -> str:
     if not rules or any(_EXCEPTION.match(text) for text in texts[rules[-1] :]):
         return ""
     begin = max((place for place, text in enumerate(texts) if _GROUP.match(text)), default=0)
+    return _last_cause_before_a_rule(texts[begin:])
+
+
+def _last_cause_before_a_rule(texts: Sequence[str]) -> str:
+    """Of exceptions that led to each other the last, up to the rule that ends them."""
     found = ""
-    for text in texts[begin:]:
+    for text in texts:
         if found and _RULE.match(text):
             break
-        if cause := _CAUSE.match(text):  # the last of those that led to each other
+        if cause := _CAUSE.match(text):
             found = cause[1]
     return found
 

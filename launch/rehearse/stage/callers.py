@@ -30,7 +30,9 @@ def admit(access: Access, account: str, job: RehearsedJob, role: str, key: str, 
     # And who publishes data sets that for data sets.
     extras = [*extras, *policy("data")["Statement"]] if job.is_published else extras
     # And who names a VPC on SageMaker that for this network.
-    extras = [*extras, *_in_vpc(job.options)["Statement"]] if role == "sagemaker" and job.options["subnet"] else extras
+    extras = (
+        [*extras, *_in_vpc(job.options)["Statement"]] if role == "sagemaker" and job.options.get("subnet") else extras
+    )
     launchers: Policy = {"Statement": [*own["Statement"], *extras]}
     access.add(CREDENTIALS["AWS_ACCESS_KEY_ID"], f"arn:aws:iam::{account}:user/launcher", "launcher", launchers)
     access.add(key, f"arn:aws:sts::{account}:assumed-role/aws-ddp-toolkit-{role}/{role}", role, own)

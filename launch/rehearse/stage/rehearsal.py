@@ -253,9 +253,8 @@ def _check_requirements(job: RehearsedJob) -> None:
     flags = ["--isolated", "--no-input", "--dry-run", "--no-index", "--retries", "0"]
     # The proxies are for what is named by its address: a node would not get there.
     offline = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
-    ended = shell.run_captured(
-        [sys.executable, "-m", "pip", "install", *flags, "-r", str(listed)], {**job.env, **offline}, str(listed.parent)
-    )
+    pip = [*interpreter(sys.executable, listed.parent), "-m", "pip"]
+    ended = shell.run_captured([*pip, "install", *flags, "-r", str(listed)], {**job.env, **offline}, str(listed.parent))
     if ended.code:
         reasons = [line for line in ended.err.splitlines() if line.startswith("ERROR: ")] or ended.err.splitlines()
         raise NotSetUp(

@@ -117,9 +117,9 @@ def test_joiners_of_scripts_and_emoji_stay() -> None:
 
 # What prints by itself, and why it may: a signal's handler, which must not meet what was about to be printed, a
 # rehearsal's display, which is rich's, and programs of rehearsed nodes, whose output goes to programs.
-BY_THEMSELVES = {"launch/__init__.py", "launch/core/terminal.py", "launch/core/ending.py", "launch/rehearse/stage/display.py",
-                 "launch/rehearse/nodes/ec2/docker.py", "launch/rehearse/nodes/ec2/power.py",
-                 "launch/rehearse/nodes/ec2/programs.py"}  # fmt: skip
+BY_THEMSELVES = {"launch/__init__.py", "launch/core/terminal.py", "launch/core/ending.py",
+                 "launch/rehearse/stage/display.py", "launch/rehearse/nodes/ec2/docker.py",
+                 "launch/rehearse/nodes/ec2/power.py", "launch/rehearse/nodes/ec2/programs.py"}  # fmt: skip
 
 
 def prints(program: str) -> bool:
