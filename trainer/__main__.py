@@ -23,7 +23,7 @@ from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import SettingsError, TrainerError, report_end
 from trainer.health.expected import read_expected
 from trainer.outcome import Record, no_record, recorded
-from trainer.process import compiler, libraries
+from trainer.process import libraries
 from trainer.process.output import say
 from trainer.process.parent import end_with_parent
 from trainer.process.run_folder import RunFolder
@@ -95,10 +95,8 @@ def set_library_defaults(config: TrainConfig) -> None:
 
     Raises SettingsError.
     """
-    if not config.compile:
-        compiler.leave_out()
     if config.compile or config.strategy == "fsdp":
-        compiler.name_cache_folder(os.environ)
+        libraries.name_compile_cache(os.environ)
     if config.data_url is not None:
         bucket.set_defaults(config.data_url, os.environ)
     if config.deterministic:

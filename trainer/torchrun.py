@@ -23,7 +23,7 @@ from typing import NoReturn
 
 from trainer.contract import SCRIPT_WORKER, STOPPED, TIME_IN_NAMES, Exit, random_letters
 from trainer.distributed import loopback
-from trainer.process import compiler, libraries
+from trainer.process import libraries
 from trainer.process.parent import TORCHRUN_WITHIN_S, end_with_parent
 from trainer.process.workers import Worker, all_done, finish_when_done, keep_workers, serve_forks, start_as_forks
 
@@ -113,7 +113,6 @@ def _before_torch(argv: Sequence[str], *, verbose: bool) -> None:
     """What torch heeds while it is imported, which ranks that are forks of this process then have as well."""
     if not verbose:  # or the end of one node is a page about stack frames on every other
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    compiler.leave_out()
     if _module_of(argv) == "trainer":
         libraries.set_defaults(os.environ)
 
