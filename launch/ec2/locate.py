@@ -34,7 +34,8 @@ def find_job(
     if found and _runs(found, job):
         return found
     specs = [_spec(place, job, bucket) for place in here]
-    more, failures = look_everywhere([make_aws(name) for name in _others(specs, here)], lambda aws: [_look(aws, job)])
+    others = map(make_aws, _others(specs, here))
+    more, failures = look_everywhere(list(others), lambda aws: [_look(aws, job)])
     found = _with_job([*here, *more], job)
     if found and _runs(found, job):
         return found

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import re
 import shutil
 import struct
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.patience import ended_after
 from trainer.files import (
     append,
@@ -174,16 +172,6 @@ def test_a_lock_is_neither_a_link_nor_a_pipe(tmp_path: Path) -> None:
         for name in ("pipe", "link"):
             with pytest.raises(OSError, match=r"not an ordinary file|symbolic links"):
                 open_lock(tmp_path / name)
-
-
-def test_every_file_that_is_locked_is_opened_so() -> None:
-    stands_in = "launch/rehearse/nodes/ec2/programs.py"  # for the program of that name
-    modules = [path for top in ("trainer", "launch") for path in (ROOT / top).rglob("*.py")]
-    locking = {path.relative_to(ROOT).as_posix(): path.read_text() for path in modules}
-    locking = {name: text for name, text in locking.items() if re.search(r"fcntl\.(flock|lockf)\(", text)}
-
-    assert {name for name, text in locking.items() if "open_lock(" not in text} == {stands_in}
-    assert len(locking) > 3
 
 
 def test_what_goes_away_while_a_folder_is_looked_through_is_left_out(tmp_path: Path) -> None:

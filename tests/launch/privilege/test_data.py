@@ -58,7 +58,9 @@ def all_commands() -> Watch:
         write_prepared(desk.folder, (6_000_000, 40_000), seed=1)
         assert desk.publish("--replace", "--verify", "sample", "--upload-mbit-s", "8") == 0, desk.text
         assert desk.publish("--to", "snapshot") == 0, desk.text
-        assert desk.type("publish", str(desk.folder), "--name", "plain", "--plain", "--dry-run") == 0, desk.text
+        assert desk.type("publish", str(desk.folder / "train"), "--name", "plain", "--plain", "--dry-run") == 0, (
+            desk.text
+        )
         for words in (("list",), ("show", NAME), ("copy", NAME, "--to-region", ELSEWHERE, "--dry-run"),
                       ("copy", NAME, "--to-region", ELSEWHERE), ("delete", NAME, "--dry-run"),
                       ("delete", NAME, "--yes")):  # fmt: skip
