@@ -4,12 +4,11 @@ import errno
 import json
 import os
 import stat
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any
 
 LARGEST_JSON = 2**24  # bytes
 
@@ -25,9 +24,9 @@ def write_atomically(path: Path, content: str | bytes | Sequence[bytes | memoryv
     whole = content.encode() if isinstance(content, str) else content
     pieces = [whole] if isinstance(whole, bytes) else whole
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)  # of a process of that number which was killed
+    temporary.unlink(missing_ok=True)  # of a killed process of that number; it may be a second name of another file
     try:
-        with temporary.open("xb") as file:  # never what a link of that name, which others may foresee, leads to
+        with temporary.open("wb") as file:
             for piece in pieces:
                 file.write(piece)
             file.flush()
@@ -38,31 +37,9 @@ def write_atomically(path: Path, content: str | bytes | Sequence[bytes | memoryv
 
 
 def append(path: Path, text: str) -> None:
-    """Adds `text` to a file, in one write; see open_to_append()."""
-    with open_to_append(path) as file:
+    """Adds `text` to a file, which is made if it is not there, in one write."""
+    with path.open("a", encoding="utf-8") as file:
         file.write(text)
-
-
-def open_to_append(path: Path) -> TextIO:
-    """An ordinary file, which is made if it is not there, to add UTF-8 to.
-
-    Raises OSError, also for a link, which in a stranger's folder could lead to any file, and for a pipe.
-    """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    file: TextIO = os.fdopen(os.open(path, flags, 0o666), "a", encoding="utf-8")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe that somebody reads
-        file.close()
-        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
-    return file
-
-
-def create_anew(path: Path) -> BinaryIO:
-    """An empty file in the place of what is there, opened to write: never what a link of that name leads to.
-
-    Raises OSError, also for a folder.
-    """
-    path.unlink(missing_ok=True)
-    return path.open("xb")
 
 
 def is_folder(path: Path) -> bool:
@@ -141,71 +118,15 @@ def open_regular(path: Path) -> FileIO:
 
 
 def open_lock(path: Path) -> int:
-    """The descriptor of an ordinary file for flock, made if it is not there, for those alone who may write beside it.
+    """The descriptor of a file for flock, made if it is not there.  Raises OSError.
 
-    Whoever can open a file, if only to read it, can lock it, and would keep this user waiting for as long as he likes.
-    Raises OSError, also for a link, which in a stranger's folder could lead to any file, and for a pipe.
+    Whoever may write in its folder may use it, whatever the umask, so that a team can share the folder.  A link, as in
+    a run folder from an archive, is an error: its holder writes into it.
     """
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(file)
-        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
-    with suppress(OSError):  # a stranger's; of our own an earlier version may have left one that others can read
-        _share(file, path.absolute().parent)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with suppress(OSError):  # a colleague's
+        os.fchmod(file, 0o600 | path.absolute().parent.stat().st_mode & 0o666)
     return file
-
-
-def _share(file: int, folder: Path) -> None:
-    """Lets a team use a lock in whose folder each may go on with what another has begun, and nobody else."""
-    found, listed = folder.stat(), _acl(file)
-    if found.st_mode & stat.S_ISVTX:  # where nobody can remove what is another's, nor needs to lock it
-        os.fchmod(file, 0o600)
-    elif listed:  # which the folder hands on
-        os.setxattr(file, _ACL, _ACL_HEAD + b"".join(struct.pack(_ACL_ENTRY, *_writers(*entry)) for entry in listed))
-    else:
-        group = [rights << 3 for tag, rights, _ in _acl(folder) if tag == _OWNING_GROUP] or [found.st_mode]
-        writers = (group[0] & 0o020 if found.st_gid == os.fstat(file).st_gid else 0) | found.st_mode & 0o002
-        os.fchmod(file, 0o600 | writers | writers << 1)
-
-
-# https://man7.org/linux/man-pages/man5/acl.5.html, and linux/posix_acl_xattr.h: version 2, then each entry's tag,
-# rights and id.  Where there is a list, the bits of a mode for the group are the most that anybody in it can have.
-_ACL, _ACL_HEAD, _ACL_ENTRY = "system.posix_acl_access", b"\2\0\0\0", "<HHI"
-_OWNER, _OWNING_GROUP, _MOST = 1, 4, 16
-
-
-def _acl(place: int | Path) -> list[tuple[int, int, int]]:
-    """Who may do what with a file or a folder, where users are named that its mode does not; else nothing."""
-    try:
-        return list(struct.iter_unpack(_ACL_ENTRY, os.getxattr(place, _ACL)[len(_ACL_HEAD) :]))
-    except (OSError, AttributeError, struct.error):  # no list, no system with lists, or another version of them
-        return []
-
-
-def _writers(tag: int, rights: int, who: int) -> tuple[int, int, int]:
-    """An entry that lets read and write whoever may write, and nobody else even read."""
-    return tag, 6 if rights & 2 or tag in (_OWNER, _MOST) else 0, who
-
-
-def read_below(top: Path, name: str, largest: int) -> bytes:
-    """The bytes of the ordinary file `name`, with slashes, below `top`: never what a link leads to.
-
-    Who may write in the folder could put a link in the place of what was looked at before, also of a folder on the way.
-    Raises OSError, as read_regular().
-    """
-    *folders, last = name.split("/")
-    place = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for folder in folders:
-            inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
-            os.close(place)
-            place = inner
-        handle = os.open(last, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
-    finally:
-        os.close(place)
-    with _regular(handle, top / name) as file:
-        return _content(file, top / name, largest)
 
 
 def _regular(handle: int, path: Path) -> FileIO:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from launch.core import shell
 from trainer.errors import FullDisk, MachineError, SettingsError, one_line
-from trainer.files import below, create_anew
+from trainer.files import below
 
 BLOCK = 512 * 1024  # of the EBS direct APIs
 GIB = 2**30
@@ -85,11 +85,11 @@ def make(tools: Tools, folder: Path, image: Path, gib: int, digest: str, env: Ma
     names = sorted(path.relative_to(folder).as_posix() for path in below(folder))
     fixed = {**env, "E2FSPROGS_FAKE_TIME": _MADE, "SOURCE_DATE_EPOCH": _MADE, "MKE2FS_CONFIG": os.devnull,
              "MKE2FS_SYNC": "0", "LC_ALL": "C"}  # fmt: skip
-    with create_anew(partial) as file:
+    with partial.open("wb") as file:
         file.truncate(gib * GIB)
     _run(_mke2fs(tools, folder, partial, identity, len(names)), fixed, image)
     commands = image.with_suffix(".debugfs")
-    with create_anew(commands) as file:
+    with commands.open("wb") as file:
         file.write("".join(_same_everywhere(folder, names)).encode())
     _run([tools.debugfs, "-w", "-f", str(commands), str(partial)], fixed, image)
     commands.unlink()

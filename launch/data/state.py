@@ -5,7 +5,6 @@ else that has been done is looked up in AWS.
 """
 
 import json
-import os
 import struct
 import uuid
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from launch.data.image import Blocks
 from trainer.errors import not_written
-from trainer.files import open_to_append, read_json, read_regular, write_atomically
+from trainer.files import read_json, read_regular, write_atomically
 
 _INDEX = struct.Struct("<I")
 _BLOCK = struct.Struct("<I32s")
@@ -53,7 +52,7 @@ class State:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Raises MachineError for what cannot be written inside, also for a pipe and, to add to, a link."""
+        """Raises MachineError for what cannot be written inside."""
         try:
             yield
         except OSError as error:
@@ -122,8 +121,8 @@ class State:
 
     def note_put(self, snapshot: str, index: int) -> None:
         """One short append, which is whole or not there when the process is killed."""
-        with self._writing(), open_to_append(self._journal(snapshot)) as file:
-            os.write(file.fileno(), _INDEX.pack(index))
+        with self._writing(), self._journal(snapshot).open("ab", buffering=0) as file:
+            file.write(_INDEX.pack(index))
 
     # ---- the end
 

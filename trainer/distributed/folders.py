@@ -6,7 +6,6 @@ from pathlib import Path
 
 from trainer.distributed.session import Session
 from trainer.errors import not_writable
-from trainer.files import create_anew
 
 
 def agree_on_folder(joined: Session, claim_folder: Callable[[], Path]) -> Path:
@@ -32,7 +31,7 @@ def make_folders(joined: Session, *folders: Path) -> list[Path]:
                 folder.mkdir(parents=True, exist_ok=True)
                 made[:0] = missing
                 trial = folder / f".writable-{joined.ranks.rank}"
-                create_anew(trial).close()
+                trial.touch()
                 trial.unlink()
             except OSError as error:
                 raise not_writable(folder, error) from error

@@ -14,7 +14,6 @@ from trainer.datasets.encoded import Pixels
 from trainer.datasets.pickled import DAMAGE, read_arrays
 from trainer.datasets.tree import TEST
 from trainer.errors import DataError, one_line
-from trainer.files import create_anew
 from trainer.prepare.listing import Found
 from trainer.prepare.tars import tar_of_folders
 
@@ -34,7 +33,7 @@ def cifar(archive: Path, room: Path) -> Found:
         try:
             with (
                 opened(archive) as packed,
-                create_anew(part) as file,
+                part.open("wb") as file,
                 tarfile.open(fileobj=file, mode="w") as plain,
             ):
                 _convert(packed, plain)

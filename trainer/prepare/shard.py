@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from trainer.datasets.manifest import UNFINISHED
 from trainer.datasets.unreadable import UnreadableError
-from trainer.files import create_anew, read_json, write_atomically
+from trainer.files import read_json, write_atomically
 from trainer.prepare.listing import Item, Origin
 from trainer.prepare.picture import Recipe, prepared
 
@@ -101,7 +101,7 @@ def _make(task: Task, count: Callable[[int], None]) -> Made:
     part = path.with_suffix(PART)
     places, bad = [], []
     try:
-        with create_anew(part) as file:
+        with part.open("wb") as file:
             tar = _Tar(file)
             for number, item in zip(task.numbers, task.items, strict=True):
                 try:

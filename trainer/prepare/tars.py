@@ -14,7 +14,6 @@ from typing import IO, NamedTuple
 from trainer.datasets.archive import DAMAGED, Part, entries, opener_of, starts_as_zip, tar_of
 from trainer.datasets.tree import EVALUATION, classes_in, evaluation_half, is_image
 from trainer.errors import DataError, one_line
-from trainer.files import create_anew
 from trainer.prepare.listing import Found, Item, Listing, Origin
 
 HALVES = ("train", *EVALUATION)
@@ -62,7 +61,7 @@ def uncompressed(path: Path, room: Path) -> Path:
     if not target.exists():
         part = target.with_suffix(".part")
         try:
-            with create_anew(part) as plain:
+            with part.open("wb") as plain:
                 if opener is None:
                     _zip_to_tar(path, plain)
                 else:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.errors import MachineError, one_line
-from trainer.files import create_anew, open_lock, read_regular
+from trainer.files import open_lock, read_regular
 
 IN_USE = ".in-use"
 TOUCH_EVERY_S = 5.0
@@ -189,7 +189,7 @@ def _parsed(data: bytes) -> Owner | None:
 def _age_s(path: Path, modified_ns: int) -> float:
     """The seconds since `modified_ns` by the file system's clock, which may differ from this host's."""
     probe = path.with_name(f"{IN_USE}.{os.getpid()}")
-    with create_anew(probe) as file:
+    with probe.open("wb") as file:
         now_ns = os.fstat(file.fileno()).st_mtime_ns
     probe.unlink()
     return max(0.0, (now_ns - modified_ns) / 1e9)

@@ -18,7 +18,7 @@ import torch
 
 from trainer import plain
 from trainer.errors import CheckpointError, not_written
-from trainer.files import create_anew, is_file, read_regular, write_atomically
+from trainer.files import is_file, read_regular, write_atomically
 from trainer.state import pickled
 
 NAME = "epoch-{epoch:04d}-step-{step:06d}.pt"
@@ -238,7 +238,7 @@ def _duplicate(path: Path, copy: Path) -> None:
     try:
         os.link(path, temporary)
     except OSError:
-        with path.open("rb") as data, create_anew(temporary) as file:
+        with path.open("rb") as data, temporary.open("wb") as file:
             shutil.copyfileobj(data, file)
     _remove_digest(copy)  # for a moment no digest, rather than one of other data
     temporary.replace(copy)

@@ -1,14 +1,11 @@
-"""The archive of a listing: every file is read once, looked through for keys, and packed as it was read.
-
-Whoever else may write in the folder can put something else in the place of what was listed: never is a link followed.
-"""
+"""The archive of a listing: every file is read once, looked through for keys, and packed as it was read."""
 
 from collections.abc import Iterator
 
 from launch.core.source.archive import Member
 from launch.core.source.keys import check_name, check_text
 from launch.core.source.walk import MOST_BYTES, File, Listing, check_size, unreadable
-from trainer.files import read_below
+from trainer.files import read_regular
 
 
 def read_files(listing: Listing) -> tuple[Member, ...]:
@@ -30,7 +27,7 @@ def _read(listing: Listing) -> Iterator[Member]:
             yield Member(file.name, link=file.link)
             continue
         try:
-            content = read_below(listing.top, file.name, MOST_BYTES)
+            content = read_regular(listing.top / file.name, MOST_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:

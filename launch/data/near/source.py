@@ -1,6 +1,5 @@
 """Data that lie in S3: what is there, and a copy of it on this machine."""
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +14,6 @@ from launch.core.s3 import S3Uri, parse_s3
 from launch.data.patient import Patient
 from launch.data.upload import Counter
 from trainer.errors import DataError, SettingsError, not_written
-from trainer.files import create_anew
 
 ARCHIVES = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".zip")
 PART = 16 * 2**20
@@ -198,7 +196,7 @@ class Copying:
     def _begin(self, item: Item) -> None:
         for path in (self.folder / item.name, self._partial(item)):
             path.parent.mkdir(parents=True, exist_ok=True)
-        with create_anew(self._partial(item)) as file:
+        with self._partial(item).open("wb") as file:
             file.truncate(item.bytes)
 
     def _partial(self, item: Item) -> Path:
@@ -217,9 +215,7 @@ class Copying:
         content = self.patient.call("s3", "GetObject", params)["Body"].read()
         if len(content) != min(item.bytes - at, PART):
             raise DataError(f"s3://{self.source.bucket}/{item.key} has changed while it was read; run it again.")
-        # Never what a link of that name leads to, which others may have put there meanwhile.
-        file = os.open(self._partial(item), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        with os.fdopen(file, "wb") as opened:
+        with self._partial(item).open("r+b") as opened:
             opened.seek(at)
             opened.write(content)
         with self._lock:

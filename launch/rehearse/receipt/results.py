@@ -12,7 +12,6 @@ from launch.core.s3 import is_path
 from launch.rehearse.aws.account import Account
 from launch.rehearse.aws.server import Request
 from launch.rehearse.receipt.page import NAME
-from trainer.files import create_anew
 
 NO_FILE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
@@ -51,7 +50,7 @@ def _write(folder: Path, name: str, content: bytes) -> bool:
     path = folder / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with create_anew(path) as file:
+        with path.open("wb") as file:
             file.write(content)
     except OSError as error:
         if error.errno not in NO_FILE:

@@ -15,7 +15,6 @@ from launch.data.state import State
 from launch.rehearse.aws.ec2 import direct
 from tests.launch.data.desk import NAME, Desk, opened, write_prepared
 from tests.launch.faults import Died, Fault, Faults, died_after, died_before, injected, lost, refused
-from trainer.errors import MachineError
 
 
 @pytest.fixture
@@ -149,33 +148,12 @@ def test_without_its_work_folder_a_pending_snapshot_is_still_gone_on_with(desk: 
     assert [one.id for one in desk.snapshots()] == [pending.id]
 
 
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("name", ["data.partial", "data.debugfs", "blocks", "snapshot.json"])
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_nothing_is_written_into_what_a_link_in_its_folder_leads_to(
-    name: str, kind: str, desk: Desk, tmp_path: Path
-) -> None:
-    work = desk.folder.with_name("photos-publishing")
-    work.mkdir()
-    (tmp_path / "precious").write_text("kept")
-    (work / name).symlink_to(tmp_path / "precious") if kind == "link" else os.mkfifo(work / name)
-
-    in_the_way = kind == "pipe" and name in ("blocks", "snapshot.json")
-    assert desk.publish() == (6 if in_the_way else 0), desk.text
-    assert (tmp_path / "precious").read_text() == "kept"
-
-
-def test_the_journal_is_no_link(tmp_path: Path) -> None:
+def test_the_journal_knows_what_has_been_put(tmp_path: Path) -> None:
     state = State(tmp_path / "work")
     state.prepare()
     state.note_put("snap-1", 5)
-    assert state.put("snap-1") == {5}
-
-    (tmp_path / "precious").write_text("kept")
-    (tmp_path / "work" / "snap-2.put").symlink_to(tmp_path / "precious")
-    with pytest.raises(MachineError, match="give another folder with --work-dir"):
-        state.note_put("snap-2", 5)
-    assert (tmp_path / "precious").read_text() == "kept"
+    state.note_put("snap-1", 7)
+    assert state.put("snap-1") == {5, 7}
 
 
 def test_throttled_requests_are_repeated_for_a_quarter_of_an_hour(desk: Desk) -> None:

@@ -393,17 +393,6 @@ def test_a_repository_is_installed_at_the_commit_that_was_found(
     assert exactly(report, listed) == f"demo @ {place}\n"
 
 
-def test_a_link_in_the_place_of_the_lock_touches_nothing(listed: Path, tmp_path: Path) -> None:
-    made = layer(listed, Pip())
-    (tmp_path / "precious").write_text("kept")
-    made.with_suffix(".lock").unlink()
-    made.with_suffix(".lock").symlink_to(tmp_path / "precious")
-
-    with pytest.raises(TrainerError):
-        layer(listed, Pip())
-    assert (tmp_path / "precious").read_text() == "kept"
-
-
 @pytest.mark.parametrize("told", ["[", "[2]", '["x", "y"]', '{"a": 1, "b": 2}', "[10000, 1]", "[" * 100_000, None])
 def test_what_no_rank_notes_of_a_failure_holds_nobody_up(told: str | None, listed: Path) -> None:
     made = layer(listed, Pip())

