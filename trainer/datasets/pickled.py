@@ -2,22 +2,17 @@
 
 import io
 import pickle  # nosec B403  # what it reads is limited to arrays, and to classes of this file
-import pickletools  # nosec B403  # which only lists the steps of a pickle
 import re
 from typing import Any
 
 import numpy as np
-
-from trainer.pickles import check_tuples
 
 DAMAGE = (
     pickle.UnpicklingError, EOFError, KeyError, ValueError, IndexError, TypeError, AttributeError, MemoryError,
     OverflowError,
 )  # fmt: skip
 
-MOST_STEPS = 2**20  # of a pickle: CIFAR-100's takes a quarter of that
 _NUMBER = re.compile(r"[biuf][1248]")  # NumPy's names of numbers, without an order of bytes
-_REMEMBERS = ("PUT", "BINPUT", "LONG_BINPUT")
 _ARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")  # older NumPys, and newer ones
 
 
@@ -26,23 +21,10 @@ def read_arrays(data: bytes) -> dict[str, Any]:
 
     The arrays cannot be written to.
     """
-    _check_steps(data)
-    check_tuples(io.BytesIO(data))
     content = _Arrays(io.BytesIO(data), encoding="bytes").load()
     if not isinstance(content, dict):
         raise ValueError("no dictionary")
     return {_text(key): value.array() if isinstance(value, _Array) else value for key, value in content.items()}
-
-
-def _check_steps(data: bytes) -> None:
-    """Raises ValueError for more steps than arrays take, and for a place that none of them needs.
-
-    Each byte may ask for a list of its own, of sixty bytes; and what is to be remembered at place four thousand million
-    has a table of so many places made.
-    """
-    for number, (step, at, _) in enumerate(pickletools.genops(data)):
-        if number > MOST_STEPS or (step.name in _REMEMBERS and not 0 <= int(at or 0) <= MOST_STEPS):
-            raise ValueError("more than arrays of numbers")
 
 
 def _text(value: object) -> str:

@@ -1,8 +1,7 @@
 """ImageNet as it is handed out (ILSVRC 2012): a tar of tars to train on, a flat one to evaluate on, and the devkit."""
 
+import io
 import re
-import struct
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from trainer.datasets.archive import DAMAGED, contents, opened
 from trainer.datasets.tree import is_hidden, is_image
 from trainer.errors import DataError, one_line
 from trainer.prepare.listing import Found
-from trainer.prepare.matlab import read_table
 from trainer.prepare.tars import Member, Unsorted, in_order, members
 
 TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
@@ -73,8 +71,11 @@ def read_devkit(folder: Path) -> dict[int, str]:
 
 def _synsets(meta: bytes) -> dict[int, str]:
     """The synsets without children, such as n01440764, by their number.  Raises ValueError."""
+    import numpy as np
+    from scipy.io import loadmat
+
     try:
-        rows = read_table(meta, "synsets", columns=(0, 1, 4))
-        return {int(number or 0): str(wnid) for number, wnid, children in rows if int(children or 0) == 0}
-    except (ValueError, LookupError, ArithmeticError, zlib.error, struct.error) as error:
+        rows = np.atleast_1d(loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"])
+        return {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in rows if row["num_children"] == 0}
+    except Exception as error:  # SciPy raises whatever a stray byte makes it stumble over
         raise ValueError(f"{META}: {error}") from error

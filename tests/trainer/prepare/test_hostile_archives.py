@@ -6,7 +6,6 @@ import pickle
 import re
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -132,24 +131,6 @@ def test_many_files_of_an_archive_are_not_read_beside_each_other(
 
     with pytest.raises(DataError, match="files of more than 65,536 bytes"):
         prepared(cifar(tmp_path / "cifar-10-python.tar.gz", files))
-
-
-@pytest.mark.parametrize(
-    "steps", [b"(" + b"]" * 2**21 + b"l.", b"}r" + (2**25).to_bytes(4, "little") + b"."], ids=["lists", "remembered"]
-)
-def test_a_pickle_of_more_than_arrays_is_not_followed(steps: bytes) -> None:
-    """Of 256 MB that unpack from 256 kB it made 17 GB of empty lists; ten bytes asked for a table of 68 GB."""
-    with pytest.raises(ValueError, match="more than arrays of numbers"):
-        read_arrays(b"\x80\x02" + steps)
-
-
-def test_a_key_that_is_a_million_million_times_the_same_tuple_is_never_hashed() -> None:
-    tuples: tuple[Any, ...] = ()
-    for _ in range(40):
-        tuples = (tuples, tuples)
-
-    with pytest.raises(ValueError, match="stand in each other too often"):
-        read_arrays(b"\x80\x02}" + pickle.dumps(tuples, 2)[2:-1] + b"K\x01s.")
 
 
 def test_a_key_that_has_the_same_text_again_and_again_is_not_written_out() -> None:
