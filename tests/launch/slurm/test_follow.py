@@ -1,5 +1,6 @@
 """Following a job while Slurm's controller does not answer, which the job itself does not notice."""
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,10 +12,9 @@ from launch.slurm.commands import Commands
 from launch.slurm.follow import FileTail, follow
 from launch.slurm.listing import QueuedJob
 from launch.slurm.lookup import Slurm
-from launch.slurm.names import LOG, SCRIPT, STARTS
+from launch.slurm.names import LOG, SCRIPT, SPEC, STARTS
 from launch.slurm.runtime import Runtime
 from launch.slurm.verbs import AttachOptions
-from tests.launch.slurm.test_hostile_folders import left
 from trainer import outcome
 from trainer.contract import Exit
 from trainer.errors import MachineError
@@ -38,6 +38,15 @@ class Time:
 
 def listed(folder: Path) -> QueuedJob:
     return QueuedJob("7", "job", "RUNNING", "None", "0:10", "9:50", 1, "n0", "main", "N/A", folder / SCRIPT)
+
+
+def left(folder: Path) -> Path:
+    """What a job leaves that has trained a script."""
+    folder.mkdir(parents=True)
+    (folder / SCRIPT).write_text("#!/bin/bash\n")
+    (folder / SPEC).write_text(json.dumps({"job": folder.name, "backend": "slurm", "ids": ["7"]}))
+    (folder / STARTS).write_text('{"job": "7", "code": 0, "then": "done"}\n')
+    return folder
 
 
 @pytest.fixture
