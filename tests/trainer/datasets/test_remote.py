@@ -1,6 +1,5 @@
 """Training from shards in S3, which is moto over http: what is fetched, kept and dropped, and in which order."""
 
-import fcntl
 import hashlib
 import os
 import random
@@ -20,7 +19,6 @@ import pytest
 import torch
 from moto.server import ThreadedMotoServer
 
-from tests.patience import ended_after
 from tests.trainer.datasets.test_streaming import together
 from tests.trainer.prepare.conftest import make_photos, prepare_here
 from trainer.batches import Batches
@@ -28,7 +26,7 @@ from trainer.config import TrainConfig
 from trainer.datasets import bucket, imagefolder, imagenet
 from trainer.datasets.base import Data
 from trainer.datasets.bucket import Bucket
-from trainer.datasets.cached_files import Cache, _alone
+from trainer.datasets.cached_files import Cache
 from trainer.datasets.fetching import _Reading, in_order_of_use, most_at_once
 from trainer.distributed.sampler import Order, positions
 from trainer.errors import DataError, FullDisk, MachineError, SettingsError
@@ -111,29 +109,6 @@ def test_nor_into_a_link_that_comes_while_it_is_fetched(tmp_path: Path, monkeypa
         there.fetch("a.tar", tmp_path / "a.part")
     there.fetch("a.tar", tmp_path / "b.part")
     assert ((tmp_path / "precious").read_text(), (tmp_path / "b.part").read_bytes()) == ("kept", b"x")
-
-
-@pytest.mark.parametrize(("folder", "mode"), [(0o700, 0o600), (0o755, 0o644), (0o2750, 0o640)])
-def test_nobody_else_can_lock_what_is_fetched_and_what_is_there_needs_no_lock(
-    folder: int, mode: int, tmp_path: Path
-) -> None:
-    """Whoever may read a file can lock it, and a rank that waited has the same one open that another has filled."""
-    answers, modes = iter([False, True]), list[int]()
-    (tmp_path / "a.part").touch()
-    with (tmp_path / "a.part").open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with ended_after(10), _alone(tmp_path / "a.shard", lambda: next(answers)) as part:
-            assert part is None
-
-    def fetch(name: str, target: Path, _largest: int) -> None:
-        modes.append(target.stat().st_mode & 0o777)
-        target.write_bytes(b"x")
-
-    bucket: Any = SimpleNamespace(fetch=fetch)
-    tmp_path.chmod(folder)  # which says who may read what was fetched
-    made = Cache(bucket, tmp_path).fetch("a.tar", hashlib.sha256(b"x").hexdigest())
-
-    assert (modes, made.stat().st_mode & 0o777) == ([0o600], mode)
 
 
 def seen(data: Data, epoch: int = 0, ranks: int = 1, rank: int = 0, done: int = 0, updates: int = 2) -> torch.Tensor:

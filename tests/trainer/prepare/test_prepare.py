@@ -17,7 +17,7 @@ from PIL import Image
 
 from tests.conftest import ROOT
 from tests.trainer.prepare.conftest import content, photo
-from trainer.datasets.manifest import UNFINISHED, find_manifest
+from trainer.datasets.manifest import find_manifest
 from trainer.errors import DataError, FullDisk, MachineError, SettingsError
 from trainer.prepare import pool, shard, whole
 
@@ -213,19 +213,6 @@ def test_an_earlier_starts_other_shards_are_removed(photos, prepared, tmp_path: 
     splits = manifest.splits
     listed = {shard.file for half in (splits.train, splits.val) for shard in half.shards}
     assert kept == listed | {"train/index.npy", "val/index.npy"}
-
-
-def test_no_part_is_written_into_what_a_link_leads_to(photos, prepared, tmp_path: Path) -> None:
-    """Who may write where prepared data is kept can have made the folder, and knows the names of the parts."""
-    (tmp_path / "precious").write_text("kept")
-    (tmp_path / "prepared" / UNFINISHED).mkdir(parents=True)
-    (tmp_path / "prepared/train").mkdir()
-    (tmp_path / "prepared/train/000000.part").symlink_to(tmp_path / "precious")
-
-    prepared(photos())
-
-    assert (tmp_path / "prepared/train/000000.tar").is_file()
-    assert (tmp_path / "precious").read_text() == "kept"
 
 
 def test_a_folder_with_other_files_is_left_alone(photos, prepared, tmp_path: Path) -> None:
