@@ -97,6 +97,13 @@ class Bucket:
         except (BaseError, OSError, ValueError) as error:
             why = one_line(str(error).partition("\n")[0], 300)
             raise MachineError(f"cannot read {place}: {why}") from error
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # obstore's, for an endpoint or a key that it cannot read
+                raise
+            why = one_line(str(error).partition("\n")[0], 200)
+            raise SettingsError(
+                f"cannot read {place} ({why}); check AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            ) from error
 
 
 def set_defaults(url: str, env: MutableMapping[str, str]) -> None:

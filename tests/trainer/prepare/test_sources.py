@@ -217,16 +217,6 @@ def of_a_header(size: int) -> bytes:
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
-def test_a_header_of_gigabytes_is_not_read(prepared, tmp_path: Path) -> None:
-    """tarfile reads it whole; the file is sparse, or was some MB while it was compressed."""
-    with (tmp_path / "a.tar").open("wb") as archive:
-        archive.write(of_a_header(2**33))
-        archive.truncate(2**34)
-
-    with pytest.raises(DataError, match=r"a\.tar is no tar, or a damaged one \(8589934592 bytes at once"):
-        prepared(tmp_path / "a.tar")
-
-
 def test_an_image_that_is_there_twice_is_refused(prepared, tmp_path: Path) -> None:
     """As after tar --append: unpacking would keep the last."""
     names = ["train/cat/1.jpg", "train/dog/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg"]
@@ -402,23 +392,13 @@ def test_cifar100_has_its_fine_classes(prepared, tmp_path: Path) -> None:
     assert (manifest.classes, manifest.splits.train.images) == (("apple", "bear"), 2)
 
 
-@pytest.mark.parametrize("name", ["cifar-10-python.tar.gz", "cifar-100-python.tar.gz"])
-def test_what_unpacks_to_gigabytes_is_not_unpacked(name: str, prepared, tmp_path: Path) -> None:
-    huge = tarfile.TarInfo("cifar/test_batch")
-    huge.size = 2**33
-    for start in (of_a_header(2**33), huge.tobuf()):
-        (tmp_path / name).write_bytes(gzip.compress(start + bytes(9999)))
-        with pytest.raises(DataError, match=r"no archive of CIFAR's \((8589934592 bytes at once|files of more)"):
-            prepared(tmp_path / name)
-
-
 @pytest.mark.timeout(30)
 def test_an_archive_whose_headers_go_in_circles_is_refused(prepared, tmp_path: Path) -> None:
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(
         gzip.compress(tarfile.TarInfo("cifar/readme").tobuf() + of_less_than_nothing("cifar/x") + bytes(9999))
     )
 
-    with pytest.raises(DataError, match="a member of less than no bytes"):
+    with pytest.raises(DataError, match="a member whose header was read before"):
         prepared(tmp_path / "cifar-10-python.tar.gz")
 
 
