@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from trainer.config import SECTIONS, TrainConfig
-from trainer.contract import STOPPED, TIME_IN_NAMES, Exit
+from trainer.contract import STOPPED, TIME_IN_NAMES, Exit, random_letters
 from trainer.datasets import bucket
 from trainer.distributed import loopback
 from trainer.distributed.ranks import Ranks, read_ranks
@@ -117,7 +117,7 @@ def run_folder(config: TrainConfig, env: Mapping[str, str]) -> RunFolder:
     if config.run_dir is not None:
         return RunFolder(config.run_dir, is_named=True, checkpoint_dir=config.checkpoint_dir)
     jobs = [env[name] for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID") if env.get(name, "none") != "none"]
-    job = jobs[0] if jobs else datetime.now().strftime(TIME_IN_NAMES)
+    job = jobs[0] if jobs else f"{datetime.now():{TIME_IN_NAMES}}-{random_letters()}"
     if _UUID.fullmatch(job):
         job = job[:8]  # of torchrun --standalone: enough to find the folder again after a restart
     path = Path("runs") / f"{config.dataset}-{config.model}-{job}"

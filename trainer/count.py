@@ -176,4 +176,5 @@ if __name__ == "__main__":
         for line in lines(names):
             print(line, flush=True)
     except SettingsError as error:
-        sys.exit(f"error: {error}")
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.code)

@@ -66,7 +66,8 @@ def launch(
     except AwsError as error:
         if error.aws_code != NAME_TAKEN:
             raise
-    # Another command has just started a job of that name: with the same settings this one joins it.
+    # With the same settings this launch joins that job.
+    runtime.say(f"another command has just started job {plan.payload.cluster.job}")
     job, region = plan.payload.job, plan.payload.cluster.region
     plan = plan_job(job, runtime, region)
     if plan.problem is not None:

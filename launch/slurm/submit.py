@@ -1,5 +1,6 @@
 """Carries a plan out: writes the job folder and submits the script, once per name."""
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -68,6 +69,10 @@ def _submit(plan: SlurmPlan, slurm: Slurm) -> str:
     return job_id
 
 
+# File systems without flock, such as Lustre mounted without it.
+WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+
+
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """Inside the block no other command submits the job in this folder, which is made; waits for one that does."""
@@ -80,7 +85,8 @@ def _alone_in(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)  # released with the process, however it ends
         except OSError as error:
-            raise _unwritable(folder, error) from error
+            if error.errno not in WITHOUT_LOCKS:
+                raise _unwritable(folder, error) from error
         yield
 
 

@@ -97,7 +97,7 @@ class Processes:
     def decode(self, tasks: Iterable[Task]) -> Generator[Decoded]:
         """Decodes what each task asks for, in order.  tasks: read ahead.
 
-        Raises MachineError if one dies.
+        Raises MachineError if a process dies or /dev/shm is full.
         """
         if self._is_busy:  # somebody else is in the middle of an epoch
             others = Processes(self._count, self._pinned)

@@ -203,9 +203,10 @@ def _attempt(action: Callable[[], Result]) -> tuple[Result | None, TrainerError 
     except TrainerError as error:
         return None, error
     except OSError as error:
-        name = error.filename2 or error.filename or "a file"  # of two, the first is the temporary one
+        name = error.filename2 or error.filename  # of two, the first is the temporary one
+        place = f"{one_line(name, 300)}: " if name else ""
         remedy = "free some space" if is_full(error) else "look at what is there"
-        sentence = f"{one_line(name, 300)}: {error.strerror or error}; {remedy}, then start again."
+        sentence = f"{place}{error.strerror or error}; {remedy}, then start again."
         return None, not_written(error, sentence)
 
 

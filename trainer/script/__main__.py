@@ -147,7 +147,8 @@ def _run(rank: Rank, env: Mapping[str, str]) -> int:
     end = end_of(ended, one_line(config.name), lines, is_alone=rank.is_alone)
     if end.code == Exit.DONE and rank.ranks.is_head:
         is_kept = results_in(config.run_dir) != before or bool(before and script_env[RESTARTS] != "0")
-        _warn_of_done(one_line(config.name), is_asked=bool(ended.asked), is_kept=is_kept)
+        # Where the source was not unpacked the script runs on its user's own machine, whose files stay.
+        _warn_of_done(one_line(config.name), is_asked=bool(ended.asked), is_kept=is_kept or config.source is None)
     return _ended(rank, end, lines)
 
 

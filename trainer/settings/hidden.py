@@ -57,9 +57,18 @@ PATTERNS = (
     ("kgat_", _ALONE + r"KGAT_[0-9a-f]{32}"),  # Kaggle
     ("xox", _ALONE + r"xox[a-eprs]-(?=[a-z-]{0,99}[A-Z0-9])[\w-]{10,}"),  # Slack
     ("hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows)/[\w/]{20,}"),
+    ("xapp-", _ALONE + r"xapp-[0-9]-[\w-]{20,}"),
+    ("discord webhook.office.com/", r"(?:discord(?:app)?\.com/api/webhooks/\d+|webhook\.office\.com)/[\w/@-]{20,}"),
+    # Tokens with a prefix of the service's own and then random letters: of models, vector stores, registries, hosts.
+    (
+        "absk xai- pplx- lsv2_ tgp_v1_ rpa_ pcsk_ hvs. dckr_pat_ dckr_oat_ dop_v1_ tskey- csk- tvly- ntn_ sbp_ glsa_",
+        _ALONE + r"(?:ABSK|xai-|pplx-|lsv2_(?:pt|sk)_|tgp_v1_|rpa_|pcsk_|hvs\.|dckr_[po]at_|dop_v1_|tskey-[a-z]+-|csk-"
+        r"|tvly-|ntn_|sbp_|glsa_)(?=[a-z_-]{0,99}[A-Z0-9])[\w.+/=-]{24,}",
+    ),
+    ("sg.", _ALONE + r"SG\.[\w-]{22}\.[\w-]{43}"),  # SendGrid
     ("npm_", _ALONE + r"npm_[A-Za-z0-9]{36}(?!\w)"),
     ("pypi-", _ALONE + r"pypi-AgE[\w-]{50,}"),
-    ("k_live_", _ALONE + r"[rs]k_live_[A-Za-z0-9]{24,}"),  # Stripe
+    ("k_live_ k_test_", _ALONE + r"[rs]k_(?:live|test)_[A-Za-z0-9]{24,}"),  # Stripe
     ("eyj", _ALONE + r"eyJ\w{10,}+\.[\w-]{10,}(?:\.[\w-]*)?"),  # a JWT
     ("bearer", r"(?<=\bBearer )(?=[a-z_-]{0,99}[0-9A-Z])[\w.~+/=-]{20,}"),
     # Azure's keys, and passwords, in connection strings.

@@ -247,16 +247,20 @@ def _optimizer_layout(state: dict[str, Any], training: Training) -> dict[str, An
     }
 
 
+def _with(name: str, value: object) -> str:
+    flag = "--" + name.replace("_", "-")
+    return f"without {flag}" if value is None else f"with {flag} {one_line(value)}"
+
+
 def _check_fits(training: Training, state: dict[str, Any]) -> None:
     if state.get("format") != FORMAT:
         raise SettingsError("the checkpoint to resume from was made by another version; start afresh with --no-resume.")
     was, now = state["config"], training.config.model_dump(mode="json")
     for name in MUST_MATCH:
         if was.get(name) != now[name]:
-            flag = "--" + name.replace("_", "-")
             raise SettingsError(
-                f"the checkpoint to resume from was made with {flag} {one_line(was.get(name))}, not {now[name]}; "
-                "give that again, another --checkpoint-dir, or --no-resume to start afresh."
+                f"the checkpoint to resume from was made {_with(name, was.get(name))}, and this run is "
+                f"{_with(name, now[name])}; give the same, another --checkpoint-dir, or --no-resume to start afresh."
             )
     classes = tuple(map(class_name, state["signature"]["classes"]))
     if classes != training.data.signature.classes:

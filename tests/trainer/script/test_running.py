@@ -1,5 +1,6 @@
 """One rank of a script, as a real process: what it finds, how it ends, and that nothing of it is left."""
 
+import hashlib
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -73,7 +75,7 @@ def test_a_script_runs_as_it_is_and_what_it_prints_is_passed_on(start: Start, tm
     stdout = job.stdout.buffer.read()  # type: ignore[attr-defined]
 
     assert stdout == b"10%\r20%\n\xff"
-    assert job.communicate()[1].startswith("['t.py', '--lr', '0.1', '--', 'a b']warning: t.py left nothing in ")
+    assert job.communicate()[1].startswith("['t.py', '--lr', '0.1', '--', 'a b']")
     assert job.returncode == 0
     assert outcome(tmp_path) == ("done", 0, "")
 
@@ -626,14 +628,20 @@ def test_a_folder_of_data_that_is_not_there_cannot_be_named(start: Start) -> Non
         ("import os; os.mkdir(os.environ['DDP_RUN_DIR'] + '/out')", False),
     ],
 )
-def test_a_job_that_leaves_its_run_folder_empty_says_so(
+def test_a_job_that_leaves_its_run_folder_empty_on_a_node_says_so(
     start: Start, tmp_path: Path, text: str, is_warned: bool
 ) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "job.log").write_text("a launcher's")
-    job = start(text)
+    (tmp_path / "sent.py").write_text(text)
+    with tarfile.open(tmp_path / "source.tar.gz", "w:gz") as tar:
+        tar.add(tmp_path / "sent.py", "t.py")
+    digest = hashlib.sha256((tmp_path / "source.tar.gz").read_bytes()).hexdigest()
+    job = start(
+        text, "--source", str(tmp_path / "source.tar.gz"), "--digest", digest, "--work", str(tmp_path / "unpacked")
+    )
     err = job.communicate()[1]
-    assert job.returncode == 0
+    assert job.returncode == 0, err
     assert ("warning: t.py left nothing in its run folder, $DDP_RUN_DIR" in err) == is_warned
 
 
