@@ -39,7 +39,10 @@ PATTERNS = (
     ("ya29.", _ALONE + r"ya29\.[\w-]{20,}"),
     # AWS: the id of a key, its secret, which has a name before it but no mark, and a session.
     ("akia asia", _ALONE + r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    ("secret", r"(?i:secret[_-]?(?:access[_-]?)?key)[\"']?\s{0,9}[:=]\s{0,9}[\"']?[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])"),
+    (
+        "secret",
+        r"(?i:secret[_-]?(?:access[_-]?)?key)[\"']?\]?\s{0,9}[:=,]\s{0,9}[\"']?[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])",
+    ),
     ("iqojb3jpz2lu fwogzxivyxdz", _ALONE + r"(?:IQoJb3JpZ2lu|FwoGZXIvYXdz)[A-Za-z0-9+/=]{16,}"),
     ("ghp_ gho_ ghu_ ghs_ ghr_", _ALONE + r"gh[opusr][_-][A-Za-z0-9]{36,}"),  # GitHub
     ("github_pat_", _ALONE + r"github[_-]pat[_-]\w{22,}"),

@@ -37,6 +37,7 @@ _PLACEHOLDER = re.compile(
     r"[{}<>\[\]\\|]|(^|:)\$[A-Z_a-z(]|%[sr(]|%d(?![0-9a-f])|\*{3}|\.[*+]|\.{3}|EXAMPLE(KEY)?$|^([^:]+):\3$"
     r"|[:=](?i:(my|your|some)?[_-]?(p|pass(word|wd|phrase)?|pwd|pw|secret|token|key|testing|tiger|x+))$"
 )
+_NAMED = re.compile(r"[\s\"'=:(,]([A-Za-z0-9/+]{40})$")
 # Windows' shell writes what a program says in UTF-16.
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _REMEDY = "name it in .gitignore, and pass the value by --secret NAME=ssm:/ddp-toolkit/NAME"
@@ -81,7 +82,10 @@ def _is_harmless(found: re.Match[str]) -> bool:
     text = found.string
     end = text.find("\n", found.end())
     line = text[text.rfind("\n", 0, found.start()) + 1 : end if end >= 0 else None]
-    return _PLACEHOLDER.search(found[0]) is not None or any(word in line for word in _ALLOWED)
+    named = _NAMED.search(
+        found[0]
+    )  # the signs between a name and its key, such as those of os.environ["..."], are none
+    return _PLACEHOLDER.search(named[1] if named else found[0]) is not None or any(word in line for word in _ALLOWED)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

@@ -2,6 +2,7 @@
 
 from importlib.resources import files
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -151,3 +152,20 @@ def test_ordinary_sources_hold_none() -> None:
     for package in ("launch", "trainer", "torchvision"):
         for path in Path(str(files(package))).rglob("*.py"):
             check_text(path.name, path.read_bytes())
+
+
+@pytest.mark.parametrize("name", ["WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        'os.environ["{}"] = "{}"',
+        "os.environ['{}'] = '{}'",
+        'os.environ.setdefault("{}", "{}")',
+        "export {}={}",
+        "{}: {}",
+    ],
+)
+def test_a_key_behind_its_name_is_found_as_programs_write_it(name: str, line: str) -> None:
+    key = "".join(Random(1).choices("0123456789abcdef", k=40))
+    with pytest.raises(SettingsError, match="holds what looks like a secret"):
+        check_text("train.py", line.format(name, key).encode())
