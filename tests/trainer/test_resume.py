@@ -194,7 +194,7 @@ def test_a_checkpoint_of_another_model_is_refused(train: Run) -> None:
     train("--epochs", "1")
     other = train("--model", "resnet18", "--epochs", "2")
     assert other.returncode == 2
-    assert "was made with --model cnn, not resnet18" in other.stderr
+    assert "was made with --model cnn, and this run is with --model resnet18" in other.stderr
 
 
 def test_weights_of_a_finished_run_start_another(train: Run, tmp_path: Path) -> None:

@@ -50,17 +50,6 @@ def test_records_of_an_earlier_start_stay(tmp_path: Path) -> None:
     assert records(tmp_path / "metrics.jsonl") == [{"loss": 1}, {"loss": 2}]
 
 
-def test_metrics_are_added_to_no_file_that_a_link_leads_to(tmp_path: Path) -> None:
-    (tmp_path / "precious").write_text("kept")
-    (tmp_path / "metrics.jsonl").symlink_to(tmp_path / "precious")
-    told = list[str]()
-
-    MetricLines(tmp_path / "metrics.jsonl", told.append).feed(b"[METRIC] loss=1\n")
-
-    assert (tmp_path / "precious").read_text() == "kept"
-    assert len(told) == 1
-
-
 def test_where_metrics_cannot_be_written_the_training_goes_on_and_says_so_once(tmp_path: Path) -> None:
     warnings = list[str]()
     lines = MetricLines(tmp_path / "none" / "metrics.jsonl", warnings.append)

@@ -87,19 +87,3 @@ def test_neither_is_the_receipt_itself(tmp_path: Path) -> None:
 
     assert (page.is_symlink(), "digits-cnn" in page.read_text()) == (False, True)
     assert (tmp_path / "precious").read_text() == "kept"
-
-
-def test_what_a_link_in_the_jobs_folder_leads_to_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who may write in runs/ may have been there first."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "precious").write_text("kept")
-    (tmp_path / "runs" / "j").mkdir(parents=True)
-    for name in ("a", "requests.jsonl"):
-        (tmp_path / "runs" / "j" / name).symlink_to(tmp_path / "precious")
-
-    folder, sizes = save(Left("jobs/j/run/a"), None, "j", [])  # type: ignore[arg-type]
-
-    assert files(folder) == sorted(sizes) == ["a", "requests.jsonl"]
-    assert (tmp_path / "precious").read_text() == "kept"
