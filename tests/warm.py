@@ -26,6 +26,7 @@ import pytest
 _IMPORTED = [
     "__main__",
     "pytest",
+    "torch._dynamo",  # which the first optimizer would import, for seconds
     "torch.distributed.fsdp",
     "torch.distributed.run",
     "trainer.run",
