@@ -1,1 +1,1 @@
-"""What every backend and tool uses: the command line, plans, prices, AWS, processes.  It imports no backend."""
+"""What every backend and tool uses, nothing of AWS: the command line, jobs, plans, prices, processes, the terminal."""

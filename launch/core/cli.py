@@ -178,7 +178,7 @@ def _rehearse(
     launcher: Launcher[Where, Plan], argv: Sequence[str], rehearsal: RehearsalOptions, job: Job[Where]
 ) -> int:
     """Runs the same command line against an embedded AWS, in a process of its own."""
-    from launch.core.names import default_job_name
+    from launch.core.job import default_job_name
     from launch.rehearse.stage.faults import parse
     from launch.rehearse.stage.rehearsal import rehearse
     from launch.rehearse.stage.scene import RehearsedJob

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from launch.core.estimate.words import hours
+from launch.core.estimate.forecast import hours
 from launch.core.quote import Quote
 from launch.core.training.base import Training
-from launch.core.training.written import training_from
+from launch.core.training.options import training_from
 from trainer.contract import CHECKPOINTS
 from trainer.errors import SettingsError, one_line
 from trainer.outcome import Outcome

@@ -1,11 +1,17 @@
-"""A job: what to train, and where and how to run it.  Every backend plans from one."""
+"""A job: what to train, and where and how to run it; and jobs that are submitted as one batch."""
 
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
 from launch.core.training.base import Training
+from trainer.contract import RANDOM_LETTERS, TIME_IN_NAMES
+from trainer.errors import SettingsError
 
 Where = TypeVar("Where", bound=BaseModel)
 
@@ -16,3 +22,62 @@ class Job(Generic[Where]):
 
     train: Training
     where: Where
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the jobs.  folder: of its run, relative to the current folder or absolute.
+
+    is_unseen: nobody has noted how it ended, if it was submitted before and has ended since.
+    """
+
+    name: str
+    folder: Path
+    job: Job[Any]
+    is_unseen: bool
+
+
+@dataclass(frozen=True)
+class Together:
+    """name: of all of them; folder: for what they share; at_once: how many may run at a time; env: of the user."""
+
+    name: str
+    folder: Path
+    at_once: int
+    env: Mapping[str, str]
+    say: Callable[[str], None]
+
+
+# Returns the names of the jobs to attach to, in the order of their starts; the others are to be launched one by one.
+Submit = Callable[[Sequence[Member], Together], list[str]]
+
+
+JOB_NAME = r"^[A-Za-z0-9]([A-Za-z0-9-]{0,46}[A-Za-z0-9])?$"
+
+
+def check_job_name(name: str) -> str:
+    """`name`, if every AWS service accepts it.  Raises SettingsError."""
+    if not re.fullmatch(JOB_NAME, name):
+        raise SettingsError(
+            f"--job-name {name}: at most 48 letters, digits and hyphens, with a letter or digit at both ends."
+        )
+    return name
+
+
+def default_job_name(label: str, now: datetime, letters: str) -> str:
+    """imagenet-resnet18-20261121-134500-k3v7q, of at most 48 characters.
+
+    label: what the training is called; it may be any text.  letters: random ones, as two jobs may start in one second.
+    """
+    return f"{stem_of(label)}-{now:{TIME_IN_NAMES}}-{letters}"
+
+
+def are_default(names: Iterable[str], label: str) -> list[str]:
+    """Those of `names` that default_job_name() gives to a training of that label, the newest first."""
+    of_this = re.compile(rf"{re.escape(stem_of(label))}-\d{{8}}-\d{{6}}-{RANDOM_LETTERS}", re.ASCII)
+    return sorted((name for name in names if of_this.fullmatch(name)), reverse=True)
+
+
+def stem_of(label: str) -> str:
+    """The beginning of the name that a job without one is given."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-")[:26].rstrip("-") or "job"

@@ -1,6 +1,6 @@
 """The records of a script of the user's own: any names and numbers.  How they are counted, told and compared.  Pure.
 
-Our trainer's records, which trainer/README.md describes, have more to them; launch.core.run reads those.
+Our trainer's records, which trainer/README.md describes, have more to them; launch.core.runs reads those.
 """
 
 import re

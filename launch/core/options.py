@@ -1,12 +1,14 @@
 """Option types and models that several commands share."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from trainer.errors import SettingsError
 from trainer.settings.argparser import IS_PATH
+from trainer.settings.hidden import is_secret
 
 
 def split(value: Any) -> Any:
@@ -58,3 +60,29 @@ def whole(options: Mapping[str, Any], name: str, default: int) -> int:
     if not given.isdecimal() or int(given) < 1:
         raise SettingsError(f"{name}: {given} must be a whole number of at least 1.")
     return int(given)
+
+
+def read_variables(option: str, words: Iterable[str]) -> dict[str, str]:
+    """{variable: value} for environment variables.  Raises SettingsError, which never repeats what may be a secret."""
+    pairs = read_pairs(option, words)
+    for name in pairs:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise SettingsError(f"{option}: names have letters, digits and _, and no digit at the start.")
+        if is_secret(name, pairs[name]):
+            raise SettingsError(
+                f"{option} {name} looks like a secret, and everybody who can describe the job would see it; "
+                f"store it in AWS and give --secret {name}=ssm:/ddp-toolkit/..., or leave it out."
+            )
+    return pairs
+
+
+def read_pairs(option: str, words: Iterable[str]) -> dict[str, str]:
+    """{key: value}.  Raises SettingsError."""
+    pairs = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            # What has no name may be a secret that was given by mistake.
+            raise SettingsError(f"{option}: write it as KEY=VALUE,KEY=VALUE.")
+        pairs[key] = value
+    return pairs

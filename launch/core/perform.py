@@ -6,7 +6,7 @@ from typing import Any
 
 from launch.core.errors import AwsError
 from launch.core.steps import TAKEN, Choice, FromAnswer, Request, Step, Try
-from launch.core.tables import table
+from launch.core.terminal import table
 
 Answer = Mapping[str, Any]
 Call = Callable[[str, str, Mapping[str, Any]], Answer]

@@ -5,12 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from launch.core.catalog import Instance
-from launch.core.estimate.forecast import Forecast, lifted
+from launch.core.estimate.forecast import Forecast, hours, lifted, speed
 from launch.core.estimate.training import SMALL_PX, Images, training
 from launch.core.estimate.volume import NewVolume
-from launch.core.estimate.words import hours, speed
+from launch.core.manifest import Content
 from launch.core.price import usd
-from launch.core.published import Content
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 

@@ -2,15 +2,17 @@
 
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from launch.core.ending import MARK, Ending, handling
+from launch.core.signals import MARK, Ending, handling
 from trainer.errors import MachineError
 
 # How long the last lines of a command that has ended may take to arrive.
@@ -263,3 +265,19 @@ def run_captured(command: Sequence[str], env: Mapping[str, str], folder: str | N
         command, env=env, cwd=folder, stdin=subprocess.DEVNULL, text=True, capture_output=True, check=False
     )
     return Captured(ended.returncode, ended.stdout, ended.stderr)
+
+
+TOOLKIT = Path(__file__).resolve().parents[2]
+
+
+def interpreter(python: str, cwd: Path) -> tuple[str, ...]:
+    """What runs `-m MODULE` in `cwd`, and takes no module from there: others may have put one there meanwhile.
+
+    Only where the toolkit itself lies there, it may have to be taken from there.
+    """
+    return (python,) if cwd == TOOLKIT else (python, "-P")
+
+
+def this_python() -> tuple[str, ...]:
+    """The same for this Python in the current folder."""
+    return interpreter(sys.executable, Path.cwd())

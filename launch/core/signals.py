@@ -1,8 +1,14 @@
-"""Signals that ask a launcher to exit, and how they are ignored while it removes a job."""
+"""Signals: those that end a launcher, and those by which it ends what it has started."""
 
+import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 from launch.core.perform import Say
@@ -54,3 +60,106 @@ def unless_gone(say: Say) -> Say:
             return
 
     return said
+
+
+# torchrun starts every worker in a session of its own, out of reach of a signal to its process group.
+# They inherit this variable, and are found by it.
+MARK = "LAUNCH_SHELL_MARK"
+SAME_REQUEST_S = 1.0
+
+
+class Ending:
+    """Ends one command: passes on the first signal, kills at the next one or after the grace period."""
+
+    def __init__(self, grace_s: float, stop_signal: int | None) -> None:
+        self._stop_signal = stop_signal
+        self.mark = uuid.uuid4().hex
+        self.asked_by: int | None = None
+        self._asked_at = 0.0
+        self._group: int | None = None
+        self._grace_s = grace_s
+        self._killer = threading.Timer(grace_s, self._kill)
+        # A signal may come while another thread starts the command, or in the middle of a handler.
+        self._lock = threading.RLock()
+
+    def begin(self, group: int) -> None:
+        """Notes that the command runs as process group `group`; a signal may have arrived while it started."""
+        with self._lock:
+            asked_by, self._group = self.asked_by, group
+            if asked_by is not None:
+                self._ask(asked_by)
+
+    def on_signal(self, signum: int, _frame: FrameType | None) -> None:
+        with self._lock:
+            self._on_signal(signum)
+
+    def _on_signal(self, signum: int) -> None:
+        if self.asked_by is not None:
+            # `timeout`, and a terminal that is closed, send two signals for one request.
+            if signum == signal.SIGINT or time.monotonic() - self._asked_at > SAME_REQUEST_S:
+                self._kill()
+            return
+        self.asked_by, self._asked_at = signum, time.monotonic()
+        if self._group is not None:
+            self._ask(signum)
+
+    def finish(self, code: int) -> None:
+        """Cleans up after a command that ended with `code`: one that was killed has left its children."""
+        self._killer.cancel()
+        if code < 0 or self.asked_by is not None:
+            self._kill()
+
+    def _ask(self, signum: int) -> None:
+        print(f"stopping; saving may take {self._grace_s:g} s.  Press Ctrl-C again to stop at once", file=sys.stderr)
+        self._killer.start()
+        send(self._stop_signal or signum, self._group)
+
+    def _kill(self) -> None:
+        """Kills the process group, and every process that carries the mark."""
+        send(signal.SIGKILL, self._group)
+        kill_marked(self.mark)
+
+
+@contextmanager
+def handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Installs `handler` for the signals that end a command, but for those that nohup or `&` ignored."""
+    signals = [s for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
+    before = {signum: signal.signal(signum, handler) for signum in signals}
+    try:
+        yield
+    finally:
+        for signum, previous in before.items():
+            signal.signal(signum, previous)
+
+
+def ask_to_end(group: int) -> None:
+    """Asks a command to save and end; group: the process id that on_start was called with."""
+    send(signal.SIGTERM, group)
+
+
+def send(signum: int, group: int | None) -> None:
+    """Signals a process group, if it still exists."""
+    if group is not None:
+        with suppress(ProcessLookupError):
+            os.killpg(group, signum)
+
+
+def kill_marked(mark: str) -> None:
+    """Kills every process that has `mark` in its environment."""
+    give_up = time.monotonic() + 5.0
+    # Repeated, because one of them may just be starting another.
+    while (left := _marked(mark)) and time.monotonic() < give_up:
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def _marked(mark: str) -> list[int]:
+    """The processes that carry `mark`.  None without Linux's /proc; torchrun then ends its workers on its own."""
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it has just ended, or belongs to another user
+            if mark.encode() in environment.read_bytes():
+                found.append(int(environment.parent.name))
+    return found

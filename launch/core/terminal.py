@@ -1,7 +1,11 @@
-"""Messages to the user of a command, and questions to them: the only way of launch's to a terminal."""
+"""What a command prints: messages, questions, and tables of plain text.  The only way of launch to a terminal."""
 
+import re
+import shutil
 import sys
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from io import StringIO
 from typing import TextIO
 
 from trainer.errors import SettingsError
@@ -69,3 +73,75 @@ def may_detach() -> bool:
         return input("\nStop the job, or detach and leave it running? [stop/detach] ").strip().lower().startswith("d")
     except (KeyboardInterrupt, EOFError, UnicodeError):
         return False
+
+
+WIDEST = 100_000  # columns: lines are never wrapped, so that they can be piped to other programs
+INDENT, GAP = "  ", 2
+_BREAKS = re.compile(r"[\t\n]+")
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> str:
+    """Rows under their headings, in aligned columns; no boxes, no colours, no trailing spaces.
+
+    right: the columns of numbers, which are aligned to the right.
+    """
+    # Imported here, as it takes longer than everything else that `--help` needs.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="")
+    for column in columns:
+        grid.add_column(Text(column), justify="right" if column in right else "left")  # Text: brackets are not markup
+    for row in rows:
+        grid.add_row(*(Text(one_row(cell)) for cell in row))
+    output = StringIO()
+    Console(file=output, width=WIDEST, color_system=None, force_terminal=False).print(grid, crop=False)
+    return "\n".join((INDENT + line).rstrip() for line in output.getvalue().splitlines())
+
+
+def one_row(text: str) -> str:
+    """`text`, which may be a stranger's, without what would begin a further row, or move out of its column."""
+    return harmless(_BREAKS.sub(" ", text))
+
+
+def columns(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Labels and texts, the texts in one column."""
+    width = max((len(label) for label, _ in rows), default=0)
+    return [f"  {label:<{width}}  {text}".rstrip() for label, text in rows]
+
+
+def narrowed(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], optional: Sequence[str], width: int | None
+) -> tuple[list[str], list[list[str]]]:
+    """The columns and rows that fit into `width` characters, left without `optional` columns, the first of them first.
+
+    width None: all of them.
+    """
+    kept = list(range(len(columns)))
+    widths = [max(len(row[place]) for row in (columns, *rows)) + GAP for place in kept]
+    to_drop = list(dict.fromkeys(columns.index(name) for name in optional if name in columns))
+    while width is not None and to_drop and _total(widths, kept) > width:
+        kept.remove(to_drop.pop(0))
+    return _only(kept, columns, rows)
+
+
+def _total(widths: Sequence[int], kept: Sequence[int]) -> int:
+    return len(INDENT) + sum(widths[place] for place in kept) - GAP
+
+
+def _only(
+    kept: Sequence[int], columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    return [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
+
+
+def without_empty(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """The columns that have a value in some row."""
+    kept = [place for place in range(len(columns)) if any(row[place] for row in rows)]
+    return _only(kept, columns, rows)
+
+
+def terminal_width() -> int | None:
+    """Characters in a line of the terminal; None where the output is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

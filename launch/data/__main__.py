@@ -88,7 +88,7 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
 
 
 def _runtime() -> "Runtime":
-    from launch.core.aws import Aws
+    from launch.aws.client import Aws
     from launch.core.clock import Clock
     from launch.data.commands import Runtime
 

@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launch.aws.client import Aws
+from launch.aws.lookup import read_json, region_or_some
+from launch.aws.names import bucket_of
+from launch.aws.published import check_name
 from launch.core import shell
-from launch.core.aws import Aws
 from launch.core.clock import Clock
-from launch.core.interpreter import this_python
-from launch.core.lookup import read_json, region_or_some
-from launch.core.names import bucket_of
+from launch.core.manifest import RECORD
 from launch.core.perform import Say, perform
 from launch.core.plan import dry_run
-from launch.core.published import RECORD, check_name
+from launch.core.shell import this_python
 from launch.data import copying, planner, show
 from launch.data.image import Which, find_tools
 from launch.data.lookup import find_snapshots, look_up, place_of

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import BUCKET_TAG, DATA_TAG, OWNER_TAG
 from launch.core.clock import Clock
-from launch.core.names import BUCKET_TAG, DATA_TAG, OWNER_TAG
+from launch.core.manifest import MANIFEST, RECORD
 from launch.core.perform import Say
 from launch.core.plan import Fact, Plan
-from launch.core.published import MANIFEST, RECORD
 from launch.core.steps import Request
 from launch.data import prices
 from launch.data.facts import COMPLETED, ERROR, Facts, Snapshot

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from launch.core.names import tag_values
-from launch.core.published import BLOCKS_TAG, DIGEST_TAG, Content, content_of, is_published
+from launch.aws.names import tag_values
+from launch.aws.published import BLOCKS_TAG, DIGEST_TAG, content_of, is_published
+from launch.core.manifest import Content
 from trainer.errors import TrainerError
 
 PENDING, COMPLETED, ERROR = "pending", "completed", "error"

@@ -5,11 +5,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.lookup import Lookups, check_bucket, read_json, region_or_some
+from launch.aws.names import BUCKET_TAG, DATA_TAG, JOB_TAG, Folder, bucket_of, is_ours, read_bucket, tag_values
+from launch.aws.published import prefix_of
 from launch.core.errors import AwsError
-from launch.core.lookup import Lookups, check_bucket, read_json, region_or_some
-from launch.core.names import BUCKET_TAG, DATA_TAG, JOB_TAG, Folder, bucket_of, is_ours, read_bucket, tag_values
-from launch.core.published import RECORD, prefix_of
+from launch.core.manifest import RECORD
 from launch.data.facts import Facts, Snapshot, snapshot_of
 from launch.data.prepared import Prepared
 from launch.data.upload import Place, is_same, open_uploads, sizes

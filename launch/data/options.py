@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from launch.aws.published import check_name
 from launch.core.options import Place, RegionOptions, WordList
-from launch.core.published import check_name
 from trainer.errors import SettingsError
 
 

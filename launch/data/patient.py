@@ -6,10 +6,10 @@ from contextlib import suppress
 from queue import LifoQueue
 from typing import Any, TypeVar
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.retry import Patience, may_pass
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.patience import Patience, may_pass
 from trainer.errors import TrainerError
 
 # EBS's own among the codes that pass; those that all services have are known to may_pass().  "You should always retry

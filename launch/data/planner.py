@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from launch.core.manifest import Content
 from launch.core.plan import Fact, Plan
 from launch.core.price import CATALOGS
-from launch.core.published import Content
 from launch.data import prices
 from launch.data.explain import amounts, facts_of
 from launch.data.facts import Facts
@@ -102,7 +102,7 @@ def plan_unprepared(
 
 
 def prepare_command(options: PublishOptions, source: Path, target: Path, *python: str) -> tuple[str, ...]:
-    """python: its words, as launch.core.interpreter has them."""
+    """python: its words, as launch.core.shell has them."""
     resize = ("--resize", str(options.resize)) if options.resize else ()
     whole = ("--no-resize",) if options.originals else ()
     return (*python, "-m", "trainer.prepare", str(source), str(target), *resize, *whole)

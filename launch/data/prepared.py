@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from launch.core.published import MANIFEST, RECORD, Content, content_in
+from launch.core.manifest import MANIFEST, RECORD, Content, content_in
 from trainer.datasets.manifest import FORMAT, VERSION, Manifest, read_manifest
 from trainer.datasets.tree import find_tree, list_files
 from trainer.errors import DataError, SettingsError, one_line

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launch.core.published import MANIFEST, RECORD, tags
+from launch.aws.published import tags
+from launch.core.manifest import MANIFEST, RECORD
 from launch.data.facts import COMPLETED, ERROR, PENDING, Facts, Snapshot
 from launch.data.image import volume_gib
 from launch.data.lookup import place_of

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import TIME
 from launch.core.clock import Clock
-from launch.core.names import TIME
+from launch.core.manifest import MANIFEST
 from launch.core.perform import Say, perform
 from launch.core.plan import Plan
-from launch.core.published import MANIFEST
 from launch.data import image, snapshot, upload
 from launch.data.image import Blocks, Tools
 from launch.data.options import PublishOptions

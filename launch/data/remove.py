@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from launch.aws.published import DIGEST_TAG
+from launch.core.manifest import MANIFEST, RECORD
 from launch.core.plan import Fact, Plan
-from launch.core.published import DIGEST_TAG, MANIFEST, RECORD
 from launch.core.steps import Request
 from launch.data.facts import Facts, Snapshot
 from launch.data.lookup import place_of

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from launch.core.names import TIME
-from launch.core.published import MANIFEST, RECORD
+from launch.aws.names import TIME
+from launch.core.manifest import MANIFEST, RECORD
 from launch.core.steps import FromAnswer, Request
 from launch.data.facts import Facts
 from launch.data.image import BLOCK

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launch.core.published import Content, read_content
-from launch.core.tables import columns, table
+from launch.core.manifest import Content, read_content
+from launch.core.terminal import columns, table
 from launch.data.facts import Facts, Snapshot
 from launch.data.upload import Place
 

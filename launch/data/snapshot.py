@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.steps import Request

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.errors import AwsError
 from launch.data.patient import Patient
 from launch.data.prepared import File

@@ -10,9 +10,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from launch.core.aws import Aws
-from launch.core.errors import AwsError
-from launch.core.examination.case import (
+from launch.aws.client import Aws
+from launch.aws.examination.case import (
     SENDS_SOURCE,
     Case,
     Check,
@@ -25,10 +24,11 @@ from launch.core.examination.case import (
     ok,
     warning,
 )
-from launch.core.examination.permissions import of_script, stack_region, use_of_key, verdict
-from launch.core.lookup import SET_UP, check_bucket
-from launch.core.names import TOOLKIT
-from launch.core.regions import check_region
+from launch.aws.examination.permissions import of_script, stack_region, use_of_key, verdict
+from launch.aws.lookup import SET_UP, check_bucket
+from launch.aws.names import TOOLKIT
+from launch.aws.regions import check_region
+from launch.core.errors import AwsError
 from trainer.errors import SettingsError, TrainerError
 from trainer.settings.registry import did_you_mean
 

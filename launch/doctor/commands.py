@@ -12,14 +12,13 @@ from urllib.request import urlopen
 
 from pydantic import BaseModel
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.examination.case import POLICY, Case, Examination, Finding, State, unknown
 from launch.core.backend import Backend
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.examination.case import POLICY, Case, Examination, Finding, State, unknown
 from launch.core.job import Job
-from launch.core.tables import table
-from launch.core.terminal import say
+from launch.core.terminal import say, table
 from launch.core.training.base import Training
 from launch.doctor import checks
 from trainer.contract import Exit

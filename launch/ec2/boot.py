@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import Folder
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.names import Folder
 from launch.core.perform import Say
 from launch.ec2.names import command
 

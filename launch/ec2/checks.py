@@ -5,14 +5,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from shlex import quote
 
+from launch.aws.names import parse_s3
+from launch.aws.published import check_name
 from launch.core import catalog
 from launch.core.catalog import Instance
 from launch.core.estimate.volume import QUOTA, RANGE, rate_for
-from launch.core.job import Job
-from launch.core.names import check_job_name
+from launch.core.job import Job, check_job_name
 from launch.core.price import CATALOGS, Prices
-from launch.core.published import check_name
-from launch.core.s3 import parse_s3
 from launch.core.secrets import read_references
 from launch.core.training.base import Training
 from launch.ec2.options import IMAGE, Ec2Options

@@ -8,12 +8,12 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.logs import LogTail, follow
+from launch.aws.names import Folder
+from launch.aws.regions import look_around
+from launch.aws.retry import is_busy, patiently
 from launch.core.errors import AwsError
-from launch.core.logs import LogTail, follow
-from launch.core.names import Folder
-from launch.core.patience import is_busy, patiently
-from launch.core.regions import look_around
 from launch.ec2 import leaks as leak
 from launch.ec2 import status as state
 from launch.ec2.inventory import Fleet, Node, find, nodes_of

@@ -3,9 +3,9 @@
 A node that cannot is cut off: it neither logs nor leaves a record, and ends itself after its boot script's waiting.
 """
 
+from launch.aws.machines import Subnet
+from launch.aws.network import INTERNET, Exit
 from launch.core.catalog import Instance
-from launch.core.instance.subnets import Subnet
-from launch.core.network import INTERNET, Exit
 from launch.core.secrets import read_references
 from launch.ec2 import machines
 from launch.ec2.facts import Facts

@@ -3,15 +3,15 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from launch.aws.lookup import unreadable
+from launch.aws.names import SHARED_SINCE, Folder, bucket_of
+from launch.aws.pricelist import no_price
+from launch.aws.quotas import quota_of, shortage
+from launch.aws.upload import edited
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
-from launch.core.instance.quotas import quota_of, shortage
 from launch.core.job import Job
-from launch.core.lookup import unreadable
-from launch.core.names import SHARED_SINCE, Folder, bucket_of
 from launch.core.price import Prices
-from launch.core.pricelist import no_price
-from launch.core.sent import edited
 from launch.core.steps import FromAnswer
 from launch.ec2 import machines, requests
 from launch.ec2.checks import check_price

@@ -3,19 +3,18 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from launch.core import catalog, earlier, secrets, sent
+from launch.aws import upload
+from launch.aws.lookup import SET_UP
+from launch.aws.names import LIMITS_SINCE, TOOLKIT
+from launch.aws.quotas import COUNTED, Family, quota_of
+from launch.core import catalog, earlier, secrets
 from launch.core.catalog import Instance
 from launch.core.estimate.figure import Figure, figure
-from launch.core.estimate.forecast import Forecast
+from launch.core.estimate.forecast import Forecast, hours
 from launch.core.estimate.tables import table
 from launch.core.estimate.volume import NewVolume
-from launch.core.estimate.words import hours
-from launch.core.instance.quotas import COUNTED, Family, quota_of
-from launch.core.lookup import SET_UP
-from launch.core.names import LIMITS_SINCE, TOOLKIT
-from launch.core.plan import Fact
-from launch.core.published import Content
-from launch.core.quotas import Need, fact_of
+from launch.core.manifest import Content
+from launch.core.plan import Fact, Need, fact_of
 from launch.core.quote import Market, Quote, images_in
 from launch.core.training.base import Training
 from launch.ec2 import connectivity
@@ -48,7 +47,7 @@ def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items())),
         Fact("time_limit_h", hours, f"{hours:g} h, until {cluster.deadline:%Y-%m-%d %H:%M} UTC", "time limit"),
         _health(cluster),
-        *sent.facts(cluster.train, facts.earlier, facts.is_sent),
+        *upload.facts(cluster.train, facts.earlier, facts.is_sent),
         *secrets.facts(resolved.options.secret),
         *_quotas(resolved, facts),
     ]

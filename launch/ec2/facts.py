@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from launch.aws.machines import Subnet
+from launch.aws.names import ROLES_VERSION
+from launch.aws.network import Exit
+from launch.aws.quotas import Quota
 from launch.core.earlier import Earlier
-from launch.core.instance.quotas import Quota
-from launch.core.instance.subnets import Subnet
-from launch.core.names import ROLES_VERSION
-from launch.core.network import Exit
+from launch.core.manifest import Content
 from launch.core.price import CATALOGS, Prices
-from launch.core.published import Content
 from launch.ec2.inventory import Fleet
 from trainer.errors import TrainerError
 
@@ -71,7 +71,7 @@ class Facts:
     reservation: Reservation | None = None
     scheduler_role: str | None = None  # ARN
     old_stack: str = ""  # the region of the stack that made that role, if it is older than this version needs
-    roles: int = ROLES_VERSION  # the version of that stack's roles, see launch.core.names
+    roles: int = ROLES_VERSION  # the version of that stack's roles, see launch.aws.names
     fleet: Fleet = field(default_factory=Fleet)
     fleet_is_known: bool = True  # whether AWS was asked for it, and answered
     spec: Mapping[str, Any] | None = None  # job.json of an earlier start of this job

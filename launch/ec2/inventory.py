@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from launch.core.aws import Aws
-from launch.core.errors import AwsError
-from launch.core.instance.limits import SCHEDULE_GROUP
-from launch.core.names import (
+from launch.aws.client import Aws
+from launch.aws.machines import SCHEDULE_GROUP
+from launch.aws.names import (
     BUCKET_TAG,
     DEADLINE_TAG,
     HOURLY_TAG,
@@ -22,6 +21,7 @@ from launch.core.names import (
     read_usd,
     tag_values,
 )
+from launch.core.errors import AwsError
 from launch.ec2.names import GENERATION_TAG, ONCE_TAG, group_name
 
 # EC2's reasons for the end of nodes that it took and then could not start: no machine, or no volume.

@@ -10,13 +10,13 @@ from typing import Annotated, Any, NoReturn, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from launch.core import lookup
-from launch.core.aws import Aws
+from launch.aws import lookup
+from launch.aws.client import Aws
+from launch.aws.names import Folder, bucket_of
 from launch.core.errors import AwsError
 from launch.core.job import Job
-from launch.core.names import Folder, bucket_of
 from launch.core.steps import put_once
-from launch.core.training.written import training_from
+from launch.core.training.options import training_from
 from launch.ec2.inventory import Fleet
 from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.options import Ec2Options

@@ -8,13 +8,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import Folder
+from launch.aws.retry import may_pass
 from launch.core.clock import duration
 from launch.core.errors import AwsError
-from launch.core.names import JOB_NAME, Folder
-from launch.core.patience import may_pass
+from launch.core.job import JOB_NAME
 from launch.core.price import usd
-from launch.core.tables import table
+from launch.core.terminal import table
 from launch.ec2.costs import node_usd, resource_usd, usd_per_hour
 from launch.ec2.inventory import Fleet, find
 from launch.ec2.job_folder import Record, spec_of

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.regions import look_everywhere
 from launch.core.errors import AwsError
-from launch.core.regions import look_everywhere
 from launch.ec2.inventory import Fleet, find
 from launch.ec2.job_folder import folder_of, spec_of
 from launch.ec2.names import BACKEND_NAME

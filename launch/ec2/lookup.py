@@ -7,16 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launch.core import network, pricelist
-from launch.core.aws import Aws
+from launch.aws import network, pricelist, quotas
+from launch.aws.client import Aws
+from launch.aws.lookup import Lookups, check_bucket, content_at, missing, older_stack, region_or_some
+from launch.aws.machines import Subnet, find_subnets
+from launch.aws.names import DATA_TAG, ROLES_VERSION, Folder, bucket_of, tag_values
+from launch.aws.published import content_of
+from launch.aws.quotas import Quota, quota_of
 from launch.core.errors import AwsError
-from launch.core.instance import quotas
-from launch.core.instance.quotas import Quota, quota_of
-from launch.core.instance.subnets import Subnet, find_subnets
-from launch.core.lookup import Lookups, check_bucket, content_at, missing, older_stack, region_or_some
-from launch.core.names import DATA_TAG, ROLES_VERSION, Folder, bucket_of, tag_values
 from launch.core.price import CATALOGS, Prices
-from launch.core.published import content_of
 from launch.ec2.facts import Ami, Facts, Reservation, Snapshot
 from launch.ec2.inventory import Fleet, find
 from launch.ec2.job_folder import is_stopped, members_of, spec_version, start_of

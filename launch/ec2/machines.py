@@ -2,14 +2,13 @@
 
 from typing import Any
 
+from launch.aws.machines import NOT_YET, Subnet
+from launch.aws.names import HOURLY_TAG, client_token
 from launch.core.catalog import Instance
-from launch.core.instance.groups import NOT_YET
-from launch.core.instance.subnets import Subnet
-from launch.core.names import HOURLY_TAG, client_token
+from launch.core.estimate.volume import data_volume, io2_volume
 from launch.core.secrets import read_references
 from launch.core.steps import FromAnswer, Request
 from launch.core.templates import fill
-from launch.core.volumes import data_volume, io2_volume
 from launch.ec2.names import DATA_DEVICE, GENERATION_TAG, LOG_GROUP, ONCE_TAG, group_name
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster

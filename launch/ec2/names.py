@@ -1,9 +1,9 @@
-"""Names that only jobs on EC2 use in the account; launch/core/names.py has those of every job.  Pure.
+"""Names that only jobs on EC2 use in the account; launch/aws/names.py has those of every job.  Pure.
 
 infra/ec2/boot.sh and infra/iam use the same names.
 """
 
-from launch.core.names import TOOLKIT
+from launch.aws.names import TOOLKIT
 
 BACKEND_NAME = "ec2"
 GENERATION_TAG = f"{TOOLKIT}:generation"  # on instances: counts how often the job was given nodes

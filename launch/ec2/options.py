@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from launch.core.names import SCHEDULER_ROLE
+from launch.aws.names import SCHEDULER_ROLE
 from launch.core.options import Options, WordList
 from launch.core.price import FILL_VOLUMES, Pay
 from launch.core.secrets import References

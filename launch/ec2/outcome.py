@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from launch.core.names import TIME
-from launch.core.outcomes import resumed_by_name
+from launch.aws.names import TIME
+from launch.aws.progress import resumed_by_name
 from trainer.contract import FAILED_CHECK, STOPPED, Exit
 from trainer.outcome import Outcome, state_of
 

@@ -5,10 +5,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from launch.core import sent
+from launch.aws import upload
+from launch.aws.machines import SCHEDULE_GROUP, Subnet
 from launch.core.errors import AwsError
-from launch.core.instance.limits import SCHEDULE_GROUP
-from launch.core.instance.subnets import Subnet
 from launch.core.job import Job
 from launch.core.perform import REMEDY
 from launch.core.plan import Plan
@@ -214,7 +213,7 @@ def _before(cluster: Cluster, facts: Facts, save_spec: Request | None) -> list[S
     steps = list[Step]()
     if cluster.train.source is not None and not facts.is_sent:
         # First: where somebody else's file has its place the job has not begun, and its name is free.
-        steps.append(sent.send(cluster.folder.bucket, cluster.source_key, cluster.train.source))
+        steps.append(upload.send(cluster.folder.bucket, cluster.source_key, cluster.train.source))
     steps += [save_spec] if save_spec else []
     steps += requests.log_group(retention=not facts.has_log_group)
     steps += requests.time_limit(cluster, exists=bool(fleet.kind("schedule")))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
+from launch.aws.refusals import THROTTLED
+from launch.aws.retry import PATIENCE_S, patiently
 from launch.core.clock import duration
 from launch.core.errors import AwsError, Ended, Forbidden
-from launch.core.patience import PATIENCE_S, patiently
-from launch.core.refusals import THROTTLED
 from launch.ec2.job_folder import check_not_stopped
 from launch.ec2.regions import Place, Plans, overview, plan_everywhere
 from launch.ec2.requests import Cluster

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from launch.aws.lookup import earlier_jobs, is_sent
+from launch.aws.names import DATA_TAG, bucket_of
+from launch.aws.pricelist import cache_of
 from launch.core.errors import AwsError, NotSetUp
-from launch.core.job import Job
-from launch.core.lookup import earlier_jobs, is_sent
-from launch.core.names import DATA_TAG, bucket_of, default_job_name
+from launch.core.job import Job, default_job_name
 from launch.core.plan import Plan, as_data, as_text, json_text
-from launch.core.pricelist import cache_of
-from launch.core.tables import columns
+from launch.core.terminal import columns
 from launch.ec2 import checks, planner
 from launch.ec2.describe import times
 from launch.ec2.facts import Facts, Snapshot

@@ -9,11 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from launch.core import sent
-from launch.core.instance import groups, limits
-from launch.core.names import Folder, tags
+from launch.aws import machines, upload
+from launch.aws.names import Folder, tags
+from launch.core.manifest import Content
 from launch.core.price import CATALOGS, Prices
-from launch.core.published import Content
 from launch.core.steps import FromAnswer, Request, unless_changed
 from launch.core.training.base import Training
 from launch.ec2.facts import Ami, Snapshot
@@ -52,7 +51,7 @@ class Cluster:
     @property
     def source_key(self) -> str:
         """Where the source of a script is in the bucket; empty without one."""
-        return sent.key_of(self.train.digest, self.started) if self.train.digest else ""
+        return upload.key_of(self.train.digest, self.started) if self.train.digest else ""
 
     @property
     def tags(self) -> list[dict[str, str]]:
@@ -127,7 +126,7 @@ def log_group(retention: bool) -> list[Request]:
 
 def time_limit(cluster: Cluster, exists: bool) -> list[Request]:
     """The requests for the job's time limit."""
-    return limits.time_limit(group_name(cluster.job), cluster.deadline, cluster.scheduler_role, exists=exists)
+    return machines.time_limit(group_name(cluster.job), cluster.deadline, cluster.scheduler_role, exists=exists)
 
 
 def security_group(cluster: Cluster, vpc: str) -> list[Request]:
@@ -152,9 +151,9 @@ def security_rules(group: str | FromAnswer) -> list[Request]:
     """The requests for its rules: inbound only from the group itself, all protocols as EFA needs; HTTPS outbound."""
     itself = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
     return [
-        groups.inbound(group, [itself], "inbound: only among the nodes"),
-        groups.outbound(group, [itself, groups.HTTPS], "outbound: among the nodes, and HTTPS"),
-        *groups.nothing_else_out(group),
+        machines.inbound(group, [itself], "inbound: only among the nodes"),
+        machines.outbound(group, [itself, machines.HTTPS], "outbound: among the nodes, and HTTPS"),
+        *machines.nothing_else_out(group),
     ]
 
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.core.catalog import Instance
+from launch.core.estimate.volume import data_volume, io2_volume
 from launch.core.price import CATALOGS, Prices, Volume, usd_per_hour
 from launch.core.training.base import Training
-from launch.core.volumes import data_volume, io2_volume
 from launch.ec2.options import Ec2Options
 
 # Where the nodes have data and the run folder, in the container; see infra/ec2/boot.sh.

@@ -9,13 +9,13 @@ from launch.core.clock import Clock
 from launch.core.terminal import confirm, may_detach, say
 
 if TYPE_CHECKING:
-    from launch.core.aws import Aws
+    from launch.aws.client import Aws
 
 Say = Callable[[str], None]
 
 
 def _connect(region: str | None) -> "Aws":
-    from launch.core.aws import Aws
+    from launch.aws.client import Aws
 
     return Aws(region)
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.progress import put_outcome
+from launch.aws.refusals import DENIED, EXPIRED, INVALID_KEYS
+from launch.aws.retry import is_busy, may_pass, patiently
 from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer, NotSetUp
-from launch.core.outcomes import put_outcome
-from launch.core.patience import is_busy, may_pass, patiently
 from launch.core.perform import Say
 from launch.core.plan import Plan
 from launch.core.price import usd
-from launch.core.refusals import DENIED, EXPIRED, INVALID_KEYS
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.ec2 import stop
 from launch.ec2.costs import cost_so_far

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.retry import ENDING_S, PATIENCE_S, Given, may_pass, patiently
 from launch.core.clock import duration
 from launch.core.errors import AwsError, NoAnswer
-from launch.core.patience import ENDING_S, PATIENCE_S, Given, may_pass, patiently
 from launch.core.perform import Say, perform
 from launch.core.plan import Plan
 from launch.core.steps import Request

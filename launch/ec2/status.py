@@ -4,16 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import TIME, Folder
+from launch.aws.progress import get_outcome, in_words, newest, pace, pace_in_words
 from launch.core.clock import duration
 from launch.core.errors import AwsError
-from launch.core.names import TIME, Folder
-from launch.core.outcomes import get_outcome
 from launch.core.price import usd
-from launch.core.progress import in_words, newest, pace, pace_in_words
-from launch.core.tables import columns as in_columns
-from launch.core.tables import table
-from launch.core.training.written import epochs_in
+from launch.core.terminal import columns as in_columns
+from launch.core.terminal import table
+from launch.core.training.options import epochs_in
 from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, this_start, unpriced, usd_per_hour
 from launch.ec2.inventory import Fleet
 from launch.ec2.job_folder import members_of, spec_of

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.machines import SCHEDULE_GROUP
+from launch.aws.names import Folder
+from launch.aws.progress import put_outcome
+from launch.aws.retry import ENDING_S, Patience, is_busy, may_pass, patiently
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.instance.limits import SCHEDULE_GROUP
-from launch.core.names import Folder
-from launch.core.outcomes import put_outcome
-from launch.core.patience import ENDING_S, Patience, is_busy, may_pass, patiently
 from launch.core.perform import Say
 from launch.core.price import usd
 from launch.core.steps import CONFLICT, TAKEN

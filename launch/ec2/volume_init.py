@@ -3,12 +3,20 @@
 from dataclasses import dataclass
 
 from launch.core.catalog import Instance
+from launch.core.estimate.forecast import hours
 from launch.core.estimate.rates import spot_share
 from launch.core.estimate.tables import data_set
-from launch.core.estimate.volume import MIB, NewVolume, lazy_bytes_per_s, rate_for, rate_paid
-from launch.core.estimate.words import hours
+from launch.core.estimate.volume import (
+    MIB,
+    NewVolume,
+    data_volume,
+    io2_volume,
+    lazy_bytes_per_s,
+    promise,
+    rate_for,
+    rate_paid,
+)
 from launch.core.price import Prices, initialization_usd, usd
-from launch.core.volumes import data_volume, io2_volume, promise
 from launch.ec2.facts import Snapshot
 from launch.ec2.resolved import Resolved
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from launch.core.errors import AwsError
 from launch.core.perform import REMEDY, NothingLeft
 from launch.core.plan import Plan
-from launch.core.tables import table
+from launch.core.terminal import table
 from launch.ec2.planner import Launch
 from trainer.errors import TrainerError
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.logs import LogDisplay, LogTail, Streams
+from launch.aws.names import Folder
+from launch.aws.retry import Patience
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.logs import LogDisplay, LogTail, Streams
-from launch.core.names import Folder
-from launch.core.patience import Patience
 from launch.core.perform import Say
 from launch.ec2.boot import Booting, console
 from launch.ec2.costs import BILLED

@@ -62,7 +62,7 @@ def _forecast(words: Sequence[str]) -> str:
     check_script(script, values, arguments)
     if script.is_given:
         return _of_script(options, script, arguments)
-    from launch.core.tables import terminal_width  # --help does not need these
+    from launch.core.terminal import terminal_width  # --help does not need these
     from launch.forecast import compare
     from launch.forecast.from_runs import measurements
 
@@ -71,7 +71,7 @@ def _forecast(words: Sequence[str]) -> str:
 
 
 def _of_script(options: ForecastOptions, script: ScriptOptions, arguments: Sequence[str]) -> str:
-    from launch.core.tables import terminal_width
+    from launch.core.terminal import terminal_width
     from launch.forecast.from_runs import samples_of
     from launch.forecast.script import as_json, as_text, compare
 

@@ -12,16 +12,14 @@ from launch.core import catalog
 from launch.core.catalog import SAGEMAKER_PREFIX, Instance
 from launch.core.estimate.calibrate import Calibrated, Measured, calibrate
 from launch.core.estimate.figure import Figure, measured_rate
-from launch.core.estimate.forecast import Forecast, forecast
+from launch.core.estimate.forecast import Forecast, at_first, forecast, hours, seconds
 from launch.core.estimate.formulas import Layout
 from launch.core.estimate.rates import rates_of, spot_share
 from launch.core.estimate.tables import data_set
 from launch.core.estimate.training import PREPARED_BYTES, Images, Training, training
-from launch.core.estimate.volume import NewVolume, rate_paid
-from launch.core.estimate.words import at_first, hours, seconds
+from launch.core.estimate.volume import NewVolume, data_volume, promise, rate_paid
 from launch.core.price import usd
-from launch.core.tables import narrowed, table, without_empty
-from launch.core.volumes import data_volume, promise
+from launch.core.terminal import narrowed, table, without_empty
 from launch.forecast.from_runs import nothing_from
 from launch.forecast.options import ForecastOptions
 from trainer.batches import batches_at, check_batches

@@ -18,7 +18,7 @@ from launch.core.estimate.figure import AGAIN
 from launch.core.estimate.formulas import Layout
 from launch.core.estimate.tables import data_set
 from launch.core.estimate.training import FOLDER_PX, SYNTHETIC_PX
-from launch.core.run import Run, number
+from launch.core.runs import Run, number
 from launch.forecast.options import ScriptOptions
 from trainer import outcome as outcomes
 from trainer.contract import PACE

@@ -14,7 +14,7 @@ from launch.core.estimate.rates import FOREVER, Rates, rates_of
 from launch.core.estimate.tables import table
 from launch.core.estimate.timeline import evaluation_s
 from launch.core.estimate.training import Training, training
-from launch.core.tables import table as aligned
+from launch.core.terminal import table as aligned
 from trainer.config import TrainConfig
 
 # A machine whose GPU link is all that is known.

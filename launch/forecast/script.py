@@ -17,7 +17,7 @@ from launch.core.estimate.amdahl import Fit, fit
 from launch.core.estimate.figure import Figure
 from launch.core.estimate.formulas import Layout
 from launch.core.estimate.rates import spot_share
-from launch.core.tables import table
+from launch.core.terminal import table
 from launch.forecast.compare import WIDTH, Offer, fitting, legend, recommended, time
 from launch.forecast.from_runs import Expected, Sample, Samples, counted, expect, nothing_from, plain, times_of
 from launch.forecast.options import ForecastOptions

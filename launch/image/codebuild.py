@@ -12,17 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.logs import LogDisplay, LogTail, Streams
+from launch.aws.lookup import SET_UP
+from launch.aws.names import TOOLKIT
+from launch.aws.refusals import DENIED
+from launch.aws.retry import Patience, patiently
 from launch.core.clock import Clock, duration
 from launch.core.errors import AwsError, Ended, NoAnswer
-from launch.core.logs import LogDisplay, LogTail, Streams
-from launch.core.lookup import SET_UP
-from launch.core.names import TOOLKIT
-from launch.core.patience import Patience, patiently
 from launch.core.perform import Say, perform
 from launch.core.plan import Fact
 from launch.core.price import usd
-from launch.core.refusals import DENIED
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.core.steps import FromAnswer, Request
 from launch.image import engines

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import get_args
 
-from launch.core.names import TOOLKIT
+from launch.aws.names import TOOLKIT
 from launch.image.options import Program
 from launch.image.source import Source
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.ecr import PLACE, image_at
+from launch.aws.lookup import SET_UP, Lookups, region_or_some
+from launch.aws.names import TOOLKIT, bucket_of
 from launch.core.errors import AwsError
-from launch.core.lookup import SET_UP, Lookups, region_or_some
-from launch.core.names import TOOLKIT, bucket_of
-from launch.core.registry import PLACE, image_at
 from launch.image.codebuild import PROJECT
 from launch.image.engines import PROGRAMS
 from launch.image.options import Builder, BuildOptions, PushOptions

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from launch.core.names import TOOLKIT
+from launch.aws.names import TOOLKIT
 from launch.core.options import RegionOptions
 
 Target = Literal["trainer", "sagemaker", "jupyter"]

@@ -5,9 +5,9 @@ import shlex
 from dataclasses import dataclass
 from datetime import datetime
 
-from launch.core.names import TOOLKIT, bucket_of, client_token
+from launch.aws.ecr import MANIFESTS
+from launch.aws.names import TOOLKIT, bucket_of, client_token
 from launch.core.plan import Fact, Plan
-from launch.core.registry import MANIFESTS
 from launch.core.steps import FromAnswer, Request
 from launch.image import codebuild, engines
 from launch.image.codebuild import RemoteBuild

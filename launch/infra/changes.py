@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from launch.core.aws import Answer, Aws
+from launch.aws.client import Answer, Aws
+from launch.aws.retry import Patience, may_pass
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.patience import Patience, may_pass
 from launch.core.perform import Say
 from launch.core.steps import Request
-from launch.core.tables import table
+from launch.core.terminal import table
 from launch.infra.lookup import PLANNED, Stack, stack_of
 from launch.infra.template import KEPT, STACK, WITH_THEM
 

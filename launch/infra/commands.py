@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import TOOLKIT, bucket_of
+from launch.aws.regions import check_region, regions_of
 from launch.core.clock import Clock
 from launch.core.errors import AwsError, NotSetUp
-from launch.core.names import TOOLKIT, bucket_of
 from launch.core.perform import Say, perform
 from launch.core.plan import Plan, dry_run
-from launch.core.regions import check_region, regions_of
 from launch.core.steps import Request
-from launch.core.tables import columns, table
+from launch.core.terminal import columns, table
 from launch.infra import changes, in_use, planner
 from launch.infra.changes import Change, detect_drift, drifted, events_of, follow
 from launch.infra.lookup import Facts, Stack, look_up, stack_of

@@ -7,12 +7,12 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.lookup import Lookups
+from launch.aws.names import TOOLKIT
+from launch.aws.regions import look_everywhere
 from launch.core.backend import all_with, find
 from launch.core.errors import AwsError, Forbidden
-from launch.core.lookup import Lookups
-from launch.core.names import TOOLKIT
-from launch.core.regions import look_everywhere
 from launch.infra.lookup import Stack, stack_of, unless_absent
 from launch.infra.template import STACK
 from trainer.errors import TrainerError

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from launch.core.aws import Answer, Aws
+from launch.aws.client import Answer, Aws
+from launch.aws.lookup import Lookups, region_or_some
+from launch.aws.names import STACK_TAG, tag_values
+from launch.aws.regions import check_region
 from launch.core.errors import AwsError
-from launch.core.lookup import Lookups, region_or_some
-from launch.core.names import STACK_TAG, tag_values
-from launch.core.regions import check_region
 from launch.infra.template import KEPT, STACK, Resource, filled, read, resources
 from trainer.errors import SettingsError, TrainerError
 

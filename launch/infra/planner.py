@@ -8,10 +8,10 @@ from datetime import datetime
 from itertools import chain, repeat
 from typing import Any
 
+from launch.aws.names import STACK_TAG, TOOLKIT, bucket_of, client_token
+from launch.aws.regions import check_region
 from launch.core.errors import AwsError
-from launch.core.names import STACK_TAG, TOOLKIT, bucket_of, client_token
 from launch.core.plan import Fact, Plan
-from launch.core.regions import check_region
 from launch.core.steps import Request
 from launch.infra.lookup import Facts, Stack
 from launch.infra.options import DOWN, UP, SetUpOptions, parameters

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from launch.core.names import TOOLKIT, bucket_of
+from launch.aws.names import TOOLKIT, bucket_of
 from launch.core.plan import Fact
 from launch.core.price import HOURS_PER_MONTH
 from launch.core.templates import fill_yaml

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 
 from launch.core import cli
-from launch.core.interpreter import this_python
+from launch.core.shell import this_python
 from launch.local.backend import BACKEND
 from launch.local.perform import perform
 from launch.local.planner import LocalPlan, plan

@@ -27,7 +27,7 @@ def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
     from typing import cast
 
     from launch.core import shell
-    from launch.core.interpreter import this_python
+    from launch.core.shell import this_python
     from launch.core.terminal import say
     from trainer.config import TrainConfig
     from trainer.settings import flags

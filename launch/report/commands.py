@@ -6,7 +6,7 @@ from pathlib import Path
 
 from launch.core import runs
 from launch.core.drawing.charts import Chart
-from launch.core.tables import one_row, terminal_width
+from launch.core.terminal import one_row, terminal_width
 from launch.report import charts, findings, own, tables
 from launch.report.cost import priced
 from launch.report.findings import Findings

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launch.core.drawing.charts import Measured
-from launch.core.run import HOUR_S, Run, number, seconds_of
+from launch.core.runs import HOUR_S, Run, number, seconds_of
 from launch.report.points import Point, final, median_of
 
 

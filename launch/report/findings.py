@@ -6,7 +6,7 @@ from pathlib import Path
 
 from launch.core.drawing.charts import TIMES, figure
 from launch.core.metrics import shown
-from launch.core.run import Run
+from launch.core.runs import Run
 from launch.report.cost import Reached, cost, reached
 from launch.report.own import LEFT_OUT, Own, own_of
 from launch.report.own import sentences as of_own

@@ -7,7 +7,7 @@ from typing import Any
 
 from launch.core.drawing.charts import DASH, Bar, Bars, Chart, Line, Lines, exactly, lines_of, rows_of
 from launch.core.metrics import axis_of, best, course, direction, merged, metrics_of, newest, shown
-from launch.core.run import Run
+from launch.core.runs import Run
 
 CHART = "metric_"  # before the name of each chart
 MOST_CHARTS, MOST_TOLD, MOST_POINTS = 12, 4, 400

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from launch.core.drawing.charts import Measured, exactly
-from launch.core.run import Run, number, seconds_of
+from launch.core.runs import Run, number, seconds_of
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000

@@ -7,9 +7,9 @@ from io import StringIO
 from typing import Any
 
 from launch.core.drawing.charts import DASH, Measured, figure, signed
-from launch.core.run import Run
-from launch.core.tables import narrowed
-from launch.core.tables import table as aligned
+from launch.core.runs import Run
+from launch.core.terminal import narrowed
+from launch.core.terminal import table as aligned
 from launch.report import own
 from launch.report.cost import cost, per_accuracy
 from launch.report.findings import Findings

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from launch.core.s3 import parse_s3
+from launch.aws.names import parse_s3
 from trainer.datasets.tree import EVALUATION
 from trainer.errors import SettingsError
 

@@ -5,14 +5,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from launch.aws.names import TOOLKIT
 from launch.core import catalog
 from launch.core.catalog import Instance
-from launch.core.job import Job
-from launch.core.names import TOOLKIT, check_job_name
+from launch.core.job import Job, check_job_name
+from launch.core.options import read_pairs, read_variables
 from launch.core.price import CATALOGS, HOURS_PER_MONTH, Prices
 from launch.core.secrets import read_references
 from launch.core.training.base import Training
-from launch.core.variables import read_pairs, read_variables
 from launch.sagemaker.channels import Channel, hold_images, read_channels
 from launch.sagemaker.images import check_image
 from launch.sagemaker.limits import check_limits

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from launch.core import progress
-from launch.core.aws import Aws
+from launch.aws import progress
+from launch.aws.client import Aws
+from launch.aws.logs import LogTail, follow
+from launch.aws.regions import look_around
+from launch.aws.retry import is_busy, patiently
 from launch.core.errors import AwsError
-from launch.core.logs import LogTail, follow
-from launch.core.patience import is_busy, patiently
-from launch.core.regions import look_around
 from launch.sagemaker import leaks as leaks_of
 from launch.sagemaker import status as status_of
 from launch.sagemaker import training_jobs

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from launch.core import sent
-from launch.core.names import HOURLY_TAG, TOOLKIT, Folder, tags
+from launch.aws import upload
+from launch.aws.names import HOURLY_TAG, TOOLKIT, Folder, tags
 from launch.core.training.base import Training
 from launch.sagemaker.bundle import REQUIREMENTS, Bundle
 from launch.sagemaker.channels import Channel
@@ -180,7 +180,7 @@ def _script(folder: Folder, train: Training, now: datetime) -> tuple[Channel, ..
     """The channel by which SageMaker itself brings a script's source, whichever the image is."""
     if train.source is None:
         return ()
-    place = sent.key_of(train.digest, now).removesuffix(SAGEMAKER_ARCHIVE)
+    place = upload.key_of(train.digest, now).removesuffix(SAGEMAKER_ARCHIVE)
     return (Channel(SAGEMAKER_CHANNEL, "s3", f"s3://{folder.bucket}/{place}"),)
 
 

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterator
 
-from launch.core import catalog, earlier, secrets, sent
-from launch.core.names import TOOLKIT
-from launch.core.plan import Fact
+from launch.aws import upload
+from launch.aws.names import TOOLKIT
+from launch.core import catalog, earlier, secrets
+from launch.core.plan import Fact, Need, fact_of
 from launch.core.price import CATALOGS
-from launch.core.quotas import Need, fact_of
 from launch.core.quote import Quote, images_in
 from launch.core.training.base import Training
 from launch.sagemaker.bundle import Bundle
@@ -68,7 +68,7 @@ def facts_of(
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items())),
         *_limits(resolved),
         *_trackers(resolved.options),
-        *sent.facts(train, facts.earlier, facts.is_sent),
+        *upload.facts(train, facts.earlier, facts.is_sent),
         *secrets.facts(options.secret),
         Fact("quotas", *_quotas(facts), label="quota"),
         fact_of([_need(quota, facts) for quota in facts.quotas if quota.is_shared]),

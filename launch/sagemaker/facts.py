@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from launch.core.earlier import Earlier
+from launch.core.manifest import Content
 from launch.core.price import CATALOGS, Prices
-from launch.core.published import Content
 from launch.sagemaker.training_job import TrainingJob
 from trainer.errors import TrainerError
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from launch.aws.retry import PATIENCE_S, may_pass, patiently
 from launch.core.clock import duration
 from launch.core.errors import AwsError, Ended, LeftRunning
-from launch.core.patience import PATIENCE_S, may_pass, patiently
 from launch.core.perform import Say
 from launch.core.price import usd
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.sagemaker import training_jobs
 from launch.sagemaker.names import command
 from launch.sagemaker.training_job import TrainingJob

@@ -10,8 +10,8 @@ from datetime import date
 from functools import cache
 from typing import Any
 
+from launch.aws.names import TOOLKIT
 from launch.core.catalog import Instance
-from launch.core.names import TOOLKIT
 from launch.sagemaker.options import SageMakerOptions
 from trainer.errors import SettingsError
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from launch.core.clock import duration
 from launch.core.price import usd
-from launch.core.tables import table
+from launch.core.terminal import table
 from launch.sagemaker.training_job import TrainingJob
 
 # How long SageMaker may take to end a job that is past its limit, and to upload its result.

@@ -9,14 +9,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from launch.core import pricelist
-from launch.core.aws import Aws
+from launch.aws import pricelist
+from launch.aws.client import Aws
+from launch.aws.ecr import NOT_FOUND, by_digest
+from launch.aws.lookup import Lookups, check_bucket, content_at, missing, older_stack, region_or_some, spec_version
+from launch.aws.names import SCHEDULER_ROLE, SHARED_SINCE, TOOLKIT, Folder, bucket_of
+from launch.aws.refusals import DENIED
 from launch.core.errors import AwsError
-from launch.core.lookup import Lookups, check_bucket, content_at, missing, older_stack, region_or_some, spec_version
-from launch.core.names import SCHEDULER_ROLE, SHARED_SINCE, TOOLKIT, Folder, bucket_of
 from launch.core.price import CATALOGS
-from launch.core.refusals import DENIED
-from launch.core.registry import NOT_FOUND, by_digest
 from launch.sagemaker.channels import whole_in_s3
 from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import ACROSS_JOBS, Facts, Quota, quotas_of
@@ -100,7 +100,7 @@ def _outputs(aws: Aws) -> Mapping[str, str]:
 def stack_without_sources(aws: Aws, facts: Facts, options: SageMakerOptions) -> str:
     """The region of the account's stack, if it is so old that its role may not read a script's source; else "".
 
-    Another role of the stack says so, which launchers may look up: see launch.core.names.  Where it cannot be looked
+    Another role of the stack says so, which launchers may look up: see launch.aws.names.  Where it cannot be looked
     up SageMaker refuses such a job: see refusals.py.
     """
     has_our_bucket = options.bucket is None and (facts.bucket or "").startswith(f"{TOOLKIT}-")

@@ -142,7 +142,7 @@ class JobHandle:
 
     def status(self) -> str:
         """The text of `python -m launch.sagemaker status JOB`."""
-        from launch.core.progress import newest
+        from launch.aws.progress import newest
         from launch.core.terminal import harmless
         from launch.sagemaker.status import as_text
 
@@ -152,7 +152,7 @@ class JobHandle:
 
     def metrics(self) -> list[Mapping[str, Any]]:
         """One record an epoch; see trainer/README.md.  While the job runs they arrive with the checkpoints."""
-        from launch.core.progress import ALL_BYTES, records
+        from launch.aws.progress import ALL_BYTES, records
 
         folder = self._training_job.folder
         return records(self._runtime.aws, folder, ALL_BYTES) if folder else []
@@ -170,7 +170,7 @@ class JobHandle:
 
     def stop(self) -> None:
         """Ends the job and releases kept instances.  It can be called twice."""
-        from launch.core.patience import is_busy, patiently
+        from launch.aws.retry import is_busy, patiently
         from launch.sagemaker.stop import end
 
         clock, say = self._runtime.clock, self._runtime.say

@@ -5,10 +5,10 @@ import signal
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import TIME
+from launch.aws.progress import get_outcome, put_outcome, resumed_by_name
 from launch.core.errors import AwsError
-from launch.core.names import TIME
-from launch.core.outcomes import get_outcome, put_outcome, resumed_by_name
 from launch.core.perform import Say
 from launch.sagemaker.training_job import TrainingJob
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, STOPPED, Exit

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launch.core import sent
+from launch.aws import upload
+from launch.aws.lookup import unreadable
+from launch.aws.names import STARTED_TAG, TIME, Folder, bucket_of
+from launch.aws.pricelist import no_price
+from launch.aws.upload import edited
 from launch.core.job import Job
-from launch.core.lookup import unreadable
-from launch.core.names import STARTED_TAG, TIME, Folder, bucket_of
 from launch.core.plan import Plan
-from launch.core.pricelist import no_price
-from launch.core.sent import edited
 from launch.core.steps import Request, put_once, unless_changed
 from launch.sagemaker import explain, register, sdk
 from launch.sagemaker.bundle import Bundle, make_bundle
@@ -175,7 +175,7 @@ def _script(job: Job[SageMakerOptions], folder: Folder, facts: Facts) -> tuple[R
     source = job.train.source
     if source is None or facts.is_sent:
         return ()
-    return (sent.send(folder.bucket, sent.key_of(source.digest, facts.now), source),)
+    return (upload.send(folder.bucket, upload.key_of(source.digest, facts.now), source),)
 
 
 def _source(folder: Folder, bundle: Bundle) -> Request:

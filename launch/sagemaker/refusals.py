@@ -2,9 +2,9 @@
 
 import re
 
+from launch.aws.lookup import SET_UP
+from launch.aws.upload import FOLDER
 from launch.core.errors import AwsError
-from launch.core.lookup import SET_UP
-from launch.core.sent import FOLDER
 
 # A pattern for AWS's message -> what to do.
 _REFUSALS = {

@@ -6,7 +6,7 @@ https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateModelPackage
 import hashlib
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.errors import AwsError
 from launch.core.steps import Request
 from launch.sagemaker.images import inference_image

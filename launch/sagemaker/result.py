@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import parse_s3
 from launch.core.errors import AwsError
-from launch.core.s3 import parse_s3
 from launch.sagemaker.names import command
 from launch.sagemaker.training_job import TrainingJob
 from trainer.datasets.archive import DAMAGED, Part, tar_of

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.pricelist import cache_of, no_cache
 from launch.core.clock import Clock
 from launch.core.perform import Say
-from launch.core.pricelist import cache_of, no_cache
 from launch.core.terminal import confirm, may_detach, say
 
 

@@ -13,7 +13,7 @@ from copy import deepcopy
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.errors import NotSetUp
 from launch.sagemaker.channels import FILE_SYSTEMS, Channel
 from launch.sagemaker.description import Description

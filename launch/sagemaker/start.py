@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from launch.aws.lookup import earlier_jobs, is_sent
+from launch.aws.names import STARTED_TAG
 from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer
-from launch.core.job import Job
-from launch.core.lookup import earlier_jobs, is_sent
-from launch.core.names import STARTED_TAG, default_job_name
+from launch.core.job import Job, default_job_name
 from launch.core.perform import Answer, perform
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.sagemaker import sdk

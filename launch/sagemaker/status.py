@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from launch.aws.progress import in_words, pace_in_words
 from launch.core.clock import duration
 from launch.core.price import usd
-from launch.core.progress import in_words, pace_in_words
-from launch.core.tables import columns, table
-from launch.core.training.written import OUR_EPOCHS
+from launch.core.terminal import columns, table
+from launch.core.training.options import OUR_EPOCHS
 from launch.sagemaker.names import command
 from launch.sagemaker.outcome import outcome_of
 from launch.sagemaker.training_job import TrainingJob

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.retry import patiently
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.patience import patiently
 from launch.core.perform import Say
 from launch.sagemaker.names import command
 from launch.sagemaker.outcome import outcome_of, record

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from launch.aws.names import BUCKET_TAG, HOURLY_TAG, JOB_TAG, OWNER_TAG, STARTED_TAG, Folder, is_ours, read_usd
 from launch.core import catalog
-from launch.core.names import BUCKET_TAG, HOURLY_TAG, JOB_TAG, OWNER_TAG, STARTED_TAG, Folder, is_ours, read_usd
 from launch.core.price import HOURS_PER_MONTH
 from launch.sagemaker.checks import DISK_USD
 from launch.sagemaker.names import REGISTER_TAG, job_of, number_of

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.refusals import DENIED
 from launch.core.errors import AwsError
-from launch.core.names import check_job_name
-from launch.core.refusals import DENIED
+from launch.core.job import check_job_name
 from launch.sagemaker.names import number_of, start_name
 from launch.sagemaker.training_job import RUNNING, STOPPING, TrainingJob, read_training_job
 from trainer.errors import SettingsError

@@ -5,9 +5,9 @@ from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 
-from launch.core.aws import Aws
-from launch.core.logs import LogDisplay, LogTail, Streams
-from launch.core.patience import Patience
+from launch.aws.client import Aws
+from launch.aws.logs import LogDisplay, LogTail, Streams
+from launch.aws.retry import Patience
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.training_job import LOG_GROUP, TrainingJob
 from launch.sagemaker.training_jobs import refreshed

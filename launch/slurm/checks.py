@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from launch.core.job import Job
-from launch.core.names import check_job_name
+from launch.core.job import Job, check_job_name
 from launch.slurm import container
 from launch.slurm.listing import Partition
 from launch.slurm.options import SlurmOptions

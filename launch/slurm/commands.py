@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from launch.aws.progress import newest_of, pace_in_words
+from launch.aws.retry import patiently
 from launch.core.errors import LeftRunning
-from launch.core.patience import patiently
-from launch.core.progress import newest_of, pace_in_words
 from launch.core.runs import read_epochs
 from launch.slurm import status
 from launch.slurm.ended import conclude, in_words, outcome_of

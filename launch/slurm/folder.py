@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.core.earlier import Earlier, is_same_script, setting_in, took
-from launch.core.names import JOB_NAME, are_default
+from launch.core.job import JOB_NAME, are_default
 from launch.core.training.base import Training
 from launch.slurm.backend import BACKEND
 from launch.slurm.names import ARCHIVE, EDF, LOG, SCRIPT, SPEC, STARTS, STOP, WORK

@@ -4,8 +4,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from launch.aws.retry import Patience
 from launch.core.errors import LeftRunning
-from launch.core.patience import Patience
 from launch.slurm.ended import outcome_of
 from launch.slurm.explain import why_it_waits
 from launch.slurm.folder import read_folder

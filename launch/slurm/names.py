@@ -5,7 +5,7 @@ infra/slurm/job.sbatch uses the same file names.
 
 from pathlib import Path
 
-from launch.core.names import TOOLKIT
+from launch.aws.names import TOOLKIT
 
 COMMENT = f"{TOOLKIT}:"
 

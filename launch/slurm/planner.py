@@ -5,13 +5,14 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
-from launch.core import catalog, sent
+from launch.aws import upload
+from launch.core import catalog
 from launch.core.catalog import Instance
 from launch.core.clock import duration
 from launch.core.earlier import Earlier, setting_in, told
 from launch.core.job import Job
+from launch.core.manifest import Content
 from launch.core.plan import Fact, Plan
-from launch.core.published import Content
 from launch.core.quote import Quote, images_in
 from launch.core.training.base import Training
 from launch.slurm import container
@@ -134,7 +135,7 @@ def _conflicts(queued: QueuedJob, submission: Submission, folder: JobFolder) -> 
             f"or stop that job: {command('stop', queued.id)}"
         )
     elif folder.script != submission.script:
-        why = sent.edited(folder.script or "", submission.script)
+        why = upload.edited(folder.script or "", submission.script)
         how = f", and {why}" if why else f" with other settings ({folder.path / SCRIPT})"
         yield SettingsError(
             f"job {name} is in the queue as {queued.id}{how}; choose another "
@@ -153,7 +154,7 @@ def _facts(submission: Submission, facts: Facts) -> Iterator[Fact]:
     if facts.content:
         place = job.train.data_url or job.train.folders["data_dir"]
         yield Fact("data", asdict(facts.content), f"{place}: {facts.content.in_words}")
-    yield from sent.facts(job.train, facts.earlier)
+    yield from upload.facts(job.train, facts.earlier)
     if container.is_used(options):
         image = str(options.container_edf or options.container_image)
         yield Fact("container", image, image if options.container_edf else f"{image} ({options.container_runtime})")

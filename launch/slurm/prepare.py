@@ -5,10 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from launch.core.job import Job
-from launch.core.lookup import content_at, region_or_some
-from launch.core.names import default_job_name
-from launch.core.published import MANIFEST, Content, content_in
+from launch.aws.lookup import content_at, region_or_some
+from launch.core.job import Job, default_job_name
+from launch.core.manifest import MANIFEST, Content, content_in
 from launch.core.training.base import Training
 from launch.slurm import checks, planner
 from launch.slurm.folder import earlier_jobs, read_folder

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.core import templates
-from launch.core.interpreter import interpreter
+from launch.core.shell import interpreter
 from launch.core.training.base import Training
 from launch.slurm import container
 from launch.slurm.names import LOG, comment_of

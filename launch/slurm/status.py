@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from launch.core.progress import in_words as progress_in_words
-from launch.core.tables import columns, table
+from launch.aws.progress import in_words as progress_in_words
+from launch.core.terminal import columns, table
 from launch.slurm.ended import in_words
 from launch.slurm.explain import why_it_waits
 from launch.slurm.folder import JobFolder

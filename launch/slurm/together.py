@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launch.core.clock import Clock
-from launch.core.together import Member, Together
+from launch.core.job import Member, Together
 from launch.slurm import checks
 from launch.slurm.array import Array, divided
 from launch.slurm.folder import read_folder

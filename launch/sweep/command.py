@@ -11,9 +11,9 @@ from typing import IO
 
 from launch.core import backend as backends
 from launch.core.clock import Clock
+from launch.core.plan import shortage
 from launch.core.price import usd
-from launch.core.quotas import shortage
-from launch.core.run import Run
+from launch.core.runs import Run
 from launch.core.terminal import confirm, harmless, say
 from launch.sweep import table
 from launch.sweep.cli import SweepRequest

@@ -8,10 +8,10 @@ from threading import Thread
 from typing import Any
 
 from launch.core import shell
-from launch.core.ending import ask_to_end
-from launch.core.interpreter import this_python
 from launch.core.metrics import AXES, Record
-from launch.core.run import State, number
+from launch.core.runs import State, number
+from launch.core.shell import this_python
+from launch.core.signals import ask_to_end
 from launch.sweep.folder import LOG
 from launch.sweep.planned import Planned
 from trainer import outcome as outcomes

@@ -14,8 +14,7 @@ from typing import Any
 
 from launch.core import runs
 from launch.core.metrics import merged, place_of
-from launch.core.run import Run
-from launch.core.runs import RUN, read_epochs
+from launch.core.runs import RUN, Run, read_epochs
 from launch.sweep.grid import SweepFile
 from launch.sweep.planned import SIZES, Planned
 from launch.sweep.price import Price
@@ -27,7 +26,7 @@ SWEEP, LOCK = "sweep.json", ".lock"
 LOG = "log.txt"
 # Folder within the run's that the launcher writes its outcome.json into; the trainer's own is in the run's folder.
 LAUNCHER = "launcher"
-JOB_NAME_LENGTH = 48  # of launch.core.names
+JOB_NAME_LENGTH = 48  # of launch.aws.names
 
 
 @contextmanager

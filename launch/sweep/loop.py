@@ -19,10 +19,9 @@ from threading import Thread
 from launch.core import shell
 from launch.core.clock import duration
 from launch.core.errors import Ended
-from launch.core.job import Job
+from launch.core.job import Job, Member, Submit, Together
 from launch.core.metrics import Record, in_words, newest
-from launch.core.run import Run
-from launch.core.together import Member, Submit, Together
+from launch.core.runs import Run
 from launch.sweep import table
 from launch.sweep.folder import Work, job_name
 from launch.sweep.planned import Planned

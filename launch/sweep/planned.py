@@ -13,8 +13,7 @@ from launch.core.backend import Backend, Demand, Place
 from launch.core.secrets import check_no_secret
 from launch.core.training.base import Training
 from launch.core.training.classifier import classifier_of
-from launch.core.training.finding import find_script
-from launch.core.training.options import END, OUR_SETTINGS, SHARED, ScriptOptions
+from launch.core.training.options import END, OUR_SETTINGS, SHARED, ScriptOptions, find_script
 from launch.core.training.script import Script
 from launch.sweep.grid import PREFIX, Point, SweepFile, is_argument, points
 from trainer.errors import SettingsError, one_line

@@ -8,10 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from launch.core import shell
-from launch.core.interpreter import this_python
-from launch.core.quotas import Need, needs_in
-from launch.core.run import Run
-from launch.core.shell import Captured
+from launch.core.plan import Need, needs_in
+from launch.core.runs import Run
+from launch.core.shell import Captured, this_python
 from launch.sweep.planned import Planned
 from trainer.contract import Exit
 from trainer.errors import SettingsError

@@ -10,10 +10,10 @@ from typing import IO, Any
 
 from launch.core import runs, shell
 from launch.core.clock import Clock
-from launch.core.ending import kill_marked
-from launch.core.interpreter import this_python
 from launch.core.metrics import Record
-from launch.core.run import LARGEST, Run
+from launch.core.runs import LARGEST, Run
+from launch.core.shell import this_python
+from launch.core.signals import kill_marked
 from launch.sweep.end import MOST_OF_LINE, End, Watched, ending, stopping
 from launch.sweep.folder import LAUNCHER, LOG, collect_results, job_name, lacks, write_records
 from launch.sweep.planned import Planned

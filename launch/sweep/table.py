@@ -10,8 +10,8 @@ from typing import Any
 
 from launch.core import metrics
 from launch.core.clock import duration
-from launch.core.run import Run, number
-from launch.core.tables import narrowed, table, terminal_width, without_empty
+from launch.core.runs import Run, number
+from launch.core.terminal import narrowed, table, terminal_width, without_empty
 from launch.sweep.folder import LOG
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price, total

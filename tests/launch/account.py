@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from moto import mock_aws
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from tests.launch import loader
 from tests.launch.faults import Request, listen, watched
 from tests.launch.privilege.watch import granted

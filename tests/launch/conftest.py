@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from launch.core.aws import Aws
+    from launch.aws.client import Aws
     from tests.launch.ec2.account import Account
     from tests.launch.faults import Faults
 

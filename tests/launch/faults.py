@@ -168,7 +168,7 @@ def injected(faults: Faults) -> Iterator[Faults]:
             botocore_stubber, "process_request", lambda request: faults.send(request.url, lambda: to_moto(request))
         ),
         mock.patch("botocore.endpoint.time", SimpleNamespace(sleep=faults.wait)),
-        mock.patch("launch.core.aws.sleep", faults.wait),
+        mock.patch("launch.aws.client.sleep", faults.wait),
     ):
         yield faults
 

@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import pytest
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.refusals import ATTEMPTS
 from launch.core.errors import AwsError, NoAnswer
-from launch.core.refusals import ATTEMPTS
 from tests.launch.ec2.account import Account
 from tests.launch.faults import (
     EVERY,

@@ -22,9 +22,8 @@ import pytest
 
 from launch.core import templates
 from launch.core.plan import as_json, as_text
-from launch.core.tables import table
 from launch.core.templates import COMMENT, MARK
-from launch.core.terminal import harmless, say
+from launch.core.terminal import harmless, say, table
 from launch.core.training.classifier import Classifier
 from launch.core.training.script import Script
 from launch.data.near.commands import on_this_machine

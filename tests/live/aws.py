@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.errors import AwsError
 
 # The oldest process with a local rank: the worker, which torchrun started, and not those that load its data.  The

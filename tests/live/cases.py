@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from launch.core.names import TIME, tags
+from launch.aws.names import TIME, tags
 from launch.infra.lookup import look_up, stack_of
 from launch.infra.template import KEPT
 from tests.conftest import ROOT

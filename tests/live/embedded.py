@@ -15,7 +15,7 @@ from unittest import mock
 from moto.core.model_instances import reset_model_data
 from moto.iam.models import IAMBackend, iam_backends
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.image.source import read_source
 from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.direct import snapshot_of

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import TOOLKIT
 from launch.core.errors import AwsError
-from launch.core.names import TOOLKIT
 from launch.ec2.names import LOG_GROUP
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import DATA_TAG, TOOLKIT, bucket_of
 from launch.core.errors import AwsError
-from launch.core.names import DATA_TAG, TOOLKIT, bucket_of
-from launch.core.published import RECORD
+from launch.core.manifest import RECORD
 from launch.data.lookup import find_snapshots
 from launch.data.near.commands import running
 from launch.ec2 import inventory

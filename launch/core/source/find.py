@@ -4,14 +4,15 @@ import os
 import posixpath
 import re
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 
 from launch.core.source.archive import Archive, Member, pack
 from launch.core.source.ignore import git_folder, tracked_but_ignored
-from launch.core.source.read import read_files
-from launch.core.source.walk import list_files, why_left_out
+from launch.core.source.keys import check_name, check_text
+from launch.core.source.walk import MOST_BYTES, File, Listing, check_size, list_files, unreadable, why_left_out
 from trainer.errors import SettingsError, one_line
 from trainer.files import LARGEST_JSON, read_regular
 from trainer.script.requirements import files_in, lines_of, text_of
@@ -228,3 +229,31 @@ def _is_required(package: str, source: Source) -> bool:
     text = "\n".join(_text(source, name) for name in _required_files(source))
     found = re.findall(r"^[^\S\n]*([A-Za-z0-9][A-Za-z0-9._-]*)", text, re.MULTILINE)
     return package.lower() in {re.sub(r"[._-]+", "_", name).lower() for name in found}
+
+
+def read_files(listing: Listing) -> tuple[Member, ...]:
+    """The files with their contents.  Raises SettingsError for one that looks like a key or cannot be read.
+
+    What has vanished since it was listed is left out: an editor's copy, say.
+    """
+    for file in listing.files:  # before anything is read: the names are quicker
+        check_name(file.name)
+    members = tuple(_read(listing))
+    # A file may have grown meanwhile.
+    check_size(listing.top, [File(one.name, len(one.content), one.is_program) for one in members])
+    return members
+
+
+def _read(listing: Listing) -> Iterator[Member]:
+    for file in listing.files:
+        if file.link:
+            yield Member(file.name, link=file.link)
+            continue
+        try:
+            content = read_regular(listing.top / file.name, MOST_BYTES)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise unreadable(listing.top / file.name, error.strerror) from None
+        check_text(file.name, content)
+        yield Member(file.name, content, file.is_program)

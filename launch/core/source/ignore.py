@@ -16,7 +16,6 @@ from pathlib import Path, PurePosixPath
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from launch.core import shell
-from launch.core.source.quick import quick
 from trainer.errors import SettingsError, one_line
 from trainer.files import read_regular
 
@@ -164,7 +163,7 @@ def _compiled(lines: Iterable[str]) -> Iterator[tuple[re.Pattern[str], bool]]:
         except (ValueError, re.error):
             continue
         if pattern.regex is not None:
-            yield re.compile(quick(pattern.regex.pattern)), bool(pattern.include)
+            yield pattern.regex, bool(pattern.include)
 
 
 def _exact(pattern: re.Pattern[str]) -> re.Pattern[str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # --help does not need them
     from launch.core.estimate.forecast import Forecast
     from launch.core.estimate.training import Images
     from launch.core.estimate.volume import NewVolume
-    from launch.core.published import Content
+    from launch.core.manifest import Content
     from launch.core.source.find import Source
 
 

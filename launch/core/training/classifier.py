@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from launch.core.estimate.forecast import Forecast
     from launch.core.estimate.training import Images
     from launch.core.estimate.volume import NewVolume
-    from launch.core.published import Content
+    from launch.core.manifest import Content
 
 ENTRY = ("-m", "trainer")
 # The numbers in the trainer's [METRIC] lines that a chart is made of.

@@ -2,17 +2,23 @@
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, Field
 
 from launch.core.backend import Backend
-from launch.core.options import Options, Pairs
+from launch.core.options import Options, Pairs, read_variables
 from launch.core.training.base import Training
-from launch.core.training.classifier import Classifier
+from launch.core.training.classifier import ENTRY, Classifier
+from launch.core.training.script import ENTRY as SCRIPT
+from launch.core.training.script import Script, script_of
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError, one_line
+from trainer.files import read_regular
+from trainer.script.config import parse
+from trainer.settings import flags
 from trainer.settings.argparser import flag, holds_paths
 
 END = "--"  # the words after it are the script's
@@ -111,7 +117,6 @@ def training_of(
     if not options.is_given:
         _check_without_script(values, arguments)
         return Classifier(cast(TrainConfig, config))
-    from launch.core.training.finding import find_script
 
     _check_with_script(options, values, arguments)
     folders = {name: cwd / getattr(config, name) for name in SHARED if values.get(name)}
@@ -148,3 +153,94 @@ def _check_with_script(options: ScriptOptions, values: Mapping[str, Any], argume
             f"{name} is a setting of our trainer, which --script replaces; if the script has one of that name, write "
             f"it after {END}: {END} {name} {value}"
         )
+
+
+def find_script(
+    options: ScriptOptions, arguments: Sequence[str], folders: Mapping[str, Path], cwd: Path, *, is_sent: bool
+) -> Script:
+    """The script as a training.  Raises SettingsError where it cannot be run or sent.
+
+    folders: run_dir, data_dir; is_sent: it runs on machines that do not have this one's files.
+    """
+    if options.script is not None and (cwd / options.script).is_file():
+        _check_python(cwd / options.script, one_line(options.script, 300))
+    script = Script(
+        arguments=(),
+        processes_by=options.processes,
+        max_silence_s=options.max_silence_s,
+        max_output_mb=options.max_output_mb,
+        variables=tuple(f"{name}={value}" for name, value in read_variables("--variables", options.variables).items()),
+        told_s=options.expected_hours and options.expected_hours * 3600,
+        run_dir=folders.get("run_dir"),
+        data_dir=folders.get("data_dir"),
+    )
+    if not is_sent:
+        return replace(script, arguments=(*_here(options, cwd), *arguments))
+    from launch.core.source.find import find
+
+    source = find(options.script, options.module, options.source_dir, cwd)
+    first = (source.word,) if options.script else ("-m", str(options.module))
+    return replace(
+        script,
+        arguments=(*first, *arguments),
+        cwd=source.cwd,
+        requirements=source.requirements,
+        source=source,
+        digest=source.digest,
+    )
+
+
+def _here(options: ScriptOptions, cwd: Path) -> tuple[str, ...]:
+    """The script's words where it runs in the folder in which its user stands."""
+    if options.script is None:
+        return "-m", str(options.module)
+    if not (cwd / options.script).is_file():
+        raise SettingsError(f"--script {one_line(options.script)}: no such file; give the path of a Python file.")
+    return (str(options.script),)
+
+
+def _check_python(path: Path, shown: str) -> None:
+    """Raises SettingsError for a file that Python would not run, or, as a notebook, take for one large constant."""
+    if path.suffix == ".ipynb":
+        raise SettingsError(
+            f"--script {shown} is a notebook; name a Python file, such as `jupyter nbconvert --to script` makes."
+        )
+    try:
+        first = read_regular(path).partition(b"\n")[0]
+    except OSError as error:
+        raise SettingsError(f"--script {shown} cannot be read ({error.strerror}).") from None
+    is_python = path.suffix == ".py" or (first.startswith(b"#!") and b"python" in first)
+    if not is_python or b"\0" in first:
+        raise SettingsError(
+            f"--script {shown} is no Python file, which is called *.py or begins with #!/usr/bin/env python; for a "
+            "shell script name the Python file that it runs, with its arguments after --, and give the variables that "
+            "it sets as --variables NAME=VALUE."
+        )
+
+
+# No launcher writes them: they would end this program, or read a file of its user's.
+NO_SETTINGS = ("--help", "--version", "--config")
+
+# How many our trainer takes where nobody says.
+OUR_EPOCHS = str(TrainConfig.model_fields["epochs"].default)
+
+
+def training_from(words: Sequence[str]) -> Training:
+    """The training whose `words` these are.  Raises SettingsError if another version wrote them, or somebody else."""
+    entry, rest = tuple(words[:2]), list(words[2:])
+    settings = [str(word) for word in (rest[: rest.index("--")] if "--" in rest else rest)]
+    if any(word.partition("=")[0] in NO_SETTINGS or word.startswith("-h") for word in settings):
+        raise SettingsError("job.json holds a command that no launcher writes.")
+    if entry == SCRIPT:
+        return script_of(parse(rest))
+    if entry != ENTRY:
+        raise SettingsError(f"job.json names no training that is known: {one_line(' '.join(words))}")
+    (config,) = flags.parse(rest, [TrainConfig], prog="job.json", about="", sections={})
+    return Classifier(cast(TrainConfig, config))
+
+
+def epochs_in(words: Sequence[str]) -> str:
+    """The number of epochs that a command names, or that our trainer takes where it names none; ? if it is unknown."""
+    usual = OUR_EPOCHS if tuple(words[:2]) == ENTRY else "?"
+    rest = [*words, "?"]
+    return str(rest[rest.index("--epochs") + 1]) if "--epochs" in words else usual

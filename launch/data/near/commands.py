@@ -9,12 +9,12 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import DEADLINE_TAG, bucket_of, is_ours, tag_values
+from launch.aws.published import NAME, check_name
 from launch.core.errors import AwsError
-from launch.core.names import DEADLINE_TAG, bucket_of, is_ours, tag_values
 from launch.core.perform import NothingLeft, perform
 from launch.core.plan import Fact, Plan, dry_run
-from launch.core.published import NAME, check_name
 from launch.core.steps import Request
 from launch.data.near import requests
 from launch.data.near.bundle import bundle

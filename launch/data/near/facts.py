@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from launch.core.instance.quotas import Quota
-from launch.core.instance.subnets import Subnet
-from launch.core.network import INTERNET, Exit
+from launch.aws.machines import Subnet
+from launch.aws.network import INTERNET, Exit
+from launch.aws.quotas import Quota
 from launch.core.price import CATALOGS, Prices
 from launch.data.near.run import Run
 from launch.data.near.source import Source

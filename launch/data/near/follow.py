@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.lookup import read_json
+from launch.aws.retry import Patience, may_pass
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.lookup import read_json
-from launch.core.patience import Patience, may_pass
 from launch.core.perform import Say
 from launch.data.near.facts import Machine
 from launch.data.near.lookup import end_of, find_parts

@@ -7,15 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launch.core import catalog, network, pricelist
-from launch.core.aws import SMALL_BYTES, Aws
+from launch.aws import network, pricelist
+from launch.aws.client import SMALL_BYTES, Aws
+from launch.aws.lookup import Lookups, check_bucket, missing, read_json, region_or_some
+from launch.aws.machines import Subnet, find_subnets
+from launch.aws.names import JOB_TAG, SCHEDULER_ROLE, bucket_of, is_ours, tag_values
+from launch.aws.quotas import Quota, find_quotas, quota_of
+from launch.core import catalog
 from launch.core.errors import AwsError
-from launch.core.instance.quotas import Quota, find_quotas, quota_of
-from launch.core.instance.subnets import Subnet, find_subnets
-from launch.core.lookup import Lookups, check_bucket, missing, read_json, region_or_some
-from launch.core.names import JOB_TAG, SCHEDULER_ROLE, bucket_of, is_ours, tag_values
+from launch.core.manifest import RECORD
 from launch.core.price import CATALOGS, Prices
-from launch.core.published import RECORD
 from launch.data.lookup import place_of
 from launch.data.near.facts import NO_AMI, ROOT_GIB, Ami, Group, Machine, Near, Parts
 from launch.data.near.run import EXIT, PROFILE, PUBLISHES_TAG, RUN, Run, prefix_of, read_run

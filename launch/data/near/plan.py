@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from launch.aws.names import bucket_of
+from launch.aws.pricelist import no_price
+from launch.aws.quotas import quota_of, shortage
 from launch.core import catalog
 from launch.core.clock import duration
-from launch.core.instance.quotas import quota_of, shortage
-from launch.core.names import bucket_of
 from launch.core.plan import Fact, Plan
 from launch.core.price import usd
-from launch.core.pricelist import no_price
 from launch.core.steps import Choice, Request
 from launch.data.near import requests
 from launch.data.near.choose import TYPES, Ways, no_room

@@ -4,11 +4,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import TIME, TOOLKIT, bucket_of
+from launch.aws.retry import is_busy, patiently
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.names import TIME, TOOLKIT, bucket_of
-from launch.core.patience import is_busy, patiently
 from launch.core.perform import Say
 from launch.core.steps import Request
 from launch.data.near import requests

@@ -4,10 +4,10 @@ import base64
 import hashlib
 from typing import Any
 
+from launch.aws import machines
+from launch.aws.machines import Subnet
+from launch.aws.names import HOURLY_TAG, TOOLKIT, client_token
 from launch.core import catalog
-from launch.core.instance import groups, limits
-from launch.core.instance.subnets import Subnet
-from launch.core.names import HOURLY_TAG, TOOLKIT, client_token
 from launch.core.steps import Choice, FromAnswer, Request, Try
 from launch.core.templates import fill
 from launch.data.near.bundle import LOCK
@@ -65,7 +65,7 @@ def delete_group(group: str) -> Request:
 
 
 def delete_limit(name: str) -> Request:
-    params = {"GroupName": limits.SCHEDULE_GROUP, "Name": name}
+    params = {"GroupName": machines.SCHEDULE_GROUP, "Name": name}
     return Request("scheduler", "DeleteSchedule", params, f"delete the time limit {name}", GONE)
 
 
@@ -78,14 +78,14 @@ def clear(run: Run, before: Run | None) -> list[Request]:
 
 
 def time_limit(run: Run, role: str) -> list[Request]:
-    return limits.time_limit(run.group, run.deadline, role or "<role>", exists=False)
+    return machines.time_limit(run.group, run.deadline, role or "<role>", exists=False)
 
 
 def network(run: Run, near: Near) -> list[Request]:
     """A group that lets nothing in, and HTTPS out."""
     there = near.groups.get(run.id)
     group: str | FromAnswer = there or FromAnswer(GROUP, "GroupId")
-    rules = [groups.outbound(group, [groups.HTTPS], "outbound: HTTPS"), *groups.nothing_else_out(group)]
+    rules = [machines.outbound(group, [machines.HTTPS], "outbound: HTTPS"), *machines.nothing_else_out(group)]
     if there:
         return rules
     params = {
@@ -139,7 +139,7 @@ def _run_instances(run: Run, near: Near, subnet: Subnet) -> Request:
         "UserData": user_data(run),
     }
     why = f"start one {run.type} in {subnet.zone}"
-    return Request("ec2", "RunInstances", params, why, name="instance", retry_after=groups.NOT_YET)
+    return Request("ec2", "RunInstances", params, why, name="instance", retry_after=machines.NOT_YET)
 
 
 def user_data(run: Run) -> str:

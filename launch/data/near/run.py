@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from launch.core.names import TIME, TOOLKIT, tags
+from launch.aws.names import TIME, TOOLKIT, tags
 from launch.core.steps import Request
 from trainer.contract import TIME_IN_NAMES
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from launch.core.aws import Aws
-from launch.core.published import MANIFEST
-from launch.core.s3 import S3Uri, parse_s3
+from launch.aws.client import Aws
+from launch.aws.names import S3Uri, parse_s3
+from launch.core.manifest import MANIFEST
 from launch.data.patient import Patient
 from launch.data.upload import Counter
 from trainer.errors import DataError, SettingsError, not_written

@@ -3,8 +3,8 @@
 To add a check: a function that takes the case and yields verdicts, and a line here.
 """
 
-from launch.core.examination.case import Check, Examination
-from launch.core.examination.image import PUSH
+from launch.aws.examination.case import Check, Examination
+from launch.aws.examination.image import PUSH
 from launch.ec2.checks import resolve
 from launch.ec2.examination import account, data, dry_run, machines, network, permissions, roles, time_limit
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from launch.aws.examination.case import Verdict, missing, ok, warning
+from launch.aws.lookup import SET_UP
+from launch.aws.machines import SCHEDULE_GROUP
+from launch.aws.names import TOOLKIT
 from launch.core.errors import AwsError
-from launch.core.examination.case import Verdict, missing, ok, warning
-from launch.core.instance.limits import SCHEDULE_GROUP
-from launch.core.lookup import SET_UP
-from launch.core.names import TOOLKIT
 from launch.core.price import usd
 from launch.ec2 import leaks
 from launch.ec2.examination.shared import Ec2Case

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from launch.core.examination.case import Verdict, missing, ok, warning
-from launch.core.examination.permissions import use_of_key
-from launch.core.s3 import parse_s3
+from launch.aws.examination.case import Verdict, missing, ok, warning
+from launch.aws.examination.permissions import use_of_key
+from launch.aws.names import parse_s3
 from launch.ec2.examination import shared
 from launch.ec2.examination.shared import Ec2Case
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from launch.aws.examination.case import Verdict, missing, ok, split, unknown
+from launch.aws.refusals import DENIED
 from launch.core.errors import AwsError
-from launch.core.examination.case import Verdict, missing, ok, split, unknown
-from launch.core.refusals import DENIED
 from launch.core.steps import FromAnswer, Request
 from launch.ec2 import machines, requests
 from launch.ec2.examination import shared

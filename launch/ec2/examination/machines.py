@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator
 
-from launch.core import pricelist
+from launch.aws import pricelist
+from launch.aws.examination.case import Verdict, missing, ok, split, warning
+from launch.aws.examination.image import PUSH, examined
+from launch.aws.quotas import Quota, quota_of
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
-from launch.core.examination.case import Verdict, missing, ok, split, warning
-from launch.core.examination.image import PUSH, examined
-from launch.core.instance.quotas import Quota, quota_of
 from launch.ec2 import lookup
 from launch.ec2.examination import shared
 from launch.ec2.examination.shared import Ec2Case

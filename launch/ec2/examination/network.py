@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from launch.core.examination.case import Verdict, missing, ok, split, warning
+from launch.aws.examination.case import Verdict, missing, ok, split, warning
 from launch.ec2 import connectivity
 from launch.ec2.examination import shared
 from launch.ec2.examination.shared import Ec2Case

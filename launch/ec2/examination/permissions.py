@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from launch.core.examination.case import (
+from launch.aws.examination.case import (
     CARRIES,
     FOLDER,
     JOB_FOLDER,
@@ -15,9 +15,9 @@ from launch.core.examination.case import (
     Right,
     Verdict,
 )
-from launch.core.examination.permissions import of_role, of_script
-from launch.core.instance.limits import SCHEDULE_GROUP
-from launch.core.names import DATA_TAG, TOOLKIT
+from launch.aws.examination.permissions import of_role, of_script
+from launch.aws.machines import SCHEDULE_GROUP
+from launch.aws.names import DATA_TAG, TOOLKIT
 from launch.ec2.examination.shared import Ec2Case
 from launch.ec2.names import LOG_GROUP, group_name
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from launch.aws.examination.case import Verdict, missing, ok
+from launch.aws.examination.permissions import find_role, trusting
+from launch.aws.lookup import SET_UP
+from launch.aws.lookup import missing as with_remedy
 from launch.core.errors import AwsError
-from launch.core.examination.case import Verdict, missing, ok
-from launch.core.examination.permissions import find_role, trusting
-from launch.core.lookup import SET_UP
-from launch.core.lookup import missing as with_remedy
 from launch.ec2.examination.shared import Ec2Case
 
 SPOT_ROLE = "AWSServiceRoleForEC2Spot"

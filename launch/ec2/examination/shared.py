@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from launch.core.examination.case import NAME, Case
-from launch.core.instance.subnets import Subnet, find_subnets
-from launch.core.network import Exit
+from launch.aws.examination.case import NAME, Case
+from launch.aws.machines import Subnet, find_subnets
+from launch.aws.network import Exit
 from launch.ec2 import lookup
 from launch.ec2.describe import describe
 from launch.ec2.facts import Ami, Facts, Snapshot

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from launch.aws.examination.case import ROLE, Right, Verdict, ok, warning
+from launch.aws.examination.permissions import denied, stack_region
+from launch.aws.lookup import SET_UP
+from launch.aws.machines import GRACE_MINUTES
+from launch.aws.names import SWEEPER_DOCUMENT, TOOLKIT
 from launch.core.errors import AwsError
-from launch.core.examination.case import ROLE, Right, Verdict, ok, warning
-from launch.core.examination.permissions import denied, stack_region
-from launch.core.instance.limits import GRACE_MINUTES
-from launch.core.lookup import SET_UP
-from launch.core.names import SWEEPER_DOCUMENT, TOOLKIT
 from launch.ec2.examination.shared import Ec2Case
 
 # What a schedule asks for in its role's name.

@@ -16,8 +16,7 @@ from moto.s3.models import s3_backends
 from moto.secretsmanager.models import secretsmanager_backends
 from moto.ssm.models import ssm_backends
 
-from launch.core.names import bucket_of
-from launch.core.s3 import known_s3
+from launch.aws.names import bucket_of, known_s3
 from launch.core.secrets import read_references
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"

@@ -21,7 +21,7 @@ from werkzeug.serving import make_server
 
 from launch.rehearse.aws.refusal import Refusal
 
-OURS = "aws-ddp-toolkit"  # in the User-Agent of a launcher, see launch/core/aws.py
+OURS = "aws-ddp-toolkit"  # in the User-Agent of a launcher, see launch/aws/client.py
 
 STRANGER = Refusal(403, "InvalidClientTokenId", "The security token included in the request is invalid.")
 

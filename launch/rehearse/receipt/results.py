@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from launch.core.s3 import is_path
+from launch.aws.names import is_path
 from launch.rehearse.aws.account import Account
 from launch.rehearse.aws.server import Request
 from launch.rehearse.receipt.page import NAME

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import wrap
 
-from launch.core.tables import table
+from launch.core.terminal import table
 from launch.rehearse.receipt.facts import Receipt, RequestGroup
 from launch.rehearse.stage.scene import PHASES
 

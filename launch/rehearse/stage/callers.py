@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from launch.core.names import TOOLKIT
-from launch.core.registry import PLACE
+from launch.aws.ecr import PLACE
+from launch.aws.names import TOOLKIT
 from launch.core.secrets import read_references
 from launch.rehearse.aws.access import Access
 from launch.rehearse.aws.iam.policies import Policy, policy

@@ -15,8 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from launch.core.tables import GAP, narrowed, one_row
-from launch.core.terminal import harmless
+from launch.core.terminal import GAP, harmless, narrowed, one_row
 from launch.rehearse.stage.recording import Change, Epoch, Line, Recorder, epoch_between
 from launch.rehearse.stage.scene import Scene
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from launch.core import shell
 from launch.core.errors import NotSetUp
-from launch.core.interpreter import interpreter
+from launch.core.shell import interpreter
 from launch.rehearse.stage.environment import cleaned, entered, leave_out_parsers, shared_models
 from launch.rehearse.stage.faults import check
 from launch.rehearse.stage.scene import KILLED, OpenScene, RehearsedJob, Scene

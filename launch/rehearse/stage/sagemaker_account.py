@@ -9,9 +9,9 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from launch.aws.ecr import PLACE
 from launch.core import catalog
 from launch.core.errors import NotSetUp
-from launch.core.registry import PLACE
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 from launch.rehearse.aws.sagemaker.plans import TrainingPlan
 from launch.rehearse.stage.scene import RehearsedJob

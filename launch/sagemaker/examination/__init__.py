@@ -3,7 +3,7 @@
 To add a check: a function that takes the case and yields verdicts, and a line here.
 """
 
-from launch.core.examination.case import Check, Examination
+from launch.aws.examination.case import Check, Examination
 from launch.sagemaker.checks import resolve
 from launch.sagemaker.examination import account, permissions, training_job
 

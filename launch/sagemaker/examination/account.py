@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from launch.core.examination.case import Verdict, missing, ok, warning
-from launch.core.examination.image import PUSH, examined
+from launch.aws.examination.case import Verdict, missing, ok, warning
+from launch.aws.examination.image import PUSH, examined
 from launch.sagemaker import images, lookup, training_jobs
 from launch.sagemaker.examination.shared import TrainingCase
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from launch.core.examination.case import (
+from launch.aws.examination.case import (
     CARRIES,
     FOLDER,
     JOB_FOLDER,
@@ -14,8 +14,8 @@ from launch.core.examination.case import (
     Right,
     Verdict,
 )
-from launch.core.examination.permissions import find_role, of_role, of_script, trusting
-from launch.core.sent import FOLDER as SOURCES
+from launch.aws.examination.permissions import find_role, of_role, of_script, trusting
+from launch.aws.upload import FOLDER as SOURCES
 from launch.sagemaker import lookup
 from launch.sagemaker.examination.shared import TrainingCase
 

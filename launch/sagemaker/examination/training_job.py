@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from launch.aws.examination.case import Verdict, missing, ok, unknown
+from launch.aws.machines import find_subnets
+from launch.aws.names import parse_s3
 from launch.core.errors import AwsError
-from launch.core.examination.case import Verdict, missing, ok, unknown
-from launch.core.instance.subnets import find_subnets
-from launch.core.s3 import parse_s3
 from launch.sagemaker import images, packages
 from launch.sagemaker.channels import Channel
 from launch.sagemaker.examination.shared import TrainingCase

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.lookup import earlier_jobs
 from launch.core.earlier import Earlier, Setting, is_same_script, restarts, setting_in, setting_of, told, took
 from launch.core.job import Job
-from launch.core.lookup import earlier_jobs
 from launch.core.plan import Plan
 from launch.core.quote import Quote, price_lines
-from launch.core.training.finding import find_script
-from launch.core.training.options import ScriptOptions
+from launch.core.training.options import ScriptOptions, find_script
 from launch.core.training.script import Script
 from launch.ec2 import checks as ec2_checks
 from launch.ec2 import planner as ec2_planner

@@ -9,7 +9,7 @@ import pytest
 
 from launch import local
 from launch.core import shell
-from launch.core.interpreter import TOOLKIT, interpreter, this_python
+from launch.core.shell import TOOLKIT, interpreter, this_python
 from launch.slurm.script import step
 from tests.conftest import ROOT, trainer_env
 from tests.launch.slurm.jobs import EVERY_KIND, resolved

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from launch.aws.progress import in_words, newest_of
 from launch.core import metrics
-from launch.core.progress import in_words, newest_of
 
 
 def test_a_step_that_was_done_again_counts_as_it_was_last() -> None:

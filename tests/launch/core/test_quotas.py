@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from launch.core.plan import Plan, as_data
-from launch.core.quotas import Need, fact_of, needs_in, shortage
+from launch.core.plan import Need, Plan, as_data, fact_of, needs_in, shortage
 
 G = "Running On-Demand G and VT instances"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launch.core import runs
-from launch.core.run import Run
+from launch.core.runs import Run
 from trainer.errors import SettingsError
 from trainer.outcome import Outcome
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from moto.s3.models import s3_backends
 
+from launch.aws.client import Aws
 from launch.core import secrets
-from launch.core.aws import Aws
 from launch.core.errors import Ended
 from launch.core.plan import as_json, as_text
 from launch.ec2.__main__ import main as launch_ec2

@@ -1,11 +1,11 @@
-"""launch.core.tables: aligned plain text."""
+"""launch.core.terminal: aligned plain text."""
 
 import subprocess
 import sys
 
 import pytest
 
-from launch.core.tables import narrowed, table, without_empty
+from launch.core.terminal import narrowed, table, without_empty
 
 ROWS = [("longer", "b"), ("c", "")]
 EXPECTED = "  a       long heading\n  longer  b\n  c"
@@ -33,7 +33,7 @@ def test_brackets_are_not_markup() -> None:
 
 
 def test_help_does_not_load_the_library() -> None:
-    code = "import sys, launch.core.tables; sys.exit('rich' in sys.modules)"
+    code = "import sys, launch.core.terminal; sys.exit('rich' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

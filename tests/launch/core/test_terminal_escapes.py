@@ -11,8 +11,7 @@ import pytest
 
 from launch.core import terminal
 from launch.core.plan import Plan
-from launch.core.tables import table
-from launch.core.terminal import complain, confirm, harmless, say
+from launch.core.terminal import complain, confirm, harmless, say, table
 from launch.core.verbs import coded
 from launch.sagemaker.runtime import notebook
 from tests.conftest import ROOT
@@ -117,7 +116,7 @@ def test_joiners_of_scripts_and_emoji_stay() -> None:
 
 # What prints by itself, and why it may: a signal's handler, which must not meet what was about to be printed, a
 # rehearsal's display, which is rich's, and programs of rehearsed nodes, whose output goes to programs.
-BY_THEMSELVES = {"launch/__init__.py", "launch/core/terminal.py", "launch/core/ending.py",
+BY_THEMSELVES = {"launch/__init__.py", "launch/core/terminal.py", "launch/core/signals.py",
                  "launch/rehearse/stage/display.py", "launch/rehearse/nodes/ec2/docker.py",
                  "launch/rehearse/nodes/ec2/power.py", "launch/rehearse/nodes/ec2/programs.py"}  # fmt: skip
 

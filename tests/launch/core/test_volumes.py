@@ -1,10 +1,10 @@
-"""launch.core.volumes: the EBS volumes that data are read from, and how fast they are."""
+"""launch.core.estimate.volume: the EBS volumes that data are read from, and how fast they are."""
 
 import pytest
 
 from launch.core import catalog
+from launch.core.estimate.volume import Promise, data_volume, io2_volume, promise
 from launch.core.price import Volume
-from launch.core.volumes import Promise, data_volume, io2_volume, promise
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 
 from moto.ebs.models import ebs_backends
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.clock import Clock
 from launch.data.__main__ import main
 from launch.data.commands import Runtime

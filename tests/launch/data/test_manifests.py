@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.core.published import content_in, read_content
+from launch.core.manifest import content_in, read_content
 from launch.data.prepared import check_nothing_else, check_source, count_source, read_prepared
 from tests.launch.data.desk import NAME, write_prepared
 from trainer.errors import DataError, SettingsError

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from moto.ebs.models import ebs_backends
 
-from launch.core.published import content_of
+from launch.aws.published import content_of
 from launch.data.state import State
 from launch.rehearse.aws.ec2 import direct
 from tests.launch.data.desk import NAME, Desk, opened, write_prepared

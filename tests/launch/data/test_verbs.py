@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from launch.core.names import DATA_TAG, OWNER_TAG
-from launch.core.names import tags as job_tags
+from launch.aws.names import DATA_TAG, OWNER_TAG
+from launch.aws.names import tags as job_tags
 from launch.data.lookup import users
 from launch.data.upload import Place
 from launch.rehearse.aws.ec2.account import Ec2Account

@@ -13,7 +13,7 @@ from moto.ebs.models import EBSSnapshot, ebs_backends
 from moto.iam.models import iam_backends
 from moto.ssm.models import ssm_backends
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.clock import Clock
 from launch.doctor import checks
 from launch.doctor.__main__ import main

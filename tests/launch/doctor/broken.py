@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from tests.launch.doctor.account import Patient, only
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from moto.iam.models import iam_backends
 
-from launch.core.examination.case import Identity
+from launch.aws.examination.case import Identity
 from launch.doctor import checks
 from launch.rehearse.aws.iam.policies import policy
 from tests.launch.doctor.account import Patient, only

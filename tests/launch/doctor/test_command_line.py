@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from launch.aws.examination.case import Examination
 from launch.core.backend import find
-from launch.core.examination.case import Examination
 from launch.doctor import checks
 from launch.doctor.__main__ import EXAMINED, main
 from launch.doctor.commands import examination_of

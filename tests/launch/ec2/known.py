@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from launch.core.instance.quotas import Quota
-from launch.core.instance.subnets import Subnet
+from launch.aws.machines import Subnet
+from launch.aws.quotas import Quota
 from launch.core.job import Job
 from launch.core.plan import Plan
 from launch.core.training.classifier import Classifier

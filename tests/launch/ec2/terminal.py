@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from launch.aws.names import Folder, tags
 from launch.core.clock import Clock
-from launch.core.names import Folder, tags
 from launch.ec2.__main__ import main
 from launch.ec2.names import group_name
 from launch.ec2.runtime import Runtime

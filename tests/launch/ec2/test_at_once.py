@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.core.names import JOB_TAG
+from launch.aws.names import JOB_TAG
 from launch.rehearse.aws.server import RequestLog, served
 from tests.conftest import ROOT
 from tests.launch.ec2.account import Account

@@ -7,8 +7,8 @@ from unittest import mock
 import botocore.session
 import pytest
 
+from launch.aws.names import Folder
 from launch.core.errors import Ended
-from launch.core.names import Folder
 from launch.ec2.boot import CONSOLE_LINES, STEPS, Booting, console, marks
 from tests.conftest import ROOT
 from tests.launch.ec2.account import Account

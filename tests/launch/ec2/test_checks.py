@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from launch.aws.quotas import quota_of
 from launch.core import catalog
 from launch.core.estimate.volume import rate_for
-from launch.core.instance.quotas import quota_of
 from launch.core.job import Job
 from launch.core.price import CATALOGS, Prices, Volume, usd, usd_per_hour
 from launch.core.training.classifier import Classifier

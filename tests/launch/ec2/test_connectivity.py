@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from launch.core.network import Exit
+from launch.aws.network import Exit
 from launch.core.plan import Plan
 from launch.core.steps import Choice
 from launch.ec2.facts import Facts

@@ -32,8 +32,8 @@ from typing import Any
 import pytest
 from moto.scheduler.models import scheduler_backends
 
-from launch.core.instance.limits import GRACE
-from launch.core.names import ALLOWED_TAG, DEADLINE_TAG, JOB_TAG, SWEEPER_DOCUMENT, read_time
+from launch.aws.machines import GRACE
+from launch.aws.names import ALLOWED_TAG, DEADLINE_TAG, JOB_TAG, SWEEPER_DOCUMENT, read_time
 from launch.rehearse.aws.ec2.scheduler import due_at, is_enabled
 from tests.launch.copies import Copies
 from tests.launch.ec2.account import Account

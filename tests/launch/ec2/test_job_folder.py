@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import Folder
 from launch.core.errors import AwsError
-from launch.core.names import Folder
-from launch.core.training.written import training_from
+from launch.core.training.options import training_from
 from launch.ec2.job_folder import members_of, record_at, spec_of
 from launch.ec2.outcome import of_failure
 from tests.launch.ec2.account import Account

@@ -274,8 +274,8 @@ def test_a_star_in_a_tag_removes_no_other_job(terminal: Terminal) -> None:
 def test_all_regions_are_asked_and_one_that_cannot_be_is_named(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from launch.core import regions
-    from launch.core.aws import Aws
+    from launch.aws import regions
+    from launch.aws.client import Aws
     from launch.core.errors import AwsError
 
     asked = Aws.pages
@@ -296,8 +296,8 @@ def test_all_regions_are_asked_and_one_that_cannot_be_is_named(
 
 
 def test_regions_that_cannot_be_asked_are_not_called_clean(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    from launch.core import regions
-    from launch.core.aws import Aws
+    from launch.aws import regions
+    from launch.aws.client import Aws
     from launch.core.errors import AwsError
 
     def call(self: Aws, *asked: object) -> object:
@@ -311,7 +311,7 @@ def test_regions_that_cannot_be_asked_are_not_called_clean(terminal: Terminal, m
 
 
 def test_leaks_of_other_regions_are_removed_there(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    from launch.core import regions
+    from launch.aws import regions
 
     monkeypatch.setattr(regions, "regions_of", lambda aws: ["eu-west-1", "us-east-1"])
     terminal.start("far", hours_ago=9, hours_left=-1, region="eu-west-1")
@@ -320,6 +320,6 @@ def test_leaks_of_other_regions_are_removed_there(terminal: Terminal, monkeypatc
 
 
 def test_the_regions_are_those_of_the_account(account: Account) -> None:
-    from launch.core.regions import regions_of
+    from launch.aws.regions import regions_of
 
     assert {"us-east-1", "eu-central-1"} <= set(regions_of(account.aws()))

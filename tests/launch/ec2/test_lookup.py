@@ -11,13 +11,13 @@ import pytest
 from moto.iam.models import iam_backends
 from moto.ssm.models import ssm_backends
 
-from launch.core import published
-from launch.core.aws import Aws
+from launch.aws import published
+from launch.aws.client import Aws
+from launch.aws.names import ROLES_TAG, STACK_TAG, tags
+from launch.aws.quotas import Quota
 from launch.core.errors import AwsError, NoAnswer, NotSetUp
-from launch.core.instance.quotas import Quota
 from launch.core.job import Job
-from launch.core.names import ROLES_TAG, STACK_TAG, tags
-from launch.core.published import Content
+from launch.core.manifest import Content
 from launch.core.training.classifier import Classifier
 from launch.ec2 import planner
 from launch.ec2.checks import resolve

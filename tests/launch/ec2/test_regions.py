@@ -10,13 +10,13 @@ from unittest import mock
 
 import pytest
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import SCHEDULER_ROLE, TOOLKIT, Folder
+from launch.aws.pricelist import look_up
 from launch.core.catalog import load
 from launch.core.errors import AwsError
-from launch.core.names import SCHEDULER_ROLE, TOOLKIT, Folder
+from launch.core.manifest import Content
 from launch.core.plan import Plan
-from launch.core.pricelist import look_up
-from launch.core.published import Content
 from launch.ec2 import requests
 from launch.ec2.__main__ import main
 from launch.ec2.facts import Facts, Snapshot

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from moto.iam.models import iam_backends
 
+from launch.aws.names import ROLES_TAG, SHARED_SINCE, STACK_TAG
 from launch.core.errors import AwsError, Ended
 from launch.core.job import Job
-from launch.core.names import ROLES_TAG, SHARED_SINCE, STACK_TAG
 from launch.core.perform import perform
 from launch.core.plan import Plan, as_json, as_text
 from launch.core.source.find import find

@@ -12,9 +12,9 @@ from unittest import mock
 
 import pytest
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import Folder
 from launch.core.errors import AwsError, Ended
-from launch.core.names import Folder
 from launch.core.plan import Plan
 from launch.core.signals import Hangup
 from launch.ec2 import requests

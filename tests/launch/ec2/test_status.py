@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from launch.core.names import Folder
-from launch.core.progress import in_words
+from launch.aws.names import Folder
+from launch.aws.progress import in_words
 from launch.ec2.inventory import Fleet, Node, Resource
 from launch.ec2.outcome import DONE, completed
 from launch.ec2.status import View, all_as_text, as_text, outcome_of

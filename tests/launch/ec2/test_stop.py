@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import Folder
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.names import Folder
 from launch.ec2.inventory import Fleet, Resource, nodes_of
 from launch.ec2.stop import SETTLE_S, is_young, mark_ended, stop
 from tests.launch.ec2.account import Account

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import Folder
 from launch.core.errors import Ended, NoAnswer
-from launch.core.names import Folder
 from launch.core.signals import Hangup
 from launch.ec2.inventory import nodes_of
 from launch.ec2.job_folder import check_not_stopped, is_stopped, put_marker, start_of

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from launch.core.names import JOB_TAG, is_ours, read_usd
+from launch.aws.names import JOB_TAG, is_ours, read_usd
 from launch.ec2.inventory import find, nodes_of
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal

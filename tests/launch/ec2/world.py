@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.clock import Clock
 from launch.core.plan import Plan
 from launch.ec2.inventory import find

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.core.run import Run
-from launch.core.runs import write
+from launch.core.runs import Run, write
 from launch.forecast.__main__ import main
 from launch.forecast.compare import COLUMNS, as_text, compare
 from launch.forecast.from_runs import measurements

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from launch.core.run import Run
-from launch.core.runs import write
+from launch.core.runs import Run, write
 from launch.forecast.__main__ import main
 from launch.forecast.script import OPTIONAL
 from tests.launch.sweep.sweeps import sweep
@@ -277,7 +276,7 @@ def test_runs_that_differ_in_more_than_gpus_are_not_mixed(capsys: Capture) -> No
 
 def test_a_narrow_terminal_drops_columns(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     ran("one", 3600.0)
-    monkeypatch.setattr("launch.core.tables.terminal_width", lambda: 50)
+    monkeypatch.setattr("launch.core.terminal.terminal_width", lambda: 50)
 
     assert main(told("--nodes", "1")) == 0
 

@@ -14,7 +14,7 @@ from moto.core.responses import ActionResult
 from moto.logs.models import logs_backends
 from moto.s3.models import s3_backends
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.clock import Clock
 from tests.launch.image.machine import put
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from moto import mock_aws
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from tests.launch.faults import listen, watched
 from tests.launch.image.builds import Builds, patched
 from tests.launch.image.machine import REPOSITORY, Machine

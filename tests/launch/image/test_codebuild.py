@@ -14,7 +14,7 @@ import pytest
 import yaml
 from botocore.validate import ParamValidator
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.steps import FromAnswer
 from launch.image import codebuild, engines, planner
 from launch.image.lookup import Facts

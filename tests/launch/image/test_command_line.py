@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.core.aws import Aws
-from launch.core.refusals import granted_by
-from launch.core.registry import MANIFESTS
+from launch.aws.client import Aws
+from launch.aws.ecr import MANIFESTS
+from launch.aws.refusals import granted_by
 from launch.image import engines
 from launch.image.source import read_source
 from tests.conftest import ROOT

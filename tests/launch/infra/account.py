@@ -24,9 +24,9 @@ from moto.cloudformation.utils import yaml_tag_constructor
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.iam.models import IAMBackend
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.regions import regions_of
 from launch.core.clock import Clock
-from launch.core.regions import regions_of
 from launch.core.terminal import say
 from launch.infra import __main__
 from launch.infra.commands import Runtime

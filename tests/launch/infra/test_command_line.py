@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 from moto.cloudformation.models import cloudformation_backends
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.errors import Forbidden
 from launch.infra import in_use
 from launch.infra.in_use import Region

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError, NoAnswer
 from launch.infra.changes import Change, _change, as_text, detect_drift, drifted, failure, follow

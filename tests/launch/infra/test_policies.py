@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launch.core.refusals import PERMISSIONS, granted_by
+from launch.aws.refusals import PERMISSIONS, granted_by
 from launch.infra.template import filled, read
 from tests.conftest import ROOT
 from tests.launch.faults import Request

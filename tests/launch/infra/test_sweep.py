@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from launch.core.aws import Aws
-from launch.core.names import TIME
+from launch.aws.client import Aws
+from launch.aws.names import TIME
 from launch.infra.template import filled, read
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Faults, refused

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from moto.cloudformation.parsing import resource_class_from_type
 
-from launch.core.names import DEADLINE_TAG, JOB_TAG, ROLES_TAG, ROLES_VERSION, TIME, bucket_of
-from launch.core.sent import FOLDER, KEPT_DAYS
+from launch.aws.names import DEADLINE_TAG, JOB_TAG, ROLES_TAG, ROLES_VERSION, TIME, bucket_of
+from launch.aws.upload import FOLDER, KEPT_DAYS
 from launch.core.templates import YAML_COMMENT
 from launch.data.near.run import prefix_of
 from launch.ec2 import requests

@@ -12,9 +12,9 @@ from unittest import mock
 
 from moto.ec2.models import EC2Backend
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import ALLOWED_TAG, tags
 from launch.core.clock import Clock
-from launch.core.names import ALLOWED_TAG, tags
 from launch.ec2 import __main__ as ec2
 from launch.ec2.runtime import Runtime
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.data import upload
 from tests.launch.data.desk import write_prepared
 from tests.launch.data.near.desk import NAME, SOURCE, NearDesk, opened

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import ALLOWED_TAG, DATA_TAG
+from launch.aws.refusals import DENIED
 from launch.core.errors import AwsError
-from launch.core.names import ALLOWED_TAG, DATA_TAG
-from launch.core.refusals import DENIED
 from launch.rehearse.aws.iam.needs import needs
 from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from tests.launch.ec2.account import Account

@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import tags as job_tags
 from launch.core.errors import AwsError
-from launch.core.names import tags as job_tags
 from launch.data import upload
 from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.iam.account import AccountView

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from launch.core.names import tag_values, tags
+from launch.aws.names import tag_values, tags
 from launch.rehearse.aws.iam.account import AccountView
 from launch.rehearse.aws.iam.needs import needs
 from launch.rehearse.aws.iam.policies import Need, actions, allows, policy

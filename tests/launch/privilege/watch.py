@@ -15,7 +15,7 @@ from launch.rehearse.aws.iam.policies import actions
 from tests.launch.faults import Request, watched
 
 # A call passes through these modules; the first other module in the stack makes it.
-CARRIERS = ("botocore", "boto3", "contextlib", "launch.core.aws", "launch.core.perform", "s3transfer",
+CARRIERS = ("botocore", "boto3", "contextlib", "launch.aws.client", "launch.core.perform", "s3transfer",
             "tests.launch.faults", "tests.launch.privilege.watch")  # fmt: skip
 ANYWHERE = AccountView("123456789012", "us-east-1", lambda _name: {}, lambda name: [f"arn:aws:iam::1:role/{name}"])
 

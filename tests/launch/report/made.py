@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from launch.core import runs
-from launch.core.run import Run
+from launch.core.runs import Run
 from trainer.contract import METRICS, SETTINGS
 
 RATE = 1000.0  # images/s of one GPU

@@ -11,7 +11,7 @@ from PIL import Image
 from launch.core.drawing.charts import LINES, Bars, Chart, Lines, doublings, figure, lines_of, round_ticks
 from launch.core.drawing.picture import _lay_out, _look, figure_of, save, save_overview
 from launch.core.drawing.plots import COLOURS, MARKERS, STYLES
-from launch.core.run import Run
+from launch.core.runs import Run
 from launch.report import findings
 from launch.report.commands import all_charts
 from tests.launch.report.made import EVERYTHING, SCALED, run

@@ -9,7 +9,7 @@ from scipy.stats import bootstrap
 
 from launch.core.drawing.charts import Lines, Measured
 from launch.core.estimate.amdahl import Fit, fit
-from launch.core.run import Run
+from launch.core.runs import Run
 from launch.report.charts import all_scaling
 from launch.report.cost import priced, to_target
 from launch.report.findings import Findings, find, sentences, title

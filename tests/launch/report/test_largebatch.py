@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.core.run import Run
+from launch.core.runs import Run
 from launch.report.points import points
 from launch.report.series import Comparison, compare
 from tests.launch.report.made import run

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from launch.core.drawing.charts import Bars, Lines
-from launch.core.run import Run
+from launch.core.runs import Run
 from launch.report import findings, own, tables
 from launch.report.commands import all_charts, report
 from launch.report.options import ReportOptions

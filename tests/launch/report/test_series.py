@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from launch.core.drawing.charts import Measured
-from launch.core.run import Run
+from launch.core.runs import Run
 from launch.report.points import Point, points
 from launch.report.series import Series, efficiency, named, scaling, series, speedup
 from tests.launch.report.made import SCALED, run

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from launch.core.aws import Aws
+    from launch.aws.client import Aws
     from tests.launch.faults import Faults
     from tests.launch.sagemaker.account import SageMakerAccount
     from tests.launch.sagemaker.world import Stage

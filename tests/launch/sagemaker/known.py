@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+from launch.aws.names import tags
 from launch.core.job import Job
-from launch.core.names import tags
 from launch.core.training.classifier import Classifier
 from launch.sagemaker import checks, planner
 from launch.sagemaker.backend import BACKEND

@@ -20,8 +20,7 @@ import pytest
 import torch
 from moto.server import ThreadedMotoServer
 
-from launch.core.training.finding import find_script
-from launch.core.training.options import ScriptOptions
+from launch.core.training.options import ScriptOptions, find_script
 from launch.rehearse.nodes.sagemaker.container import NVIDIA_SMI, Container, ContainerSpec
 from launch.rehearse.nodes.sagemaker.network import network, why_no_network
 from launch.sagemaker.bundle import make_bundle

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.clock import Clock
 from launch.core.job import Job
 from launch.core.training.classifier import Classifier

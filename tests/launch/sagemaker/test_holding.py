@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launch.core.names import JOB_TAG
+from launch.aws.names import JOB_TAG
 from launch.sagemaker import holding
 from launch.sagemaker.training_job import TrainingJob
 from tests.launch.sagemaker.known import NAME, training_job, typed

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from launch.core.errors import AwsError
+from launch.core.manifest import Content
 from launch.core.plan import as_text
-from launch.core.published import Content
 from launch.rehearse.aws.sagemaker.changes import complete
 from launch.sagemaker import checks, lookup
 from launch.sagemaker.facts import Facts, Quota

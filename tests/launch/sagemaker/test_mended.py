@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.errors import AwsError
 from launch.rehearse.aws.sagemaker.changes import advance, age, complete, fail, interrupt, measured, stopped, time_out
 from launch.rehearse.aws.sagemaker.messages import MESSAGES, NO_CAPACITY

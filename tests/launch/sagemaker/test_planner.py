@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from launch.core.job import Job
-from launch.core.plan import as_json, as_text
+from launch.core.plan import as_json, as_text, needs_in
 from launch.core.price import CATALOGS, Prices
-from launch.core.quotas import needs_in
 from launch.core.training.script import Script
 from launch.sagemaker import checks, planner
 from launch.sagemaker.checks import ENDING_S

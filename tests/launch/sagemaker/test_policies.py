@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.core.refusals import PERMISSIONS, granted_by
+from launch.aws.refusals import PERMISSIONS, granted_by
 from launch.rehearse.aws.iam.account import AccountView
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.aws.iam.needs import needs

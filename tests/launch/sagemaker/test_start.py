@@ -12,9 +12,9 @@ from botocore.exceptions import ReadTimeoutError
 from botocore.response import StreamingBody
 from moto.iam.models import iam_backends
 
+from launch.aws.names import ROLES_TAG, SCHEDULER_ROLE, SHARED_SINCE, STACK_TAG
 from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer, NotSetUp
 from launch.core.job import Job
-from launch.core.names import ROLES_TAG, SCHEDULER_ROLE, SHARED_SINCE, STACK_TAG
 from launch.core.plan import as_text
 from launch.core.signals import Hangup
 from launch.core.source.find import Source, find

@@ -2,8 +2,8 @@
 
 import pytest
 
+from launch.aws.retry import PATIENCE_S
 from launch.core.errors import AwsError
-from launch.core.patience import PATIENCE_S
 from launch.rehearse.aws.sagemaker.changes import complete, interrupt
 from launch.rehearse.aws.sagemaker.messages import MESSAGES
 from launch.sagemaker.training_jobs import describe

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
+from launch.aws.names import tags
 from launch.core.clock import Clock
-from launch.core.names import tags
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.aws.sagemaker.changes import advance, complete
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob

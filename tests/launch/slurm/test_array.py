@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from launch.core.job import Job
-from launch.core.together import Member, Together
+from launch.core.job import Job, Member, Together
 from launch.core.training.classifier import Classifier
 from launch.slurm.array import Array, divided
 from launch.slurm.explain import why_it_waits

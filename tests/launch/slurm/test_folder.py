@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launch.core.clock import Clock
-from launch.core.published import MANIFEST
+from launch.core.manifest import MANIFEST
 from launch.core.training.classifier import Classifier
 from launch.slurm.commands import Commands
 from launch.slurm.ended import outcome_of

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.core.job import Job
-from launch.core.together import Member, Together
+from launch.core.job import Job, Member, Together
 from launch.core.training.classifier import Classifier
-from launch.core.training.finding import find_script
-from launch.core.training.options import ScriptOptions
+from launch.core.training.options import ScriptOptions, find_script
 from launch.core.training.script import Script
 from launch.slurm.folder import read_folder
 from launch.slurm.options import SlurmOptions

@@ -11,10 +11,10 @@ import pytest
 
 from launch.core import shell
 from launch.core.clock import Clock
-from launch.core.ending import ask_to_end
 from launch.core.errors import Ended, LeftRunning
-from launch.core.interpreter import this_python
-from launch.core.run import Run
+from launch.core.runs import Run
+from launch.core.shell import this_python
+from launch.core.signals import ask_to_end
 from launch.sweep import loop
 from launch.sweep.end import ending, insist
 from launch.sweep.folder import Work, earlier, left

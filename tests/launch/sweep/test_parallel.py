@@ -14,8 +14,8 @@ import pytest
 from launch.core import runs
 from launch.core.clock import Clock
 from launch.core.errors import Ended
-from launch.core.quotas import Need
-from launch.core.run import Run
+from launch.core.plan import Need
+from launch.core.runs import Run
 from launch.sweep import loop, table
 from launch.sweep.cli import read
 from launch.sweep.command import Plan, as_text

@@ -8,7 +8,7 @@ import pytest
 
 from launch.core import runs, shell
 from launch.core.quote import Quote
-from launch.core.run import Run
+from launch.core.runs import Run
 from launch.core.shell import Captured
 from launch.sweep.cli import SweepRequest
 from launch.sweep.cli import read as read_request

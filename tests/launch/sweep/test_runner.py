@@ -11,7 +11,7 @@ import pytest
 
 from launch.core import backend as backends
 from launch.core import runs
-from launch.core.names import check_job_name
+from launch.core.job import check_job_name
 from launch.sweep.end import End, Watched
 from launch.sweep.folder import collect_results, job_name, write_records
 from launch.sweep.runner import Output, end_left_over, numbers

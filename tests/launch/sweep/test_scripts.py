@@ -8,7 +8,7 @@ import pytest
 
 from launch.core import runs
 from launch.core.clock import Clock
-from launch.core.run import Run
+from launch.core.runs import Run
 from launch.core.training.script import Script
 from launch.report import findings
 from launch.sweep import table

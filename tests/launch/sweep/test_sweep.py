@@ -11,9 +11,9 @@ import pytest
 
 from launch.core import runs
 from launch.core.clock import Clock
-from launch.core.ending import kill_marked
 from launch.core.errors import Ended
-from launch.core.run import Run, State
+from launch.core.runs import Run, State
+from launch.core.signals import kill_marked
 from launch.sweep import loop
 from launch.sweep.folder import Work, earlier, job_name, left
 from launch.sweep.grid import parse

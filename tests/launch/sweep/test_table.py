@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from launch.core.run import Run
+from launch.core.runs import Run
 from launch.sweep import table
 
 

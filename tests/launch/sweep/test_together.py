@@ -13,9 +13,9 @@ from launch.core import shell
 from launch.core.backend import Backend
 from launch.core.clock import Clock
 from launch.core.errors import Ended
-from launch.core.interpreter import this_python
-from launch.core.run import Run
-from launch.core.together import Member, Together
+from launch.core.job import Member, Together
+from launch.core.runs import Run
+from launch.core.shell import this_python
 from launch.sweep.folder import Work
 from launch.sweep.grid import parse
 from launch.sweep.loop import Slot, submitted, sweep

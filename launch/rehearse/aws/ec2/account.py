@@ -18,7 +18,7 @@ from moto.iam.models import iam_backends
 from moto.scheduler.models import scheduler_backends
 from moto.ssm.models import Parameter, ssm_backends
 
-from launch.core.names import DATA_TAG, TOOLKIT
+from launch.aws.names import DATA_TAG, TOOLKIT
 from launch.rehearse.aws import account
 from launch.rehearse.aws.ec2.rules import Rules
 from launch.rehearse.aws.ec2.states import end

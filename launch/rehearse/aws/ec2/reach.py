@@ -1,7 +1,7 @@
 """What an instance can reach: by its addresses, its subnet's route table and network ACL, and the VPC's endpoints and
 DNS, in moto's objects.
 
-Written apart from launch/core/network.py, which it holds to AWS's rules.
+Written apart from launch/aws/network.py, which it holds to AWS's rules.
 https://docs.aws.amazon.com/vpc/latest/userguide/VPC_Internet_Gateway.html: a route to it, and a public address.
 https://docs.aws.amazon.com/vpc/latest/privatelink/gateway-endpoints.html: by route table.
 https://docs.aws.amazon.com/vpc/latest/privatelink/privatelink-access-aws-services.html: others by private DNS names,

@@ -19,7 +19,7 @@ from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.scheduler.models import scheduler_backends
 
-from launch.core.names import SWEEPER_DOCUMENT, TOOLKIT
+from launch.aws.names import SWEEPER_DOCUMENT, TOOLKIT
 from launch.rehearse.aws.call import Call
 from launch.rehearse.aws.ec2.states import USER_ASKED, end
 from launch.rehearse.aws.gate import Asked, Check

@@ -14,7 +14,7 @@ from unittest import mock
 
 from moto.ec2.models import amis, ec2_backends, elastic_block_store, security_groups, subnets
 
-from launch.core.names import ALLOWED_TAG, DATA_TAG, TOOLKIT
+from launch.aws.names import ALLOWED_TAG, DATA_TAG, TOOLKIT
 from launch.rehearse.aws.ec2.account import PROFILE, SCHEDULER_ROLE, Ec2Account
 from launch.rehearse.stage.scene import RehearsedJob
 from trainer.errors import SettingsError

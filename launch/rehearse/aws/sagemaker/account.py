@@ -15,8 +15,7 @@ from moto.logs.models import logs_backends
 from moto.s3.models import s3_backends
 from moto.sagemaker.models import sagemaker_backends
 
-from launch.core.names import TOOLKIT
-from launch.core.s3 import known_s3
+from launch.aws.names import TOOLKIT, known_s3
 from launch.rehearse.aws import account
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.aws.sagemaker.refusals import SERVICE

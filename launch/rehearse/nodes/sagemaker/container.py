@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from launch.core import shell
-from launch.core.ending import kill_marked
 from launch.core.shell import ChildProcess
+from launch.core.signals import kill_marked
 from launch.rehearse.nodes.ec2.node import write_program
 from launch.rehearse.nodes.sagemaker.network import HostNetwork
 from trainer.errors import MachineError

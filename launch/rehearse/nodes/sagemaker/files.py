@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from launch.core.s3 import is_path, known_s3
+from launch.aws.names import is_path, known_s3
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 
 ML = Path("/opt/ml")  # a container's own name for its base

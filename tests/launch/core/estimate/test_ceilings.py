@@ -9,8 +9,7 @@ from launch.core import catalog, quote
 from launch.core.estimate.forecast import Forecast
 from launch.core.estimate.rates import decoded_per_vcpu
 from launch.core.estimate.training import Images
-from launch.core.estimate.volume import NewVolume, rate_paid
-from launch.core.volumes import data_volume, io2_volume, promise
+from launch.core.estimate.volume import NewVolume, data_volume, io2_volume, promise, rate_paid
 from trainer.config import TrainConfig
 
 IMAGENET = {"model": "resnet18", "dataset": "imagenet", "batch_size": 256}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from launch.nothing.backend import NothingOptions
 
-from launch.core.examination.case import Case, Check, Examination, Verdict, missing, ok
+from launch.aws.examination.case import Case, Check, Examination, Verdict, missing, ok
 
 MOST = 9
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.core.sent import facts
+from launch.aws.upload import facts
 from launch.core.source.ignore import at_the_top
 from launch.core.source.walk import list_files
 from launch.core.training.script import Script

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launch.core.source import find, read, walk
+from launch.core.source import find, walk
 from launch.core.source.walk import Listing, list_files
 from tests.launch.core.source.folder import pipe, source, unpacked, write
 from tests.patience import ended_after
@@ -71,7 +71,7 @@ def test_a_file_that_grows_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pyt
     write(tmp_path, {"train.py": "", "log": "x"})
     more = {"train.py": 1, "log": 30_000_000, "other.log": 30_000_000}
     write(tmp_path, {"other.log": ""})
-    monkeypatch.setattr(read, "read_regular", lambda path, largest: b"x" * more[path.name])
+    monkeypatch.setattr(find, "read_regular", lambda path, largest: b"x" * more[path.name])
 
     with pytest.raises(SettingsError, match=r"60 MB.*log \(30\.0 MB\)"):
         source(tmp_path)
@@ -119,7 +119,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
             raise PermissionError(13, "Permission denied")
         return read_regular(path, largest)
 
-    monkeypatch.setattr(read, "read_regular", refused)
+    monkeypatch.setattr(find, "read_regular", refused)
     with pytest.raises(SettingsError, match=r"cannot read .*other\.py \(Permission denied\).*\.gitignore"):
         source(tmp_path)
 

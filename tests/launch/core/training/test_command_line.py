@@ -9,9 +9,8 @@ from launch.core.backend import find
 from launch.core.quote import Quote, price_lines
 from launch.core.training.base import Training
 from launch.core.training.classifier import Classifier
-from launch.core.training.options import ScriptOptions, split, training_of
+from launch.core.training.options import ScriptOptions, epochs_in, split, training_from, training_of
 from launch.core.training.script import Script
-from launch.core.training.written import epochs_in, training_from
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 from trainer.script.config import parse

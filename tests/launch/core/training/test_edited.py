@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from launch.aws.upload import edited
 from launch.core.job import Job
 from launch.core.plan import Plan
-from launch.core.sent import edited
 from launch.core.training.script import Script
 from launch.ec2 import checks, planner, requests
 from launch.ec2.facts import Facts as Ec2Facts

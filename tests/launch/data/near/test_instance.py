@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from moto.scheduler.models import scheduler_backends
 
-from launch.core.names import is_ours
+from launch.aws.names import is_ours
 from launch.ec2 import leaks
 from launch.ec2.inventory import Fleet
 from tests.launch.data.near.desk import NAME, SHUT_DOWN, NearDesk, opened, tags_of

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from launch.core.aws import Aws
-from launch.core.names import tags
+from launch.aws.client import Aws
+from launch.aws.names import tags
 from launch.data.near.commands import running
 from launch.data.near.follow import Follower
 from launch.data.near.run import PUBLISHES_TAG, read_run

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.data.near.source import Copying, Item, Source, find_source, is_archived
 from launch.data.patient import Patient
 from trainer.errors import SettingsError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from moto.iam.models import iam_backends
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.rehearse.aws.iam.policies import policy
 from tests.launch.doctor.account import Patient, only
 from tests.launch.doctor.broken import Broken, assert_named, delete

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.errors import AwsError
 from tests.launch.ec2.account import Account
 

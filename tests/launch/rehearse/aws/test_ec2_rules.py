@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.errors import AwsError
 from launch.rehearse.aws.ec2 import run_rules, scheduler
 from launch.rehearse.aws.ec2.reach import has_address, reached

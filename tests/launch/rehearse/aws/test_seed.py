@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from moto import mock_aws
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.job import Job
 from launch.core.training.classifier import Classifier
 from launch.ec2.backend import BACKEND

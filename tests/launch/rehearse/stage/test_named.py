@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 from moto import mock_aws
 
-from launch.core.aws import Aws
+from launch.aws.client import Aws
 from launch.core.clock import Clock
 from launch.ec2.__main__ import main as on_ec2
 from launch.ec2.runtime import Runtime as Ec2Runtime

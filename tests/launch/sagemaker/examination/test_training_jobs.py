@@ -9,8 +9,8 @@ import boto3
 import pytest
 from moto.iam.models import iam_backends
 
-from launch.core.aws import Aws
-from launch.core.examination.permissions import Refusal
+from launch.aws.client import Aws
+from launch.aws.examination.permissions import Refusal
 from launch.doctor.__main__ import main
 from launch.doctor.commands import Runtime
 from launch.rehearse.aws.iam.policies import policy
@@ -177,7 +177,7 @@ def test_an_image_that_has_everything_needs_no_index(ward: Ward) -> None:
 def test_a_right_that_the_simulation_cannot_judge_names_what_can(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
     """SageMaker has no dry run to ask: a launch itself tells, and only a job tells of its role."""
     doubt = [Refusal("s3:GetObject", "policies test aws:SourceVpce, which the simulation does not know")]
-    monkeypatch.setattr("launch.core.examination.permissions.refusals", lambda *_: doubt)
+    monkeypatch.setattr("launch.aws.examination.permissions.refusals", lambda *_: doubt)
 
     _, found = ward.examine()
 

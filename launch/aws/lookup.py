@@ -1,0 +1,270 @@
+"""Look-ups that every backend makes before a launch, and in a job's folder after it.  Reads only.
+
+Each backend has a lookup.py for those of its own.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from itertools import islice
+from typing import Any, TypeVar
+
+from launch.aws.client import SMALL_BYTES, Aws
+from launch.aws.names import ROLES_TAG, ROLES_VERSION, STACK_TAG, TOOLKIT, Folder, parse_s3, tag_values
+from launch.aws.refusals import granted_by
+from launch.aws.upload import checksum, key_of
+from launch.core.backend import BACKENDS
+from launch.core.earlier import Earlier, Setting, is_same_script, setting_in, took
+from launch.core.errors import AwsError, NotSetUp
+from launch.core.job import are_default, stem_of
+from launch.core.manifest import MANIFEST, Content, content_in
+from launch.core.training.base import Training
+from trainer.contract import METRICS, OUTCOME, PACE
+from trainer.errors import SettingsError, TrainerError, one_line
+from trainer.files import LARGEST_JSON
+from trainer.outcome import parse
+from trainer.script.pace import parse as parse_pace
+
+Found = TypeVar("Found")
+
+# The region of a dry run without AWS configuration; the catalog's prices are this region's.
+SOME_REGION = "us-east-1"
+
+SET_UP = "python -m launch.infra up"
+
+# How many earlier jobs of a script are looked at, and how many of them are read: each takes a few requests.
+MOST_LOOKED_AT, MOST_READ = 12, 3
+# Files that every script's run folder has.
+OURS = {METRICS, OUTCOME, PACE}
+
+
+class Lookups:
+    """Runs look-ups and collects their failures."""
+
+    def __init__(self) -> None:
+        self.problems: list[TrainerError] = []
+        self.unknown: list[str] = []
+
+    def required(self, ask: Callable[[], Found], otherwise: Found) -> Found:
+        """Calls ask(); a failure becomes a problem of the plan."""
+        try:
+            return ask()
+        except TrainerError as problem:
+            if str(problem) not in map(str, self.problems):  # one failure can be met several times
+                self.problems.append(problem)
+            return otherwise
+
+    def optional(self, what: str, ask: Callable[[], Found], otherwise: Found) -> Found:
+        """Calls ask(); a failure becomes a warning."""
+        try:
+            return ask()
+        except TrainerError as problem:
+            self.unknown.append(f"{what} could not be looked up: {problem}")
+            return otherwise
+
+
+def region_or_some(aws: Aws) -> str:
+    """The region of `aws`, or SOME_REGION where none is configured."""
+    try:
+        return aws.region
+    except NotSetUp:
+        return SOME_REGION
+
+
+def check_bucket(aws: Aws, bucket: str, account: str) -> None:
+    """Raises AwsError if the bucket cannot hold job folders.
+
+    Anybody can create a bucket whose name can be guessed, and a job trusts what is in its folder, so the bucket must
+    belong to the account.
+    """
+    try:
+        answer = aws.call("s3", "HeadBucket", {"Bucket": bucket, "ExpectedBucketOwner": account})
+    except AwsError as error:
+        if error.aws_code in ("404", "NoSuchBucket"):
+            make = SET_UP if bucket.startswith(TOOLKIT) else f"aws s3 mb s3://{bucket}"
+            words = f"there is no bucket {bucket}; create it ({make}), or choose another with --bucket."
+            raise AwsError(words, "NoSuchBucket") from error
+        if error.aws_code in ("301", "PermanentRedirect"):
+            raise AwsError(_elsewhere(bucket, "another region", aws.region)) from error
+        if error.aws_code == "403":
+            raise AwsError(
+                f"bucket {bucket} belongs to another account, or these credentials may not read it; choose one of "
+                f"{account} with --bucket, or ask for the policy in {granted_by('s3:ListBucket')}."
+            ) from error
+        raise
+    region = answer.get("BucketRegion", aws.region)
+    if region != aws.region:
+        raise AwsError(_elsewhere(bucket, region, aws.region))
+
+
+def _elsewhere(bucket: str, region: str, here: str) -> str:
+    return f"bucket {bucket} is in {region} and the job would run in {here}; choose a bucket in {here} with --bucket."
+
+
+def missing(error: AwsError, what: str, option: str) -> AwsError:
+    """`error`, or one with a remedy if it says that a role or profile is missing.  what: 'role NAME'."""
+    if error.aws_code != "NoSuchEntity":
+        return error
+    return AwsError(f"the account has no {what}; create it with {SET_UP}, or choose another with {option}.")
+
+
+def older_stack(role: Mapping[str, Any]) -> tuple[str, int]:
+    """The region and version of the stack that made the role of time limits, if it is older than this version's.
+
+    Else "" and this version's, also for a role that was made by hand.
+    """
+    tags = tag_values(role)
+    told = tags.get(ROLES_TAG, "1")
+    version = int(told) if told.isdecimal() else 1
+    region = re.fullmatch(r"[a-z0-9-]+", tags.get(STACK_TAG, ""))
+    return (region[0], version) if region and version < ROLES_VERSION else ("", ROLES_VERSION)
+
+
+def unreadable(who: str, region: str) -> AwsError:
+    """The error for machines that could not read the source of their script.  region: of the older stack."""
+    return AwsError(
+        f"{who} may not read the script's source: the account's stack in {region} is older than this version; update "
+        f"it with {SET_UP} --region {region}."
+    )
+
+
+def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:
+    """The job.json of `folder`, or None if there is no such job.  Raises SettingsError if it is another backend's."""
+    return spec_version(aws, folder, backend)[0]
+
+
+def spec_version(aws: Aws, folder: Folder, backend: str) -> tuple[dict[str, Any] | None, str]:
+    """What spec_of() returns, and the ETag by which S3 replaces this version only."""
+    text, etag = aws.read_version(folder.bucket, folder.spec, SMALL_BYTES + 1)
+    spec = None if text is None else _json(text, folder.bucket, folder.spec, SMALL_BYTES)
+    owner = (spec or {}).get("backend", backend)
+    if not isinstance(owner, str):
+        raise AwsError(f"{folder.uri}/job.json is damaged: its backend is not a string.", "NotJson")
+    if owner not in BACKENDS:  # which would stand in a command that is pasted
+        raise AwsError(f"{folder.uri}/job.json is damaged: there is no backend {one_line(owner)}.", "NotJson")
+    if owner != backend:
+        raise SettingsError(
+            f"{folder.job} is a job of launch.{owner}; see python -m launch.{owner} status {folder.job}, or choose "
+            "another --job-name."
+        )
+    return spec, etag
+
+
+def content_at(aws: Aws, place: str | None) -> Content | None:
+    """Reads the manifest of a prepared data set in S3; None where there is none, or it cannot be read.
+
+    Nothing but the forecast depends on it.
+    """
+    where = parse_s3(place) if place else None
+    if where is None or not where.key.strip("/"):
+        return None
+    try:
+        manifest = read_json(aws, where.bucket, f"{where.key.strip('/')}/{MANIFEST}", LARGEST_JSON)
+        return content_in(manifest) if manifest else None
+    except (TrainerError, AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def is_sent(aws: Aws, bucket: str, train: Training, started: datetime) -> bool:
+    """Whether S3 has the source of a job that begins then, by the SHA-256 that S3 has computed of it.
+
+    Where that cannot be found out it is sent, and S3 keeps what it has.  So it is where the object is in any class of
+    storage but S3 Standard, which HeadObject leaves unsaid: in an archive S3 tells a digest of what no node can read,
+    and then the launch ends before anything is billed.
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html, x-amz-checksum-mode and x-amz-storage-class
+    """
+    if train.source is None:
+        return False
+    asked = {"Bucket": bucket, "Key": key_of(train.digest, started), "ChecksumMode": "ENABLED"}
+    try:
+        head = aws.call("s3", "HeadObject", asked)
+    except TrainerError:
+        return False
+    is_readable = head.get("StorageClass", "STANDARD") == "STANDARD"
+    return bool(is_readable and head.get("ChecksumSHA256") == checksum(train.digest))
+
+
+def read_json(aws: Aws, bucket: str, key: str, most: int = SMALL_BYTES) -> dict[str, Any] | None:
+    """A JSON object in S3, or None if it does not exist.
+
+    Raises AwsError, with the code NotJson if it is damaged, or longer than `most` bytes.
+    """
+    text = aws.read(bucket, key, most + 1)
+    return None if text is None else _json(text, bucket, key, most)
+
+
+def _json(text: bytes, bucket: str, key: str, most: int) -> dict[str, Any]:
+    if len(text) > most:
+        words = f"s3://{bucket}/{key} is longer than {most / 2**20:.2g} MiB, which no file of ours is; delete it."
+        raise AwsError(words, "NotJson")
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise AwsError(f"s3://{bucket}/{key} is damaged: {error}; delete it.", "NotJson") from error
+    if not isinstance(content, dict):
+        raise AwsError(f"s3://{bucket}/{key} is damaged: it is not a JSON object; delete it.", "NotJson")
+    return content
+
+
+def earlier_jobs(aws: Aws, bucket: str, train: Training, job: str) -> tuple[Earlier, ...]:
+    """The newest jobs in `bucket` that trained the same script, the newest first; not `job` itself.
+
+    To its end, or as far as one can tell how long it would have taken.  Only names that launchers give are looked at,
+    since they tell the time.  Nothing but what a plan says of a script's time and restarts depends on it, so failures
+    are not raised.
+    """
+    if not train.digest:
+        return ()
+    query = {"Bucket": bucket, "Prefix": f"jobs/{stem_of(train.label)}-", "Delimiter": "/"}
+    try:
+        rows = aws.pages("s3", "ListObjectsV2", "CommonPrefixes", query)
+    except TrainerError:
+        return ()
+    others = {row["Prefix"].split("/")[1] for row in rows} - {job}
+    newest = are_default(others, train.label)[:MOST_LOOKED_AT]
+    jobs = (_earlier_job(aws, Folder(bucket, name)) for name in newest)
+    same = (one for one in jobs if one is not None and is_same_script(one.setting, train))
+    return tuple(islice(same, MOST_READ))
+
+
+def _earlier_job(aws: Aws, folder: Folder) -> Earlier | None:
+    """A job of one go; None for any other, for one that says nothing of its time, and for one that cannot be read."""
+    try:
+        seconds, done = _took(aws, folder)
+        setting = _setting(aws, folder) if seconds else None
+        return Earlier(folder.job, setting, seconds, _kept(aws, folder), done) if setting else None
+    except TrainerError:
+        return None
+
+
+def _took(aws: Aws, folder: Folder) -> tuple[float, float]:
+    """See earlier.took(), of the job in `folder`.  Raises AwsError."""
+    outcome = parse(aws.read(folder.bucket, folder.outcome) or b"")
+    if outcome is None or outcome.state == "done":
+        return took(outcome, None)
+    return took(outcome, parse_pace(aws.read(folder.bucket, folder.run + PACE)))
+
+
+def _setting(aws: Aws, folder: Folder) -> Setting | None:
+    """The setting of a job whose script was started once; None for any other.  Raises AwsError."""
+    spec = read_json(aws, folder.bucket, folder.spec) or {}
+    members = read_json(aws, folder.bucket, folder.cluster) or {}
+    starts = (spec.get("starts", 1), members.get("generation", 1))
+    return setting_in(spec) if starts == (1, 1) and not _began_anew(aws, folder) else None
+
+
+def _began_anew(aws: Aws, folder: Folder) -> bool:
+    """Whether its script was started again on its nodes, as the record of one of them says.  Raises AwsError."""
+    query = {"Bucket": folder.bucket, "Prefix": folder.exits, "MaxKeys": 1}
+    rows = aws.call("s3", "ListObjectsV2", query).get("Contents", ())
+    records = (read_json(aws, folder.bucket, str(row["Key"])) or {} for row in rows)
+    return any(record.get("restarts") not in (None, 0) for record in records)
+
+
+def _kept(aws: Aws, folder: Folder) -> tuple[str, ...]:
+    """The names of files that a script has put into its run folder.  Raises AwsError."""
+    query = {"Bucket": folder.bucket, "Prefix": folder.run, "MaxKeys": 50}
+    listed = aws.call("s3", "ListObjectsV2", query).get("Contents", ())
+    names = (str(row["Key"]).removeprefix(folder.run) for row in listed)
+    return tuple(name for name in names if name and name not in OURS and not name.startswith("."))  # .in-use is ours

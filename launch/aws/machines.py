@@ -1,0 +1,129 @@
+"""What every EC2 machine of the toolkit has, whatever it is for: a subnet, a security group, a time limit."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from launch.aws.client import Aws
+from launch.aws.names import SWEEPER_DOCUMENT, TOOLKIT
+from launch.core.steps import FromAnswer, Request
+from trainer.errors import SettingsError
+
+
+@dataclass(frozen=True)
+class Subnet:
+    """A subnet that nodes can start in: one per zone."""
+
+    id: str
+    zone: str
+    vpc: str
+    gives_addresses: bool = True  # public ones, to instances with one network interface
+
+
+def find_subnets(aws: Aws, wanted: tuple[str, ...], zones: tuple[str, ...]) -> tuple[Subnet, ...]:
+    """The subnets in `wanted`, or the default VPC's; in the order of `zones`, if given, and only those."""
+    query: dict[str, Any] = {"Filters": [{"Name": "default-for-az", "Values": ["true"]}]}
+    if wanted:
+        query = {"SubnetIds": list(wanted)}
+    rows = aws.pages("ec2", "DescribeSubnets", "Subnets", query)
+    subnets = [
+        Subnet(row["SubnetId"], row["AvailabilityZone"], row["VpcId"], row.get("MapPublicIpOnLaunch", False))
+        for row in rows
+    ]
+    subnets.sort(key=lambda subnet: subnet.zone)
+    if not subnets:
+        raise SettingsError(f"{aws.region} has no default VPC; give your own subnets with --subnet subnet-...")
+    if len({subnet.vpc for subnet in subnets}) > 1:
+        raise SettingsError("the subnets of --subnet belong to different VPCs; give those of one VPC.")
+    return _in_zones(subnets, zones)
+
+
+def _in_zones(subnets: list[Subnet], zones: tuple[str, ...]) -> tuple[Subnet, ...]:
+    """The subnets in `zones`, in that order; all of them if none are given.  Raises SettingsError."""
+    if not zones:
+        return tuple(subnets)
+    known = [subnet.zone for subnet in subnets]
+    for zone in zones:
+        if zone not in known:
+            raise SettingsError(f"--zones {zone}: there are subnets only in {', '.join(known)}; choose one of these.")
+    chosen = [subnet for subnet in subnets if subnet.zone in zones]
+    return tuple(sorted(chosen, key=lambda subnet: zones.index(subnet.zone)))
+
+
+# EC2's errors for what it made a moment ago.
+NOT_YET = ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown", "InvalidVolume.NotFound",
+           "InvalidInstanceID.NotFound")  # fmt: skip
+HTTPS: Mapping[str, Any] = {
+    "IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "IpRanges": [{"CidrIp": "0.0.0.0/0"}],
+}  # fmt: skip
+EVERYWHERE: Mapping[str, Any] = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
+EVERYWHERE_IPV6: Mapping[str, Any] = {"IpProtocol": "-1", "Ipv6Ranges": [{"CidrIpv6": "::/0"}]}
+
+
+def inbound(group: str | FromAnswer, permissions: Sequence[Any], why: str) -> Request:
+    return _rule("AuthorizeSecurityGroupIngress", group, permissions, why, "InvalidPermission.Duplicate")
+
+
+def outbound(group: str | FromAnswer, permissions: Sequence[Any], why: str) -> Request:
+    return _rule("AuthorizeSecurityGroupEgress", group, permissions, why, "InvalidPermission.Duplicate")
+
+
+def nothing_else_out(group: str | FromAnswer) -> list[Request]:
+    """Without the rules that EC2 gives each new group: the second one in a VPC that has IPv6.
+
+    Elsewhere it refuses addresses of IPv6, as the AWS provider of Terraform notes: "InvalidParameterValue ...
+    remote-ipv6-range".
+    """
+    gone = "InvalidPermission.NotFound"
+    return [
+        _rule("RevokeSecurityGroupEgress", group, [EVERYWHERE], "remove the allow-all rule", gone),
+        _rule("RevokeSecurityGroupEgress", group, [EVERYWHERE_IPV6], "and that of IPv6", gone, "InvalidParameterValue"),
+    ]
+
+
+def _rule(operation: str, group: str | FromAnswer, permissions: Sequence[Any], why: str, *done_already: str) -> Request:
+    params = {"GroupId": group, "IpPermissions": permissions}
+    return Request("ec2", operation, params, why, done_already, retry_after=NOT_YET)
+
+
+SCHEDULE_GROUP = TOOLKIT
+GRACE = timedelta(minutes=5)
+GRACE_MINUTES = "GraceMinutes"  # the parameter of the sweeper's document in infra/cloudformation/account.yaml
+
+
+def time_limit(name: str, deadline: datetime, role: str, *, exists: bool) -> list[Request]:
+    """The requests for a one-time schedule.  Made before anything is billed.
+
+    It ends what is past the deadline in its tags, so it includes machines that are started later.  It names none: AWS
+    lets a launcher write any target into a schedule, and the schedule's role must not be a way to end others' machines.
+    """
+    automation = {"DocumentName": SWEEPER_DOCUMENT, "Parameters": {GRACE_MINUTES: ["0"]}}
+    schedule = {
+        "Name": name,
+        "GroupName": SCHEDULE_GROUP,
+        # Later than the machines' own timers.
+        "ScheduleExpression": f"at({deadline + GRACE:%Y-%m-%dT%H:%M:%S})",
+        "ScheduleExpressionTimezone": "UTC",
+        "FlexibleTimeWindow": {"Mode": "OFF"},
+        "ActionAfterCompletion": "DELETE",
+        "Target": {
+            "Arn": "arn:aws:scheduler:::aws-sdk:ssm:startAutomationExecution",
+            "RoleArn": role,
+            "Input": json.dumps(automation),
+        },
+    }
+    group = Request(
+        "scheduler",
+        "CreateScheduleGroup",
+        {"Name": SCHEDULE_GROUP, "Tags": [{"Key": SCHEDULE_GROUP, "Value": "time limits"}]},
+        "create the schedule group",
+        ("ConflictException",),
+    )
+    why = "terminate the nodes of the job at its time limit"
+    if exists:
+        return [Request("scheduler", "UpdateSchedule", schedule, why)]
+    # The group has only just been created.
+    not_yet = ("ResourceNotFoundException",)
+    return [group, Request("scheduler", "CreateSchedule", schedule, why, ("ConflictException",), retry_after=not_yet)]

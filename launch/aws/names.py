@@ -1,0 +1,157 @@
+"""Names that jobs of every backend use in the account: tags, keys in S3, places in S3.  Pure."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from launch.core.job import JOB_NAME
+from trainer.contract import OUTCOME
+
+TOOLKIT = "aws-ddp-toolkit"
+SWEEPER_DOCUMENT = "ddp-toolkit-sweeper"  # AWS reserves names that begin with aws
+STACK_TAG = f"{TOOLKIT}:stack"  # on each resource of launch.infra's stack: its region
+# On the role of time limits: what the roles of the stack can do.  2: it starts the account's sweeper, and that only;
+# 3: nodes and training jobs read the sources that jobs share.
+SCHEDULER_ROLE, ROLES_TAG, ROLES_VERSION = f"{TOOLKIT}-scheduler", f"{TOOLKIT}:roles", 3
+LIMITS_SINCE, SHARED_SINCE = 2, 3  # of these two
+JOB_TAG = f"{TOOLKIT}:job"
+STARTED_TAG = f"{TOOLKIT}:started"  # UTC
+DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job; absent where AWS enforces it
+OWNER_TAG = f"{TOOLKIT}:owner"  # aws:userid of who started the job: for a reader
+BUCKET_TAG = f"{TOOLKIT}:bucket"  # holds the job's folder
+HOURLY_TAG = f"{TOOLKIT}:usd-per-hour"  # on instances and training jobs: the price of a machine on demand
+DATA_TAG = f"{TOOLKIT}:dataset"  # on snapshots: the data set they hold
+ALLOWED_TAG = f"{TOOLKIT}:allowed"  # on the user's own groups, AMIs and reservations: launchers may use them
+
+TIME = "%Y-%m-%dT%H:%M:%SZ"
+BUCKET_NAME = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+AMOUNT = r"\d{1,9}(\.\d{1,9})?(e[-+]\d\d)?"  # as :.6g writes it
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A job's folder in S3."""
+
+    bucket: str
+    job: str
+
+    @property
+    def prefix(self) -> str:
+        return f"jobs/{self.job}/"
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.bucket}/jobs/{self.job}"
+
+    @property
+    def spec(self) -> str:
+        return self.prefix + "job.json"
+
+    @property
+    def cluster(self) -> str:
+        return self.prefix + "cluster.json"
+
+    @property
+    def boot(self) -> str:
+        return self.prefix + "boot/"
+
+    @property
+    def exits(self) -> str:
+        return self.prefix + "exits/"
+
+    @property
+    def run(self) -> str:
+        return self.prefix + "run/"
+
+    @property
+    def outcome(self) -> str:
+        return self.prefix + OUTCOME
+
+
+def bucket_of(account: str, region: str) -> str:
+    """The bucket that launch.infra creates."""
+    return f"{TOOLKIT}-{account}-{region}"
+
+
+def tags(
+    job: str, bucket: str, started: datetime, deadline: datetime | None = None, owner: str = ""
+) -> list[dict[str, str]]:
+    """The tags of every resource of a job, as AWS takes them.  owner: empty where nobody was looked up."""
+    named: Mapping[str, str] = {
+        "Name": f"{TOOLKIT}-{job}",
+        JOB_TAG: job,
+        STARTED_TAG: started.strftime(TIME),
+        **({DEADLINE_TAG: deadline.strftime(TIME)} if deadline else {}),
+        BUCKET_TAG: bucket,
+        **({OWNER_TAG: owner} if owner else {}),
+    }
+    return [{"Key": key, "Value": value} for key, value in named.items()]
+
+
+def tag_values(resource: Mapping[str, Any]) -> dict[str, str]:
+    """{key: value} of a described resource."""
+    return {tag["Key"]: tag["Value"] for tag in resource.get("Tags", resource.get("TagSet", ()))}
+
+
+def read_time(text: str | None) -> datetime | None:
+    """The time in a tag; None where there is none, or it cannot be read."""
+    try:
+        return datetime.strptime(text or "", TIME).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def read_usd(text: str | None) -> float | None:
+    """The amount in a tag; None like a time's."""
+    return float(text) if text is not None and re.fullmatch(AMOUNT, text, re.ASCII) else None
+
+
+def read_bucket(text: str | None) -> str | None:
+    """The bucket in a tag; None like a time's."""
+    return text if text is not None and re.fullmatch(BUCKET_NAME, text) else None
+
+
+def is_ours(values: Mapping[str, str]) -> bool:
+    """Whether these tags are those of a job, so that the toolkit may change or end what carries them."""
+    return re.fullmatch(JOB_NAME, values.get(JOB_TAG, "")) is not None
+
+
+def client_token(*parts: object) -> str:
+    """Equal for equal parts, so that a repeated request has no second effect.  64 characters."""
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class S3Uri:
+    """s3://bucket/key; the key may be empty, or a prefix."""
+
+    bucket: str
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.key}"
+
+
+def parse_s3(uri: str) -> S3Uri | None:
+    """The place that `uri` names; None if it is not s3://bucket or s3://bucket/key.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
+    """
+    found = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", uri)
+    return S3Uri(found[1], found[2] or "") if found else None
+
+
+def known_s3(uri: str) -> S3Uri:
+    """The place that `uri` names, which is known to be one in S3."""
+    place = parse_s3(uri)
+    if place is None:
+        raise ValueError(f"{uri!r} is not in S3")
+    return place
+
+
+def is_path(name: str) -> bool:
+    """Whether what is left of a key is a path below a folder, and leads nowhere else: anybody may have written it."""
+    return not {"", ".", ".."} & set(name.split("/")) and "\0" not in name

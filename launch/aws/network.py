@@ -1,0 +1,188 @@
+"""Whether machines in a subnet can reach AWS and the internet: route table, network ACL, the VPC's endpoints."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from launch.aws.client import Aws
+
+INTERNET = "internet"  # beside the names of services, such as s3 and ecr.api
+# Where a route can lead.  An egress-only gateway is for IPv6.
+TARGETS = ("NatGatewayId", "TransitGatewayId", "NetworkInterfaceId", "InstanceId", "VpcPeeringConnectionId",
+           "CarrierGatewayId", "LocalGatewayId", "CoreNetworkArn", "GatewayId")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How machines leave a subnet.
+
+    way: gateway is an internet gateway, which serves machines with a public address only; other is anything else, such
+    as a NAT gateway.  endpoints: the services that the subnet reaches without a way out, such as s3 and ecr.api;
+    nameless: those that it would reach so if the VPC gave names.  vpc, acl: their ids.
+    shut: what stops every call all the same: no DNS, or the network ACL, which denies calls out or answers in.
+    """
+
+    way: Literal["gateway", "other", "none"]
+    endpoints: frozenset[str] = frozenset()
+    nameless: frozenset[str] = frozenset()
+    vpc: str = ""
+    acl: str = ""
+    shut: Literal["dns", "out", "in"] | None = None
+
+    def missing(self, services: Iterable[str], *, has_address: bool) -> tuple[str, ...]:
+        """Those of `services` that a machine here cannot reach.  has_address: whether it gets a public one."""
+        if self.shut:
+            return tuple(sorted(services))
+        if self.way == "other" or (self.way == "gateway" and has_address):
+            return ()
+        return tuple(sorted(set(services) - self.endpoints))
+
+
+def look_up(aws: Aws, vpc: str, subnets: Sequence[str]) -> dict[str, Exit]:
+    """The exits of subnets of one VPC, by their ids.  Four to seven requests, for any number of subnets."""
+    in_vpc = {"Filters": [{"Name": "vpc-id", "Values": [vpc]}]}
+    tables = aws.pages("ec2", "DescribeRouteTables", "RouteTables", in_vpc)
+    endpoints = aws.pages("ec2", "DescribeVpcEndpoints", "VpcEndpoints", in_vpc)
+    acls = aws.pages("ec2", "DescribeNetworkAcls", "NetworkAcls", in_vpc)
+    resolves = _has(aws, vpc, "enableDnsSupport") or _has_own_dns(aws, vpc)
+    gives_names = not any(map(_is_named, endpoints)) or _has(aws, vpc, "enableDnsHostnames")
+    network = Network(vpc, tables, endpoints, acls, resolves=resolves, gives_names=gives_names)
+    return {subnet: exit_of(subnet, network) for subnet in subnets}
+
+
+@dataclass(frozen=True)
+class Network:
+    """A VPC with its route tables, endpoints and ACLs as EC2 describes them.
+
+    resolves: whether machines in it can ask for names; gives_names: whether it has private names for its endpoints.
+    """
+
+    vpc: str
+    tables: Sequence[Mapping[str, Any]]
+    endpoints: Sequence[Mapping[str, Any]] = ()
+    acls: Sequence[Mapping[str, Any]] = ()
+    resolves: bool = True
+    gives_names: bool = True
+
+
+def exit_of(subnet: str, network: Network) -> Exit:
+    """The exit of one subnet of the VPC."""
+    table, its_acl = _table_of(subnet, network.tables), of_subnet(subnet, network.acls)
+    serving = [endpoint for endpoint in network.endpoints if _serves(endpoint, table)]
+    reached = {_service(endpoint) for endpoint in serving if network.gives_names or not _is_named(endpoint)}
+    return Exit(
+        _way(table),
+        frozenset(reached),
+        nameless=frozenset(map(_service, serving)) - reached,
+        vpc=network.vpc,
+        acl=its_acl.get("NetworkAclId", ""),
+        shut=shut(its_acl) if network.resolves else "dns",
+    )
+
+
+def _has(aws: Aws, vpc: str, attribute: str) -> bool:
+    """An attribute of the VPC; AWS answers for one at a time."""
+    answer = aws.call("ec2", "DescribeVpcAttribute", {"VpcId": vpc, "Attribute": attribute})
+    return bool(answer[attribute[0].upper() + attribute[1:]]["Value"])
+
+
+def _has_own_dns(aws: Aws, vpc: str) -> bool:
+    """Whether its machines are told of DNS servers other than AWS's."""
+    (found,) = aws.call("ec2", "DescribeVpcs", {"VpcIds": [vpc]})["Vpcs"]
+    if found.get("DhcpOptionsId", "default") == "default":
+        return False
+    (options,) = aws.call("ec2", "DescribeDhcpOptions", {"DhcpOptionsIds": [found["DhcpOptionsId"]]})["DhcpOptions"]
+    servers = [row["Values"] for row in options["DhcpConfigurations"] if row["Key"] == "domain-name-servers"]
+    return any(one["Value"] != "AmazonProvidedDNS" for values in servers for one in values)
+
+
+def _table_of(subnet: str, tables: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The subnet's own route table, or else the VPC's main one."""
+    main: Mapping[str, Any] = {}
+    for table in tables:
+        for association in table.get("Associations", ()):
+            if association.get("SubnetId") == subnet:
+                return table
+            if association.get("Main"):
+                main = table
+    return main
+
+
+def _way(table: Mapping[str, Any]) -> Literal["gateway", "other", "none"]:
+    for route in table.get("Routes", ()):
+        is_default = route.get("DestinationCidrBlock") == "0.0.0.0/0"
+        if not is_default or route.get("State") == "blackhole":  # its target was deleted
+            continue
+        target = next((route[name] for name in TARGETS if route.get(name)), "")
+        if target:
+            return "gateway" if target.startswith("igw-") else "other"
+    return "none"
+
+
+def _serves(endpoint: Mapping[str, Any], table: Mapping[str, Any]) -> bool:
+    """Whether machines of the table's subnets use the endpoint without being told to."""
+    if endpoint.get("State", "").lower() != "available":
+        return False
+    if endpoint.get("VpcEndpointType") == "Gateway":
+        return table.get("RouteTableId") in endpoint.get("RouteTableIds", ())
+    return _is_named(endpoint)
+
+
+def _is_named(endpoint: Mapping[str, Any]) -> bool:
+    """Whether it has the service's own name within the VPC, which is how machines come to it."""
+    return endpoint.get("VpcEndpointType") != "Gateway" and bool(endpoint.get("PrivateDnsEnabled"))
+
+
+def _service(endpoint: Mapping[str, Any]) -> str:
+    """ecr.api, for com.amazonaws.us-east-1.ecr.api."""
+    return str(endpoint.get("ServiceName", "")).partition(".amazonaws.")[2].partition(".")[2]
+
+
+HTTPS = (443, 443)
+ANSWERS = (32768, 60999)  # net.ipv4.ip_local_port_range
+EVERYWHERE = "0.0.0.0/0"
+TCP, ALL = "6", "-1"
+
+
+def of_subnet(subnet: str, acls: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The subnet's ACL, as EC2 describes it; nothing if it is not among them."""
+    rows = (acl for acl in acls for tie in acl.get("Associations", ()) if tie.get("SubnetId") == subnet)
+    return next(rows, {})
+
+
+def shut(acl: Mapping[str, Any]) -> Literal["out", "in"] | None:
+    """In which direction it surely stops calls to AWS.  None, too, where some addresses or ports get through."""
+    entries = acl.get("Entries", ())
+    if not acl:
+        return None
+    if not _lets_through(entries, HTTPS, is_egress=True):
+        return "out"
+    return None if _lets_through(entries, ANSWERS, is_egress=False) else "in"
+
+
+def _lets_through(entries: Sequence[Mapping[str, Any]], ports: tuple[int, int], *, is_egress: bool) -> bool:
+    """Whether a rule allows one of these ports before another denies all of them; the first that fits counts."""
+    fitting = [entry for entry in entries if entry.get("Egress") is is_egress and _is_for_calls(entry)]
+    for entry in sorted(fitting, key=lambda entry: int(entry["RuleNumber"])):
+        if entry["RuleAction"] == "allow" and _meets(_ports(entry), ports):
+            return True
+        if entry["RuleAction"] == "deny" and entry["CidrBlock"] == EVERYWHERE and _holds(_ports(entry), ports):
+            return False
+    return False
+
+
+def _meets(some: tuple[int, int], others: tuple[int, int]) -> bool:
+    return some[0] <= others[1] and others[0] <= some[1]
+
+
+def _holds(some: tuple[int, int], others: tuple[int, int]) -> bool:
+    return some[0] <= others[0] and others[1] <= some[1]
+
+
+def _is_for_calls(entry: Mapping[str, Any]) -> bool:
+    return "CidrBlock" in entry and entry.get("Protocol") in (TCP, ALL)  # others are for IPv6
+
+
+def _ports(entry: Mapping[str, Any]) -> tuple[int, int]:
+    given = entry.get("PortRange") or {}
+    return int(given.get("From", 0)), int(given.get("To", 65535))

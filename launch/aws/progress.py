@@ -1,0 +1,120 @@
+"""The progress of a training: the lines of metrics.jsonl in its job's folder, and the newest in words.  Reads only.
+
+Every training of the account may write that file, so what cannot be the trainer's is left out, as a line cut off.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launch.aws.client import SMALL_BYTES, Aws
+from launch.aws.names import Folder
+from launch.core import metrics
+from launch.core.estimate.forecast import hours
+from trainer import outcome as outcomes
+from trainer.contract import METRICS, PACE, RESUME_PATTERN
+from trainer.errors import TrainerError
+from trainer.outcome import Outcome
+from trainer.script.pace import Pace, parse
+
+Record = Mapping[str, Any]
+
+ALWAYS = ("epoch", "images_per_s", "epoch_s")
+SOMETIMES = (("loss", "train_loss", ".4f"), ("accuracy", "train_top1", ".1%"), ("eval accuracy", "eval_top1", ".1%"))
+LARGEST = 1e15
+NUMBER = r"[0-9]{1,9}"
+# Of metrics.jsonl, at every look; and for whoever wants all its records, some 100,000.
+NEWEST_BYTES, ALL_BYTES = 4 * SMALL_BYTES, 16 * SMALL_BYTES
+
+
+def records(aws: Aws, folder: Folder, most: int = NEWEST_BYTES) -> list[Record]:
+    """The complete lines in the last `most` bytes of the run's metrics.jsonl; empty if there is none yet.
+
+    Raises AwsError.
+    """
+    found = list[Record]()
+    text = aws.read(folder.bucket, folder.run + METRICS, most, end=True) or b""
+    for line in text.decode(errors="replace").splitlines():
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError):  # cut off
+            continue
+        if isinstance(content, dict):
+            found.append(content)
+    return found
+
+
+def _is_epoch(content: Record) -> bool:
+    """Whether it has what in_words() shows."""
+    always = all(_is_number(content.get(key)) for key in ALWAYS)
+    return always and all(content.get(key) is None or _is_number(content[key]) for _, key, _ in SOMETIMES)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < LARGEST  # which NaN is not
+
+
+def newest(aws: Aws, folder: Folder) -> Record | None:
+    """The newest of records() that in_words() can show."""
+    return newest_of(records(aws, folder))
+
+
+def newest_of(found: Sequence[Record]) -> Record | None:
+    """The trainer's newest whole record; of a script of the user's own the newest value of each of its metrics."""
+    epoch = next(filter(_is_epoch, reversed(found)), None)
+    if epoch is not None or any(_is_trainers(record) for record in found):
+        return epoch
+    return metrics.newest(found) or None
+
+
+def pace(aws: Aws, folder: Folder, record: Record | None) -> Pace | None:
+    """How far a script is, and how fast, where its metrics tell; None of our trainer.  Raises AwsError.
+
+    record: its newest.
+    """
+    return None if record is None or _is_trainers(record) else parse(aws.read(folder.bucket, folder.run + PACE))
+
+
+def pace_in_words(pace: Pace, now: float | None) -> str:
+    """'42% done, about 1.3 h left at its pace'.  now: by time.time(); None of a job that is over."""
+    done = f"{pace.done:.0%} done"
+    left_s = None if now is None or pace.rest_s is None else pace.rest_s - max(0.0, now - pace.at)
+    return done if left_s is None or left_s <= 0 else f"{done}, about {hours(left_s / 3600)} left at its pace"
+
+
+def _is_trainers(content: Record) -> bool:
+    return all(key in content for key in ALWAYS)
+
+
+def in_words(record: Record, epochs: str) -> str:
+    """A record for a reader, without values that are not numbers.  epochs: of the whole training, where it is ours.
+
+    Anybody may have started the job, or have written how: what is no number is not shown.
+    """
+    if not _is_epoch(record):
+        return metrics.in_words(record)
+    parts = [f"epoch {record['epoch']}/{epochs if re.fullmatch(NUMBER, epochs) else '?'}"]
+    parts += [f"{label} {record[key]:{how}}" for label, key, how in SOMETIMES if record.get(key) is not None]
+    return ", ".join([*parts, f"{record['images_per_s']:,.0f} images/s, {record['epoch_s']:.1f} s"])
+
+
+def resumed_by_name(reason: str, job: str) -> str:
+    """The trainer's `reason` for whoever launched `job`: a launcher finds the run by its job's name."""
+    return RESUME_PATTERN.sub(f"give the same command with --job-name {job}", reason)
+
+
+def put_outcome(aws: Aws, folder: Folder, outcome: Outcome) -> str:
+    """Writes outcome.json into the job's folder.  Returns a warning if that fails: the job's exit code stays."""
+    content = outcome.as_json()
+    try:
+        aws.call("s3", "PutObject", {"Bucket": folder.bucket, "Key": folder.outcome, "Body": content})
+    except TrainerError as error:
+        return f"s3://{folder.bucket}/{folder.outcome} was not written: {error}"
+    return ""
+
+
+def get_outcome(aws: Aws, folder: Folder) -> Outcome | None:
+    """The outcome in the job's folder; None if there is none, or it is damaged.  Raises AwsError."""
+    content = aws.read(folder.bucket, folder.outcome)
+    return None if content is None else outcomes.parse(content)

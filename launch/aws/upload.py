@@ -1,0 +1,117 @@
+"""What is sent of a user's own code, where it lies in S3, and the plan's facts about it.  Pure.
+
+One archive serves all jobs of one source: its key is its digest, so whatever has that key is what a job would send, or
+is refused: each rank holds it to the digest in its own command.  Nobody may replace it, see put_once(), and none of the
+toolkit's roles may delete it.  It expires by itself: infra/cloudformation/account.yaml.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from launch.core.earlier import Earlier, restarts
+from launch.core.plan import Fact
+from launch.core.steps import Request, put_once
+from launch.core.training.base import Training
+from trainer.errors import one_line
+
+if TYPE_CHECKING:  # pathspec, which it needs, is not where SageMaker's SDK has a venv of its own
+    from launch.core.source.find import Source
+
+
+FOLDER = "scripts"
+# When the account's bucket deletes an archive; long after the last job that began in its month has ended.
+KEPT_DAYS = 120
+TAKEN = (
+    "Change the source, were it a comment, so that it gets a name of its own; and tell the administrator, who can "
+    "delete that file."
+)
+KEPT = "what it writes to $DDP_RUN_DIR, and nothing else"
+
+
+def key_of(digest: str, started: datetime) -> str:
+    """The key of an archive for jobs that begin at that time; its file stands in a folder of its own.
+
+    The month is in it so that an archive can expire, and never under a job: a job of the next month sends it again.
+    """
+    return f"{FOLDER}/{started.astimezone(UTC):%Y-%m}/{digest}/source.tar.gz"
+
+
+def checksum(digest: str) -> str:
+    """The SHA-256 as S3 writes it."""
+    return b64encode(bytes.fromhex(digest)).decode()
+
+
+def send(bucket: str, key: str, source: "Source") -> Request:
+    """The request that sends a source.
+
+    S3 refuses a body that has not this SHA-256, keeps that beside the object, and tells it: see lookup.is_sent().
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity.html
+    """
+    request = put_once(
+        bucket,
+        key,
+        source.archive.content,
+        "send the script and its source",
+        ContentType="application/gzip",
+        ChecksumAlgorithm="SHA256",
+        ChecksumSHA256=checksum(source.digest),
+    )
+    return replace(request, if_taken=TAKEN)
+
+
+def facts(train: Training, earlier: Sequence[Earlier] = (), is_there: bool | None = None) -> list[Fact]:
+    """The plan's facts about a script; empty without one.
+
+    earlier: jobs of it, the newest first; is_there: whether S3 has its source already, None where none is sent.
+    """
+    source = train.source
+    if source is None:
+        return []
+    value = {
+        "files": len(source.files),
+        "bytes": source.bytes,
+        "sent_bytes": len(source.archive.content),
+        "sha256": source.digest,
+        "requirements": source.requirements or None,
+        **({} if is_there is None else {"already_there": is_there}),
+    }
+    text = (
+        f"{len(source.files)} files of {source.top}, {len(source.archive.content):,} bytes, SHA-256 {source.digest:.16}"
+        + (": already there, nothing is sent" if is_there else "")
+    )
+    packages = f"those of {source.requirements} that the image lacks, installed at the start"
+    return [
+        Fact("script_source", value, text, "script"),
+        *_left_out(source),
+        Fact("packages", source.requirements or None, packages if source.requirements else "those of the image"),
+        Fact("kept", "$DDP_RUN_DIR", KEPT, "kept of it"),
+        Fact("restarts", *restarts(earlier), "a restart"),
+    ]
+
+
+def _left_out(source: "Source") -> list[Fact]:
+    """Says which files a colleague's clone has and the job has not."""
+    names = source.left_out
+    if not names:
+        return []
+    shown = ", ".join(one_line(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
+    text = f"files that git tracks and .gitignore names, {len(names)} in all: {shown}"
+    return [Fact("left_out", list(names), text, "not sent")]
+
+
+_DIGEST = re.compile(r"--digest[ ,]([0-9a-f]{64})")
+
+
+def edited(then: str, now: str) -> str:
+    """Says so where two texts with a script's command differ only in its source; empty where they do not.
+
+    For the user who edits a file and gives the same command again: that is another job.
+    """
+    old, new = _DIGEST.search(then), _DIGEST.search(now)
+    if not (old and new) or old[1] == new[1] or _DIGEST.sub("", then, 1) != _DIGEST.sub("", now, 1):
+        return ""
+    return f"the files of its source were changed since (SHA-256 {old[1]:.12} then, {new[1]:.12} now)"

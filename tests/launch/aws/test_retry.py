@@ -1,0 +1,55 @@
+"""launch.aws.retry: a short trouble is put up with, a long one or a hopeless one is not."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from launch.aws.retry import Patience
+from launch.core.clock import Clock
+from launch.core.errors import AwsError
+from trainer.errors import TrainerError
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
+
+
+class Watch:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+        self.clock = Clock(now=lambda: self.now)
+
+
+def test_trouble_shorter_than_the_limit_is_put_up_with() -> None:
+    watch = Watch()
+    patience = Patience(watch.clock, limit_s=60)
+
+    patience.failure(AwsError("busy"))
+    watch.now += 60
+    patience.failure(AwsError("busy"))
+    watch.now += 1
+    with pytest.raises(AwsError, match="still busy"):
+        patience.failure(AwsError("still busy"))
+
+
+def test_a_success_starts_the_count_anew() -> None:
+    watch = Watch()
+    patience = Patience(watch.clock, limit_s=60)
+
+    patience.failure(AwsError("busy"))
+    watch.now += 50
+    patience.success()
+    watch.now += 50
+    patience.failure(AwsError("busy again"))
+    watch.now += 50
+    patience.failure(AwsError("busy again"))
+
+
+def test_trouble_that_cannot_pass_is_raised_at_once() -> None:
+    def may_pass(error: TrainerError) -> bool:
+        return isinstance(error, AwsError) and error.aws_code != "AccessDenied"
+
+    patience = Patience(Watch().clock, may_pass=may_pass)
+
+    with pytest.raises(AwsError):
+        patience.failure(AwsError("no", "AccessDenied"))
