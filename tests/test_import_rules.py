@@ -96,6 +96,7 @@ def _cpu_seconds(*words: str) -> float:
 
 # A launcher's --rehearse, imported only when it is given.
 EXCEPTIONS = {("launch.core.cli", "rehearse")}
+SHARED = {"core": (), "aws": ("core",)}  # what a room may import; the others: both
 
 
 @cache
@@ -113,15 +114,15 @@ def room(module: str) -> str:
 
 
 def forbidden(pairs: Collection[tuple[str, str]]) -> list[str]:
-    """Which imports break a rule: everybody may import the core, and nobody anything else of launch.
+    """The imports that break a rule: all may import core and aws, core nothing of launch, and aws only core.
 
-    So a backend imports no other, the core none, and tools such as the sweep find them in the core's table.
+    So a backend imports no other, and tools such as the sweep find them in the core's table.
     """
     return sorted(
         f"{importer} -> {imported}"
         for importer, imported in pairs
         if room(importer) != room(imported)
-        and room(imported) != "core"
+        and room(imported) not in SHARED.get(room(importer), ("core", "aws"))
         and not any(importer.startswith(who) and room(imported) == what for who, what in EXCEPTIONS)
     )
 
@@ -164,6 +165,8 @@ def test_no_tool_knows_a_backend_by_its_name() -> None:
         ("launch.ec2.planner", "launch.slurm.names"),
         ("launch.slurm.planner", "launch.ec2.names"),
         ("launch.core.plan", "launch.local.planner"),
+        ("launch.core.plan", "launch.aws.names"),
+        ("launch.aws.lookup", "launch.ec2.planner"),
         ("launch.core.plan", "launch.rehearse.stage.scene"),
         ("launch.sweep.grid", "launch.local.planner"),
         ("launch.sweep.grid", "launch.report.points"),

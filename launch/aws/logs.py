@@ -9,8 +9,7 @@ from typing import Any
 from launch.aws.client import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.perform import Say
-from launch.core.terminal import harmless
+from launch.core.terminal import Say, harmless
 from trainer.errors import one_line
 
 # A machine's lines can arrive this much later than newer ones of another machine, so this much is read again.

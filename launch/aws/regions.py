@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from launch.aws.client import Aws
-from launch.core.perform import Say
+from launch.core.terminal import Say
 from trainer.errors import SettingsError, TrainerError
 
 Finding = TypeVar("Finding")

@@ -8,14 +8,14 @@ from launch.core.clock import Clock
 from launch.core.errors import AwsError, NoAnswer
 from trainer.errors import TrainerError
 
-PATIENCE_S = 600.0
+RETRY_S = 600.0
 # How long a command bears it that ends what costs money, and how long it waits before it asks again.
-ENDING_S, AGAIN_S = 120.0, 3.0
+STOP_RETRY_S, RETRY_DELAY_S = 120.0, 3.0
 
 Given = TypeVar("Given")
 
 
-def may_pass(error: TrainerError) -> bool:
+def is_transient(error: TrainerError) -> bool:
     """Whether AWS did not refuse, but could not be reached, failed on its side, or has too many requests.
 
     The limit of requests is one for all of an account's users and tools in a region.
@@ -29,13 +29,13 @@ def is_busy(error: TrainerError) -> bool:
     return isinstance(error, AwsError) and error.aws_code in BUSY
 
 
-class Patience:
-    """Counts the seconds since the last success.  may_pass: whether an error may go away by itself."""
+class Retry:
+    """Counts the seconds since the last success.  is_transient: whether an error may go away by itself."""
 
     def __init__(
-        self, clock: Clock, limit_s: float = PATIENCE_S, may_pass: Callable[[TrainerError], bool] = lambda error: True
+        self, clock: Clock, limit_s: float = RETRY_S, is_transient: Callable[[TrainerError], bool] = lambda error: True
     ) -> None:
-        self._clock, self._limit_s, self._may_pass = clock, limit_s, may_pass
+        self._clock, self._limit_s, self._may_pass = clock, limit_s, is_transient
         self._trouble_since: float | None = None
 
     def success(self) -> None:
@@ -50,19 +50,19 @@ class Patience:
             raise error
 
 
-def patiently(
+def retrying(
     act: Callable[[], Given],
     clock: Clock,
     say: Callable[[str], None],
-    may_pass: Callable[[TrainerError], bool] = may_pass,
-    limit_s: float = ENDING_S,
+    is_transient: Callable[[TrainerError], bool] = is_transient,
+    limit_s: float = STOP_RETRY_S,
 ) -> Given:
     """What `act` gives, which is called again where AWS was busy or out of reach.  Raises what does not pass."""
-    patience = Patience(clock, limit_s, may_pass)
+    retry = Retry(clock, limit_s, is_transient)
     while True:
         try:
             return act()
         except TrainerError as error:
-            patience.failure(error)
+            retry.failure(error)
             say(f"warning: {error}\n  retrying")
-        clock.sleep(AGAIN_S)
+        clock.sleep(RETRY_DELAY_S)

@@ -70,7 +70,7 @@ class Backend:
     holding: "module:function" that names the jobs that hold something in a region, each with the command that stops it;
     empty: none does.
     held_s: seconds for which the run in a folder has held its machines so far; None: as long as its launcher ran.
-    together: "module:function" that submits several of its jobs at once, see together.py; empty: each by itself.
+    batch: "module:function" that submits several of its jobs as one, see job.Batch; empty: each by itself.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Backend:
     examination: str = ""
     holding: str = ""
     held_s: Callable[[Path], float | None] = lambda folder: None
-    together: str = ""
+    batch: str = ""
 
     @property
     def module(self) -> str:

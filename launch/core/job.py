@@ -38,7 +38,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Together:
+class Batch:
     """name: of all of them; folder: for what they share; at_once: how many may run at a time; env: of the user."""
 
     name: str
@@ -49,7 +49,7 @@ class Together:
 
 
 # Returns the names of the jobs to attach to, in the order of their starts; the others are to be launched one by one.
-Submit = Callable[[Sequence[Member], Together], list[str]]
+Submit = Callable[[Sequence[Member], Batch], list[str]]
 
 
 JOB_NAME = r"^[A-Za-z0-9]([A-Za-z0-9-]{0,46}[A-Za-z0-9])?$"

@@ -6,14 +6,13 @@ from typing import Any
 
 from launch.core.errors import AwsError
 from launch.core.steps import TAKEN, Choice, FromAnswer, Request, Step, Try
-from launch.core.terminal import table
+from launch.core.terminal import Say, table
 
 Answer = Mapping[str, Any]
 Call = Callable[[str, str, Mapping[str, Any]], Answer]
-Say = Callable[[str], None]
 
 # A new resource is visible to all of AWS within seconds.
-AGAIN_S, AGAIN_TIMES = 3.0, 8
+RETRY_DELAY_S, AGAIN_TIMES = 3.0, 8
 
 REMEDY = (
     "Try again later, or allow more: --instance-type TYPE,TYPE, other --zones, another --region, fewer --nodes, with "
@@ -67,7 +66,7 @@ def _call(request: Request, answers: Mapping[str, Answer], call: Call, sleep: Ca
         except AwsError as error:
             if error.aws_code not in request.retry_after:
                 raise
-        sleep(AGAIN_S)
+        sleep(RETRY_DELAY_S)
     return call(request.service, request.operation, params)
 
 

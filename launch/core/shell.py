@@ -124,7 +124,7 @@ def _lines_passed_on(lines: IO[str] | None, on_line: Callable[[str], None] | Non
         at_work.release()
 
 
-class Together:
+class Parallel:
     """Commands that other threads run at the same time, each with `run`; a signal reaches all of them.
 
     asked_by: the first signal that asked to end them; what is run after it ends at once.
@@ -166,9 +166,9 @@ class Together:
 
 
 @contextmanager
-def together() -> Iterator[Together]:
+def parallel() -> Iterator[Parallel]:
     """Commands that threads run beside each other inside the block; in the main thread only."""
-    commands = Together()
+    commands = Parallel()
     with handling(commands.on_signal):
         yield commands
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from launch.core.perform import Say
+from launch.core.terminal import Say
 
 
 class Hangup(BaseException):

@@ -3,7 +3,7 @@
 import re
 import shutil
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from io import StringIO
 from typing import TextIO
@@ -13,6 +13,8 @@ from trainer.settings.hidden import without_secrets
 from trainer.terminal import harmless
 
 __all__ = ["OutputLost", "complain", "confirm", "harmless", "may_detach", "say"]
+
+Say = Callable[[str], None]
 
 
 class OutputLost(BrokenPipeError):

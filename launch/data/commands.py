@@ -12,9 +12,10 @@ from launch.aws.published import check_name
 from launch.core import shell
 from launch.core.clock import Clock
 from launch.core.manifest import RECORD
-from launch.core.perform import Say, perform
+from launch.core.perform import perform
 from launch.core.plan import dry_run
 from launch.core.shell import this_python
+from launch.core.terminal import Say
 from launch.data import copying, planner, show
 from launch.data.image import Which, find_tools
 from launch.data.lookup import find_snapshots, look_up, place_of

@@ -7,20 +7,20 @@ from queue import LifoQueue
 from typing import Any, TypeVar
 
 from launch.aws.client import Aws
-from launch.aws.retry import Patience, may_pass
+from launch.aws.retry import Retry, is_transient
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from trainer.errors import TrainerError
 
-# EBS's own among the codes that pass; those that all services have are known to may_pass().  "You should always retry
-# requests that receive server (5xx) error responses, and ThrottlingException and RequestThrottledException":
+# EBS's own among the codes that pass; those that all services have are known to is_transient().  "You should always
+# retry requests that receive server (5xx) error responses, and ThrottlingException and RequestThrottledException":
 # https://docs.aws.amazon.com/ebs/latest/APIReference/API_PutSnapshotBlock.html
 FULL = "ConcurrentLimitExceededException"
 # Those of a ValidationException that are about the moment, not about the request: a block that came too slowly, or
 # while an earlier attempt at it was still being written.  ValidationExceptionReason in AWS's model of the service:
 # https://docs.aws.amazon.com/ebs/latest/APIReference/API_PutSnapshotBlock.html
 PASSING = {"CONFLICTING_BLOCK_UPDATE", "WRITE_REQUEST_TIMEOUT"}
-PATIENCE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 900.0, 1.0, 30.0
+RETRY_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 900.0, 1.0, 30.0
 AHEAD = 4  # per connection: tasks that wait for a thread
 
 Item = TypeVar("Item")
@@ -38,15 +38,15 @@ class Patient:
     def call(
         self, service: str, operation: str, params: Mapping[str, Any], beside: tuple[str, ...] = ()
     ) -> Mapping[str, Any]:
-        """The answer.  Raises AwsError for what does not pass, or has not for PATIENCE_S."""
-        patience = Patience(self._clock, PATIENCE_S, lambda error: _passes(error, beside))
+        """The answer.  Raises AwsError for what does not pass, or has not for RETRY_S."""
+        retry = Retry(self._clock, RETRY_S, lambda error: _passes(error, beside))
         pause_s = FIRST_PAUSE_S
         while True:
             aws = self._take()
             try:
                 return aws.call(service, operation, params)
             except AwsError as error:
-                patience.failure(error)
+                retry.failure(error)
             finally:
                 self._free.put(aws)
             self._clock.sleep(pause_s)
@@ -85,6 +85,6 @@ def _without_done(running: set[Future[None]]) -> set[Future[None]]:
 
 
 def _passes(error: TrainerError, beside: tuple[str, ...]) -> bool:
-    if may_pass(error):
+    if is_transient(error):
         return True
     return isinstance(error, AwsError) and (error.aws_code in {FULL, *beside} or error.reason in PASSING)

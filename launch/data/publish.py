@@ -12,8 +12,9 @@ from launch.aws.client import Aws
 from launch.aws.names import TIME
 from launch.core.clock import Clock
 from launch.core.manifest import MANIFEST
-from launch.core.perform import Say, perform
+from launch.core.perform import perform
 from launch.core.plan import Plan
+from launch.core.terminal import Say
 from launch.data import image, snapshot, upload
 from launch.data.image import Blocks, Tools
 from launch.data.options import PublishOptions

@@ -9,7 +9,7 @@ from launch.aws.client import Aws
 from launch.aws.names import Folder
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.perform import Say
+from launch.core.terminal import Say
 from launch.ec2.names import command
 
 # The steps, in order; "" is a node that has left no mark.

@@ -12,7 +12,7 @@ from launch.aws.client import Aws
 from launch.aws.logs import LogTail, follow
 from launch.aws.names import Folder
 from launch.aws.regions import look_around
-from launch.aws.retry import is_busy, patiently
+from launch.aws.retry import is_busy, retrying
 from launch.core.errors import AwsError
 from launch.ec2 import leaks as leak
 from launch.ec2 import status as state
@@ -124,7 +124,7 @@ class Commands:
 
     def _bearing(self, look: Callable[[], Given]) -> Given:
         """All users and tools of an account share a limit of calls: what is not found for that goes on costing."""
-        return patiently(look, self.runtime.clock, self.runtime.say, is_busy)
+        return retrying(look, self.runtime.clock, self.runtime.say, is_busy)
 
     def _stop_everywhere(self, options: StopOptions) -> int:
         """All jobs of each region, also where another one fails: what is not ended there goes on costing."""

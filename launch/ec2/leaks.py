@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from launch.aws.client import Aws
 from launch.aws.names import Folder
-from launch.aws.retry import may_pass
+from launch.aws.retry import is_transient
 from launch.core.clock import duration
 from launch.core.errors import AwsError
 from launch.core.job import JOB_NAME
@@ -143,7 +143,7 @@ def _waits(aws: Aws, fleet: Fleet, job: str) -> bool:
     except SettingsError:
         return False
     except AwsError as error:
-        return may_pass(error)
+        return is_transient(error)
     return spec is not None and "ended" not in spec and _may_wait(spec, fleet.deadlines[job] - fleet.started[job])
 
 

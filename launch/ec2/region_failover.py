@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from launch.aws.refusals import THROTTLED
-from launch.aws.retry import PATIENCE_S, patiently
+from launch.aws.retry import RETRY_S, retrying
 from launch.core.clock import duration
 from launch.core.errors import AwsError, Ended, Forbidden
 from launch.ec2.job_folder import check_not_stopped
@@ -53,7 +53,7 @@ class _Search:
         self.runtime.say(overview(self.plans))
         while True:
             for place in self.plans.tried:
-                patiently(self._check_not_stopped, clock, self.runtime.say, limit_s=PATIENCE_S)
+                retrying(self._check_not_stopped, clock, self.runtime.say, limit_s=RETRY_S)
                 try:
                     return self._launch(place)
                 except Ended as error:
@@ -65,7 +65,7 @@ class _Search:
             left = duration(timedelta(seconds=until - clock.now()))
             self.runtime.say(f"no capacity; asking again in {ASK_EVERY_S / 60:g} min, for {left} more")
             clock.sleep(min(ASK_EVERY_S, max(1.0, until - clock.now())))
-            self.plans = patiently(self._plans_again, clock, self.runtime.say, limit_s=PATIENCE_S)
+            self.plans = retrying(self._plans_again, clock, self.runtime.say, limit_s=RETRY_S)
 
     def _plans_again(self) -> Plans:
         """New plans, unless somebody has stopped the job.  Raises their problem."""

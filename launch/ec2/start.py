@@ -9,12 +9,12 @@ from typing import Any
 from launch.aws.client import Aws
 from launch.aws.progress import put_outcome
 from launch.aws.refusals import DENIED, EXPIRED, INVALID_KEYS
-from launch.aws.retry import is_busy, may_pass, patiently
+from launch.aws.retry import is_busy, is_transient, retrying
 from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer, NotSetUp
-from launch.core.perform import Say
 from launch.core.plan import Plan
 from launch.core.price import usd
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
+from launch.core.terminal import Say
 from launch.ec2 import stop
 from launch.ec2.costs import cost_so_far
 from launch.ec2.inventory import Fleet, find
@@ -40,7 +40,7 @@ def is_out_of_reach(error: TrainerError) -> bool:
     Its credentials have expired or been replaced, its clock is wrong, or it has left the network from which a bucket
     may be read: https://docs.aws.amazon.com/AmazonS3/latest/userguide/example-bucket-policies.html
     """
-    return may_pass(error) or isinstance(error, NotSetUp) or (isinstance(error, AwsError) and _may_not_look(error))
+    return is_transient(error) or isinstance(error, NotSetUp) or (isinstance(error, AwsError) and _may_not_look(error))
 
 
 def _may_not_look(error: AwsError) -> bool:
@@ -269,7 +269,9 @@ class _Life:
         """
         look = partial(spec_of, self.aws, self.cluster.folder, BACKEND_NAME)
         with suppress(TrainerError), self._telling_of_interrupts():
-            spec = patiently(look, self.runtime.clock, self.say, lambda error: may_pass(error) and not is_busy(error))
+            spec = retrying(
+                look, self.runtime.clock, self.say, lambda error: is_transient(error) and not is_busy(error)
+            )
             return start_of(spec or {}) not in (None, self.cluster.started)
         return False
 
@@ -277,7 +279,7 @@ class _Life:
         """Ends the nodes of this start alone, which EC2 may have started just as the job was stopped."""
         cluster, clock = self.cluster, self.runtime.clock
         end = partial(stop.end_start, self.aws, cluster.job, cluster.started, clock, self.say, unsure=unsure)
-        patiently(end, clock, self.say)
+        retrying(end, clock, self.say)
         self._show_commands(
             f"job {cluster.job} has been started again; that start is left as it is.  To stop it:", "stop"
         )

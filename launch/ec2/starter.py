@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any
 
 from launch.aws.client import Aws
-from launch.aws.retry import ENDING_S, PATIENCE_S, Given, may_pass, patiently
+from launch.aws.retry import RETRY_S, STOP_RETRY_S, Given, is_transient, retrying
 from launch.core.clock import duration
 from launch.core.errors import AwsError, NoAnswer
-from launch.core.perform import Say, perform
+from launch.core.perform import perform
 from launch.core.plan import Plan
 from launch.core.steps import Request
+from launch.core.terminal import Say
 from launch.ec2 import machines, requests
 from launch.ec2.cluster_file import cluster_file, volumes_missing
 from launch.ec2.inventory import NO_START, TAKEN_BACK, Fleet, Resource, nodes_and_volumes, nodes_of
@@ -120,7 +121,7 @@ class Starter:
             left = duration(timedelta(seconds=until - clock.now()))
             self.say(f"{why}; asking again in {ASK_EVERY_S / 60:g} min, for {left} more")
             clock.sleep(min(ASK_EVERY_S, max(1.0, until - clock.now())))
-            plan = self._patiently(partial(self._same_start_again, plan), PATIENCE_S)
+            plan = self._patiently(partial(self._same_start_again, plan), RETRY_S)
 
     def _check_worth_waiting(self, error: AwsError, plan: Plan[Launch], hours: float) -> None:
         """Raises `error` unless it may pass while the user waits."""
@@ -200,9 +201,9 @@ class Starter:
             elif node.state == "running" and node.id not in volume.attached_to:
                 self._do(machines.attach(volume.id, node.id))
 
-    def _patiently(self, act: Callable[[], Given], limit_s: float = ENDING_S) -> Given:
+    def _patiently(self, act: Callable[[], Given], limit_s: float = STOP_RETRY_S) -> Given:
         """What can be asked for again: nodes that were waited for, or the wait for them, must not end for it."""
-        return patiently(act, self.runtime.clock, self.say, limit_s=limit_s)
+        return retrying(act, self.runtime.clock, self.say, limit_s=limit_s)
 
     def _do(self, request: Request) -> None:
         perform([request], self.aws.call, self.runtime.say, self.runtime.clock.sleep)
@@ -213,7 +214,7 @@ def _may_pass(error: AwsError, plan: Plan[Launch]) -> bool:
 
     Not before job.json is written, in which a stop notes the end, nor where the request may have taken effect.
     """
-    is_busy = may_pass(error) and not isinstance(error, NoAnswer) and plan.payload.save_spec is None
+    is_busy = is_transient(error) and not isinstance(error, NoAnswer) and plan.payload.save_spec is None
     return is_busy or is_no_capacity(error)
 
 

@@ -12,12 +12,12 @@ from launch.aws.client import Aws
 from launch.aws.machines import SCHEDULE_GROUP
 from launch.aws.names import Folder
 from launch.aws.progress import put_outcome
-from launch.aws.retry import ENDING_S, Patience, is_busy, may_pass, patiently
+from launch.aws.retry import STOP_RETRY_S, Retry, is_busy, is_transient, retrying
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.perform import Say
 from launch.core.price import usd
 from launch.core.steps import CONFLICT, TAKEN
+from launch.core.terminal import Say
 from launch.ec2.costs import cost_so_far
 from launch.ec2.inventory import Fleet, Node, Resource, find, nodes_of
 from launch.ec2.job_folder import Record, folder_of, put_marker, spec_of, spec_version, start_of
@@ -49,7 +49,7 @@ def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) ->
     """
     removed, terminated = set[str](), set[str]()
     until, sure_at = clock.now() + LIMIT_S, clock.now() + (SETTLE_S if unsure else 0.0)
-    patience = Patience(clock, ENDING_S, may_pass)
+    retry = Retry(clock, STOP_RETRY_S, is_transient)
     while True:
         try:
             is_sure = clock.now() >= sure_at
@@ -60,14 +60,14 @@ def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) ->
                 raise AwsError(_what_remains(fleet, job, aws.region), "StillThere")
             removed |= _names(fleet)
             is_done = _remove_some(aws, fleet, terminated, say, is_sure=is_sure)
-            patience.success()
+            retry.success()
             if not is_done:
                 # EC2 may list a new node that it cannot end yet: look again soon.
                 is_open = any(node.id not in terminated for node in fleet.living)
                 _wait_for_nodes(aws, fleet, job, clock, until=clock.now() if is_open else until, sure_at=sure_at)
         except AwsError as error:
             _end_nodes_after(error, aws, job, terminated, say)
-            patience.failure(error)
+            retry.failure(error)
             say(f"warning: {error}\n  retrying")
             clock.sleep(LOOK_EVERY_S)
 
@@ -186,13 +186,13 @@ def mark_ended(aws: Aws, folder: Folder, clock: Clock, say: Say) -> Record | Non
     """
     try:
         # A launcher that waits for capacity learns of it from there alone, and would start nodes later.
-        return patiently(partial(_mark, aws, folder, int(clock.now())), clock, say, _is_passing)
+        return retrying(partial(_mark, aws, folder, int(clock.now())), clock, say, _is_transient)
     except (AwsError, SettingsError) as error:
         say(f"warning: job.json still says that the job is running: {error}")
     return {}
 
 
-def _is_passing(error: TrainerError) -> bool:
+def _is_transient(error: TrainerError) -> bool:
     """Whether AWS was busy, or another command wrote job.json between the look and the request."""
     return is_busy(error) or (isinstance(error, AwsError) and error.aws_code in (TAKEN, CONFLICT))
 
@@ -213,7 +213,7 @@ def mark_stopped(aws: Aws, folder: Folder, started: datetime | None, clock: Cloc
     started = start_of(spec or {}) or started
     if spec is not None and started is not None:
         try:
-            patiently(partial(put_marker, aws, folder, started), clock, say, is_busy)
+            retrying(partial(put_marker, aws, folder, started), clock, say, is_busy)
         except AwsError as error:
             say(f"warning: a launcher of the job that still runs may not see the stop: {error}")
     return spec is not None

@@ -8,10 +8,10 @@ from typing import Any
 from launch.aws.client import Aws
 from launch.aws.logs import LogDisplay, LogTail, Streams
 from launch.aws.names import Folder
-from launch.aws.retry import Patience
+from launch.aws.retry import Retry
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.perform import Say
+from launch.core.terminal import Say
 from launch.ec2.boot import Booting, console
 from launch.ec2.costs import BILLED
 from launch.ec2.inventory import Fleet, Node, nodes_of
@@ -48,7 +48,7 @@ class Follower:
         several = self.cluster.nodes > 1
         tail = LogTail(self.aws, streams_of(self.cluster.job), several=several, since=self.cluster.started)
         display = LogDisplay(tail, self.clock, self.say)
-        patience = Patience(self.clock, may_pass=lambda error: not says_stopped(error))
+        retry = Retry(self.clock, is_transient=lambda error: not says_stopped(error))
         members, written_at = read_cluster_file(self.aws, self.cluster.folder), self.clock.now()
         booting = Booting(self.aws, self.cluster.folder, self.clock, self.say)
         while True:
@@ -63,9 +63,9 @@ class Follower:
                         return Outcome("failed", Exit.MACHINE, "the nodes ended without a record of the reason")
                     self._announce(verdict)
                     members, written_at = self.replace_lost(), self.clock.now()
-                patience.success()
+                retry.success()
             except TrainerError as error:
-                patience.failure(error)
+                retry.failure(error)
                 self.say(f"warning: {error}\n  retrying")
             self.clock.sleep(POLL_S)
 

@@ -17,14 +17,15 @@ from launch.aws.logs import LogDisplay, LogTail, Streams
 from launch.aws.lookup import SET_UP
 from launch.aws.names import TOOLKIT
 from launch.aws.refusals import DENIED
-from launch.aws.retry import Patience, patiently
+from launch.aws.retry import Retry, retrying
 from launch.core.clock import Clock, duration
 from launch.core.errors import AwsError, Ended, NoAnswer
-from launch.core.perform import Say, perform
+from launch.core.perform import perform
 from launch.core.plan import Fact
 from launch.core.price import usd
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.core.steps import FromAnswer, Request
+from launch.core.terminal import Say
 from launch.image import engines
 from launch.image.source import Context, Source
 from trainer.contract import STOPPED
@@ -163,7 +164,7 @@ def _failed_phase(build: Description) -> tuple[str, str]:
 # ---- following a build
 
 # How long AWS may be unreachable.
-PATIENCE_S = 300.0
+RETRY_S = 300.0
 LAST_LINES = 20
 INDENT = " " * 10
 # The lines of docker's that show progress: a step starts, a layer is uploaded, all of them are.
@@ -208,7 +209,7 @@ class Watch:
         return str(answers["build"]["build"]["id"])
 
     def _follow(self) -> tuple[Description, list[str]]:
-        """Shows progress; returns the finished build and its log.  Raises AwsError after PATIENCE_S of trouble."""
+        """Shows progress; returns the finished build and its log.  Raises AwsError after RETRY_S of trouble."""
         streams = Streams(LOG_GROUP, stream_of(self._id), rewrite=lambda line: INDENT + line)
         log = LogDisplay(LogTail(self._aws, streams), self._clock, self._say, _is_progress, LOOK_EVERY_S)
         try:
@@ -219,15 +220,15 @@ class Watch:
         return build, [line.removeprefix(INDENT) for line in log.lines if line.strip()]
 
     def _wait(self, log: LogDisplay) -> Description:
-        patience, started = Patience(self._clock, PATIENCE_S, _is_transient), self._clock.now()
+        retry, started = Retry(self._clock, RETRY_S, _is_transient), self._clock.now()
         while True:
             try:
                 build = self._look()
             except AwsError as error:
-                patience.failure(error)
+                retry.failure(error)
                 log.warn(f"{error} Trying again")
             else:
-                patience.success()
+                retry.success()
                 self._show_phase(build, timedelta(seconds=self._clock.now() - started))
                 log.show()
                 if build["buildStatus"] != RUNNING:
@@ -254,7 +255,7 @@ class Watch:
             with hangups_ignored():
                 self._id = self._id or self._request()  # interrupted before the answer
                 stop = partial(self._aws.call, "codebuild", "StopBuild", {"id": self._id})
-                patiently(stop, self._clock, unless_gone(self._say))
+                retrying(stop, self._clock, unless_gone(self._say))
         except (KeyboardInterrupt, TrainerError) as error:
             raise self._left_running(error) from error
         return Ended(f"stopped {self._id}", STOPPED)

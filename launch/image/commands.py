@@ -11,9 +11,9 @@ from launch.aws.client import Aws
 from launch.core import shell
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.perform import Say, perform
+from launch.core.perform import perform
 from launch.core.plan import dry_run
-from launch.core.terminal import table
+from launch.core.terminal import Say, table
 from launch.image import engines, planner
 from launch.image.codebuild import Watch
 from launch.image.lookup import Which, digest_of, find_builder, look_up, region_of

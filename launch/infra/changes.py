@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any
 
 from launch.aws.client import Answer, Aws
-from launch.aws.retry import Patience, may_pass
+from launch.aws.retry import Retry, is_transient
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.perform import Say
 from launch.core.steps import Request
-from launch.core.terminal import table
+from launch.core.terminal import Say, table
 from launch.infra.lookup import PLANNED, Stack, stack_of
 from launch.infra.template import KEPT, STACK, WITH_THEM
 
@@ -143,7 +142,7 @@ Event = Mapping[str, Any]
 
 FOLLOW_EVERY_S, FOLLOW_LIMIT_S = 5.0, 3600.0
 # How long AWS may be unreachable, and how long it may take to report the first event.
-PATIENCE_S, SILENCE_S = 120.0, 30.0
+RETRY_S, SILENCE_S = 120.0, 30.0
 
 GOOD = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE", "DELETE_COMPLETE")
 
@@ -164,14 +163,14 @@ def follow(aws: Aws, stack: str, known: set[str], clock: Clock, say: Say) -> Non
     AWS has yet to leave, so it counts only after SILENCE_S.
     """
     events = list[Event]()
-    patience, started = Patience(clock, PATIENCE_S, may_pass), clock.now()
+    retry, started = Retry(clock, RETRY_S, is_transient), clock.now()
     while True:
         try:
             status = _status(aws, stack)
             events += _show_new(aws, stack, known, say)
-            patience.success()
+            retry.success()
         except AwsError as error:
-            patience.failure(error)
+            retry.failure(error)
             status = ""
         waited = clock.now() - started
         if _is_final(status) and (events or waited > SILENCE_S):

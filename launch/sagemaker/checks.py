@@ -27,7 +27,7 @@ DISK_GB, DATA_DISK_GB = 30, 250  # ImageNet takes 150 GB
 INPUT_FOLDER = "/opt/ml/input/data/"
 
 # Billing ends with the upload of the result, and a container that is told to stop has two minutes.
-ENDING_S = 600
+STOP_RETRY_S = 600
 
 # us-east-1, USD per GB and month of a training job's own disk, as remembered on 2026-11-21.
 DISK_USD = 0.14
@@ -103,7 +103,7 @@ class Resolved:
     @property
     def most_s(self) -> float:
         """Seconds billed if the job reaches its time limit and its instances are then kept for nothing."""
-        return self.max_run_s + ENDING_S + self.options.warm_pool_s
+        return self.max_run_s + STOP_RETRY_S + self.options.warm_pool_s
 
     @property
     def most_usd(self) -> float:

@@ -11,7 +11,7 @@ from launch.aws import progress
 from launch.aws.client import Aws
 from launch.aws.logs import LogTail, follow
 from launch.aws.regions import look_around
-from launch.aws.retry import is_busy, patiently
+from launch.aws.retry import is_busy, retrying
 from launch.core.errors import AwsError
 from launch.sagemaker import leaks as leaks_of
 from launch.sagemaker import status as status_of
@@ -75,7 +75,7 @@ class Commands:
             found = training_jobs.newest(runtime.aws, options.job, "stop", runtime.clock.utc()).job
             return found, training_jobs.of_job(runtime.aws, found, runtime.clock.utc())
 
-        job, starts = patiently(look, runtime.clock, runtime.say, is_busy)
+        job, starts = retrying(look, runtime.clock, runtime.say, is_busy)
         ended = end(lambda _: runtime.aws, starts, runtime.clock, runtime.say)
         runtime.say(f"{job} is stopped and costs nothing" if ended else f"{job} was not running")
         return Exit.DONE
@@ -87,7 +87,7 @@ class Commands:
         def look() -> list[TrainingJob]:
             return [one for one in training_jobs.costing(runtime.aws, runtime.clock.utc()) if one.is_ours]
 
-        costing = patiently(look, runtime.clock, runtime.say, is_busy)
+        costing = retrying(look, runtime.clock, runtime.say, is_busy)
         if not costing:
             runtime.say(f"no job is running in {runtime.aws.region}")
             return Exit.DONE

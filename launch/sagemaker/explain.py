@@ -11,7 +11,7 @@ from launch.core.price import CATALOGS
 from launch.core.quote import Quote, images_in
 from launch.core.training.base import Training
 from launch.sagemaker.bundle import Bundle
-from launch.sagemaker.checks import ENDING_S, Resolved
+from launch.sagemaker.checks import STOP_RETRY_S, Resolved
 from launch.sagemaker.description import Description
 from launch.sagemaker.facts import Facts, Quota, quotas_of
 from launch.sagemaker.images import Image, warnings_about
@@ -151,7 +151,7 @@ def quote_of(train: Training, resolved: Resolved, facts: Facts) -> Quote:
 def _notes(resolved: Resolved, *, is_expected: bool) -> tuple[str, ...]:
     """The sentences under the price.  is_expected: whether a time is."""
     options = resolved.options
-    notes = [f"the maximum includes {ENDING_S / 60:g} min for SageMaker to end the job"]
+    notes = [f"the maximum includes {STOP_RETRY_S / 60:g} min for SageMaker to end the job"]
     if options.warm_pool_s:
         notes[0] += f" and {options.warm_pool_s} s in the warm pool, where the instances wait for the next job"
     if options.spot:

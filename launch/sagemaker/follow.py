@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from launch.aws.retry import PATIENCE_S, may_pass, patiently
+from launch.aws.retry import RETRY_S, is_transient, retrying
 from launch.core.clock import duration
 from launch.core.errors import AwsError, Ended, LeftRunning
-from launch.core.perform import Say
 from launch.core.price import usd
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
+from launch.core.terminal import Say
 from launch.sagemaker.names import command
 from launch.sagemaker.outcome import last_words, outcome_of, record
 from launch.sagemaker.register import register
@@ -109,7 +109,7 @@ def _fetch(training_job: TrainingJob, runtime: Runtime, outcome: Outcome) -> Pat
     def fetch() -> Path:
         return fetch_result(runtime.aws, training_job, runtime.results)
 
-    folder = patiently(fetch, runtime.clock, runtime.say, _broke_off, PATIENCE_S)
+    folder = retrying(fetch, runtime.clock, runtime.say, _broke_off, RETRY_S)
     try:
         outcome.write(folder)
     except OSError as error:
@@ -119,7 +119,7 @@ def _fetch(training_job: TrainingJob, runtime: Runtime, outcome: Outcome) -> Pat
 
 def _broke_off(error: TrainerError) -> bool:
     """Whether S3 or the network failed: the training is done, and a sweep would take it for one that failed."""
-    return isinstance(error, AwsError) and bool(error.operation) and may_pass(error)
+    return isinstance(error, AwsError) and bool(error.operation) and is_transient(error)
 
 
 def _diagnosis(training_job: TrainingJob, lines: Sequence[str]) -> Iterator[str]:

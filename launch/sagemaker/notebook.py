@@ -170,11 +170,11 @@ class JobHandle:
 
     def stop(self) -> None:
         """Ends the job and releases kept instances.  It can be called twice."""
-        from launch.aws.retry import is_busy, patiently
+        from launch.aws.retry import is_busy, retrying
         from launch.sagemaker.stop import end
 
         clock, say = self._runtime.clock, self._runtime.say
-        now = patiently(lambda: self.training_job, clock, say, is_busy)  # as the command looks for its job
+        now = retrying(lambda: self.training_job, clock, say, is_busy)  # as the command looks for its job
         end(lambda _: self._runtime.aws, [now], clock, say)
 
 

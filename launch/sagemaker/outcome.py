@@ -9,7 +9,7 @@ from launch.aws.client import Aws
 from launch.aws.names import TIME
 from launch.aws.progress import get_outcome, put_outcome, resumed_by_name
 from launch.core.errors import AwsError
-from launch.core.perform import Say
+from launch.core.terminal import Say
 from launch.sagemaker.training_job import TrainingJob
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, STOPPED, Exit
 from trainer.outcome import Outcome, state_of

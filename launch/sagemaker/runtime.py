@@ -9,8 +9,7 @@ from pathlib import Path
 from launch.aws.client import Aws
 from launch.aws.pricelist import cache_of, no_cache
 from launch.core.clock import Clock
-from launch.core.perform import Say
-from launch.core.terminal import confirm, may_detach, say
+from launch.core.terminal import Say, confirm, may_detach, say
 
 
 @dataclass(frozen=True)

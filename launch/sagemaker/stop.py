@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launch.aws.client import Aws
-from launch.aws.retry import patiently
+from launch.aws.retry import retrying
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.perform import Say
+from launch.core.terminal import Say
 from launch.sagemaker.names import command
 from launch.sagemaker.outcome import outcome_of, record
 from launch.sagemaker.training_job import RUNNING, TrainingJob
@@ -94,10 +94,10 @@ class Stopping:
 
     def _call(self, aws: Aws, operation: str, params: Mapping[str, Any]) -> None:
         """All users and tools of an account share a limit of calls, and what is not ended for that goes on costing."""
-        patiently(lambda: aws.call("sagemaker", operation, params), self._clock, self._say)
+        retrying(lambda: aws.call("sagemaker", operation, params), self._clock, self._say)
 
     def _refreshed(self, training_job: TrainingJob) -> TrainingJob:
-        return patiently(lambda: refreshed(self._aws_of(training_job), training_job), self._clock, self._say)
+        return retrying(lambda: refreshed(self._aws_of(training_job), training_job), self._clock, self._say)
 
     def error(self, training_jobs: Sequence[TrainingJob]) -> AwsError:
         """The error that names what failed, and the commands to try again."""

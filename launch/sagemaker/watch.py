@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from launch.aws.client import Aws
 from launch.aws.logs import LogDisplay, LogTail, Streams
-from launch.aws.retry import Patience
+from launch.aws.retry import Retry
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.training_job import LOG_GROUP, TrainingJob
 from launch.sagemaker.training_jobs import refreshed
@@ -72,7 +72,7 @@ class Follower:
 
     def follow(self) -> TrainingJob:
         """Shows the job until it is over, and returns it.  Raises TrainerError after ten minutes of failed calls."""
-        patience = Patience(self._runtime.clock)
+        retry = Retry(self._runtime.clock)
         while True:
             try:
                 self._training_job = refreshed(self._runtime.aws, self._training_job)
@@ -81,9 +81,9 @@ class Follower:
                 if self._training_job.is_over:
                     self._display.drain()
                     return self._training_job
-                patience.success()
+                retry.success()
             except TrainerError as error:
-                patience.failure(error)
+                retry.failure(error)
                 self._display.warn(f"{error}\n  trying again")
             self._runtime.clock.sleep(self._poll_s)
 

@@ -40,5 +40,5 @@ BACKEND = Backend(
     # Slurm's jobs inherit the environment of sbatch, and must not end with the process that followed them.
     marks_children=False,
     held_s=_held_s,
-    together="launch.slurm.together:submit",
+    batch="launch.slurm.batch:submit",
 )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from launch.aws.progress import newest_of, pace_in_words
-from launch.aws.retry import patiently
+from launch.aws.retry import retrying
 from launch.core.errors import LeftRunning
 from launch.core.runs import read_epochs
 from launch.slurm import status
@@ -112,7 +112,7 @@ class Commands:
 
     def _followed(self, options: AttachOptions) -> tuple[Path, Outcome]:
         """A job's folder, and how it ended."""
-        job = patiently(partial(self._to_attach_to, options), self.runtime.clock, self.runtime.say, _is_unreachable)
+        job = retrying(partial(self._to_attach_to, options), self.runtime.clock, self.runtime.say, _is_unreachable)
         path = job.folder.path
         tail = FileTail(path / LOG, job.folder.log_start)
         return path, self._follow(job, tail) if job.queued else self._outcome(job)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from launch.core.errors import Ended
-from launch.core.perform import Say
+from launch.core.terminal import Say
 from launch.slurm.folder import JobFolder
 from launch.slurm.lookup import Slurm
 from launch.slurm.names import command

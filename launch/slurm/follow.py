@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from launch.aws.retry import Patience
+from launch.aws.retry import Retry
 from launch.core.errors import LeftRunning
 from launch.slurm.ended import outcome_of
 from launch.slurm.explain import why_it_waits
@@ -80,7 +80,7 @@ class _QueueWatch:
         self._name, self._path, self._slurm, self._runtime = name, path, slurm, runtime
         self._poll_at, self._shown_reason, self._endings = 0.0, "", 0
         self._gone_since: float | None = None
-        self._patience, self._has_warned = Patience(runtime.clock), False
+        self._retry, self._has_warned = Retry(runtime.clock), False
 
     def job_has_left(self, slurm_endings: int) -> bool:
         """Whether the job left the queue for good.  slurm_endings: how many of its starts were ended by Slurm."""
@@ -111,13 +111,13 @@ class _QueueWatch:
         except TrainerError as error:
             self._bear(error)
             return None
-        self._patience.success()
+        self._retry.success()
         self._has_warned = False
         return queue
 
     def _bear(self, error: TrainerError) -> None:
         try:
-            self._patience.failure(error)
+            self._retry.failure(error)
         except TrainerError:
             words = f"{error}  The job goes on without this command; to follow it again, or to stop it:"
             commands = "\n  ".join(command(verb, self._name) for verb in ("attach", "stop"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from launch.aws.client import Aws
 from launch.core.clock import Clock
-from launch.core.perform import Say
+from launch.core.terminal import Say
 
 
 @dataclass(frozen=True)

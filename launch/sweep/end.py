@@ -22,7 +22,7 @@ from trainer.settings.hidden import without_secrets
 
 LOSSES = ("train_loss", "loss")  # our trainer's, and what scripts call it
 # How often a job is asked to stop while that fails, such as without a network, and the seconds between.
-ATTEMPTS, AGAIN_S = 10, 60.0
+ATTEMPTS, RETRY_DELAY_S = 10, 60.0
 MOST_OF_LINE = 300  # characters of a launcher's last line, which may be a training's
 
 
@@ -102,7 +102,7 @@ def insist(command: Sequence[str], env: Mapping[str, str], sleep: Callable[[floa
     for _ in range(ATTEMPTS):
         if shell.run_captured(command, env).code == Exit.DONE:
             return
-        sleep(AGAIN_S)
+        sleep(RETRY_DELAY_S)
 
 
 def stopping(run: Planned, job: str) -> list[str]:

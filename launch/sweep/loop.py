@@ -19,7 +19,7 @@ from threading import Thread
 from launch.core import shell
 from launch.core.clock import duration
 from launch.core.errors import Ended
-from launch.core.job import Job, Member, Submit, Together
+from launch.core.job import Batch, Job, Member, Submit
 from launch.core.metrics import Record, in_words, newest
 from launch.core.runs import Run
 from launch.sweep import table
@@ -103,7 +103,7 @@ def sweep(work: Work, context: Context, places: Sequence[Slot] = ONE_AT_A_TIME) 
     """
     table.write_csv(rows(work, work.before, context), context.out)
     error: BaseException | None = None
-    with shell.together() as commands:
+    with shell.parallel() as commands:
         batch = _Batch(work, replace(context, run=commands.run), places)
         while True:
             while commands.asked_by is None and batch.may_submit:
@@ -215,7 +215,7 @@ class _Batch:
 
     def _give_up_if_hopeless(self) -> None:
         """Ends what was submitted together and would begin without this process."""
-        if self._todo and self._context.together and not self._gave_up and self._hopeless:
+        if self._todo and self._context.batch and not self._gave_up and self._hopeless:
             self._gave_up = self._hopeless
             self._context.end_together(self._todo[0])
 
@@ -331,14 +331,14 @@ def submitted(work: Work, context: Context, at_once: int) -> tuple[Work, Context
 
     As it was where runs cannot be submitted together.  Raises TrainerError.
     """
-    if not work.todo or not work.todo[0].backend.together:
+    if not work.todo or not work.todo[0].backend.batch:
         return work, context
     name = job_name(context.sweep, ARRAY, context.identity)
     members = [_member(run, work, context) for run in work.todo]
-    submit: Submit = import_function(work.todo[0].backend.together)
-    names = submit(members, Together(name, context.out, at_once, context.env, context.say))
+    submit: Submit = import_function(work.todo[0].backend.batch)
+    names = submit(members, Batch(name, context.out, at_once, context.env, context.say))
     in_order = sorted(work.todo, key=lambda run: names.index(own) if (own := context.job(run)) in names else len(names))
-    return replace(work, todo=in_order), replace(context, together=name, attached=frozenset(names))
+    return replace(work, todo=in_order), replace(context, batch=name, attached=frozenset(names))
 
 
 def _member(run: Planned, work: Work, context: Context) -> Member:

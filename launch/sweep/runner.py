@@ -106,7 +106,7 @@ class Context:
     launcher: Callable[[Planned, "Context"], list[str]] = command  # a run's command line
     run: Callable[..., int] = shell.run  # carries it out
     diverged_at: float | None = 0.0  # times the lowest training loss at which a run is ended; 0: never; None: as usual
-    together: str = ""  # the name of all jobs that were submitted together
+    batch: str = ""  # the name of all jobs that were submitted together
     attached: frozenset[str] = frozenset()  # the names of the jobs to attach to
 
     def folder(self, run: Planned) -> Path:
@@ -117,7 +117,7 @@ class Context:
 
     def end_together(self, run: Planned) -> None:
         """Ends all jobs that were submitted together with that of `run`, and wait or train."""
-        shell.run_captured([*this_python(), "-m", run.backend.module, "stop", self.together], self.env)
+        shell.run_captured([*this_python(), "-m", run.backend.module, "stop", self.batch], self.env)
 
     def is_attached(self, run: Planned) -> bool:
         return self.job(run) in self.attached

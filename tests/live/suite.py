@@ -285,7 +285,7 @@ class Suite:
         return content
 
     def until(self, what: str, look: Callable[[], Found], command: Command | None = None) -> Found:
-        """What look() finds, once that is true.  Raises Broken after the place's patience, or if the command ends."""
+        """What look() finds, once that is true.  Raises Broken after the place's retry, or if the command ends."""
         give_up = time.monotonic() + self.place.patience_s
         while not (found := look()):
             over = command is not None and command.process.poll() is not None

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # What was there when the plan was made is so no more: somebody else has begun meanwhile, or we have without knowing.
 OVERTAKEN = (*CHANGED, "InvalidGroup.Duplicate")
-TRIES, AGAIN_S = 3, 5.0
+TRIES, RETRY_DELAY_S = 3, 5.0
 INSTEAD = "Try again later, or with another --instance-type, --subnet or --region."
 
 
@@ -105,7 +105,7 @@ class NearCommands:
             except AwsError as error:
                 if not left or error.aws_code not in OVERTAKEN:
                     raise
-                self.runtime.clock.sleep(AGAIN_S)
+                self.runtime.clock.sleep(RETRY_DELAY_S)
                 _, plan, _ = self._planned(options, name, aws)
                 if plan.problem:
                     raise plan.problem from error

@@ -7,10 +7,10 @@ from typing import Any
 
 from launch.aws.client import Aws
 from launch.aws.lookup import read_json
-from launch.aws.retry import Patience, may_pass
+from launch.aws.retry import Retry, is_transient
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.perform import Say
+from launch.core.terminal import Say
 from launch.data.near.facts import Machine
 from launch.data.near.lookup import end_of, find_parts
 from launch.data.near.remove import UNSEEN_S, Remover
@@ -48,7 +48,7 @@ class Follower:
         return record
 
     def _wait(self) -> Mapping[str, Any]:
-        patience, told, began = Patience(self.clock, may_pass=may_pass), "", self.clock.now()
+        retry, told, began = Retry(self.clock, is_transient=is_transient), "", self.clock.now()
         has_been_seen = False
         while True:
             try:
@@ -60,9 +60,9 @@ class Follower:
                 if self._is_lost(its, began, has_been_seen=has_been_seen):
                     # It may have written its record since.
                     return end_of(self.aws, self.run) or self._unexplained()
-                patience.success()
+                retry.success()
             except AwsError as error:
-                patience.failure(error)
+                retry.failure(error)
                 self.say(f"warning: {error}")
             self.clock.sleep(LOOK_S)
 

@@ -6,11 +6,11 @@ from functools import cached_property
 
 from launch.aws.client import Aws
 from launch.aws.names import TIME, TOOLKIT, bucket_of
-from launch.aws.retry import is_busy, patiently
+from launch.aws.retry import is_busy, retrying
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.perform import Say
 from launch.core.steps import Request
+from launch.core.terminal import Say
 from launch.data.near import requests
 from launch.data.near.facts import Group, Machine, Parts
 from launch.data.near.lookup import find_parts, known_run
@@ -49,11 +49,11 @@ class Remover:
 
     @cached_property
     def _bucket(self) -> str:
-        caller = patiently(lambda: self.aws.call("sts", "GetCallerIdentity"), self.clock, self.say, is_busy)
+        caller = retrying(lambda: self.aws.call("sts", "GetCallerIdentity"), self.clock, self.say, is_busy)
         return bucket_of(str(caller["Account"]), self.aws.region)
 
     def _known(self) -> tuple[Run | None, str, str]:
-        return patiently(lambda: known_run(self.aws, self._bucket, self.name), self.clock, self.say)
+        return retrying(lambda: known_run(self.aws, self._bucket, self.name), self.clock, self.say)
 
     def _known_or_ended(self, run: str | None) -> tuple[Run | None, str, str]:
         """The same.  Where S3 does not say it, the instances are ended all the same, which cost money."""
@@ -65,7 +65,7 @@ class Remover:
             raise
 
     def _find(self, run: str | None) -> Parts:
-        return patiently(lambda: find_parts(self.aws, self.name), self.clock, self.say).of(run)
+        return retrying(lambda: find_parts(self.aws, self.name), self.clock, self.say).of(run)
 
     def _remove(self, run: str | None) -> int:
         known, _, ended = self._known_or_ended(run)
@@ -104,7 +104,7 @@ class Remover:
 
     def _call(self, request: Request) -> None:
         """All users and tools of an account share a limit of calls, and what is not ended for that goes on costing."""
-        patiently(lambda: self.aws.call(request.service, request.operation, request.params), self.clock, self.say)
+        retrying(lambda: self.aws.call(request.service, request.operation, request.params), self.clock, self.say)
 
     def _end_all(self, run: str | None, begun: Run | None) -> int:
         """Returns how many instances were ended, once all are terminated.

@@ -22,7 +22,7 @@ from moto import mock_aws
 
 from launch.aws.client import PAUSES_S, Aws
 from launch.aws.refusals import BUSY, granted_by, may_have_taken_effect, sentence
-from launch.aws.retry import may_pass
+from launch.aws.retry import is_transient
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
 from launch.rehearse.aws.iam.callers import Caller
 from tests.conftest import ROOT
@@ -477,7 +477,7 @@ def test_an_aws_that_fails_by_whatever_name_is_no_refusal(aws: Aws, faults: Faul
     error = error_of(aws.call, "scheduler", "ListSchedules")
 
     assert isinstance(error, NoAnswer)
-    assert (error.aws_code, may_pass(error)) == (code, True)
+    assert (error.aws_code, is_transient(error)) == (code, True)
 
 
 @pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "InsufficientSomethingElse", "NotImplemented"])
@@ -487,7 +487,7 @@ def test_what_aws_cannot_do_is_a_refusal_also_with_the_status_of_a_failure(aws: 
 
     assert isinstance(error, AwsError)
     assert not isinstance(error, NoAnswer)
-    assert (error.aws_code, may_pass(error)) == (code, False)
+    assert (error.aws_code, is_transient(error)) == (code, False)
 
 
 def _failures(service: str) -> Iterator[tuple[str, int]]:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from launch.aws.retry import Patience
+from launch.aws.retry import Retry
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from trainer.errors import TrainerError
@@ -22,34 +22,34 @@ class Watch:
 
 def test_trouble_shorter_than_the_limit_is_put_up_with() -> None:
     watch = Watch()
-    patience = Patience(watch.clock, limit_s=60)
+    retry = Retry(watch.clock, limit_s=60)
 
-    patience.failure(AwsError("busy"))
+    retry.failure(AwsError("busy"))
     watch.now += 60
-    patience.failure(AwsError("busy"))
+    retry.failure(AwsError("busy"))
     watch.now += 1
     with pytest.raises(AwsError, match="still busy"):
-        patience.failure(AwsError("still busy"))
+        retry.failure(AwsError("still busy"))
 
 
 def test_a_success_starts_the_count_anew() -> None:
     watch = Watch()
-    patience = Patience(watch.clock, limit_s=60)
+    retry = Retry(watch.clock, limit_s=60)
 
-    patience.failure(AwsError("busy"))
+    retry.failure(AwsError("busy"))
     watch.now += 50
-    patience.success()
+    retry.success()
     watch.now += 50
-    patience.failure(AwsError("busy again"))
+    retry.failure(AwsError("busy again"))
     watch.now += 50
-    patience.failure(AwsError("busy again"))
+    retry.failure(AwsError("busy again"))
 
 
 def test_trouble_that_cannot_pass_is_raised_at_once() -> None:
-    def may_pass(error: TrainerError) -> bool:
+    def is_transient(error: TrainerError) -> bool:
         return isinstance(error, AwsError) and error.aws_code != "AccessDenied"
 
-    patience = Patience(Watch().clock, may_pass=may_pass)
+    retry = Retry(Watch().clock, is_transient=is_transient)
 
     with pytest.raises(AwsError):
-        patience.failure(AwsError("no", "AccessDenied"))
+        retry.failure(AwsError("no", "AccessDenied"))

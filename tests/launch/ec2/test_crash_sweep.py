@@ -45,7 +45,7 @@ from trainer.errors import TrainerError
 NODES = 2
 # Between the fault and the stop: a stop right after a launch looks longer, see test_start.py, and so would the sweep.
 SOON_S = 300.0
-AGAIN_S = 10.0  # from the fault to the same launch again, which starts and looks things up first
+RETRY_DELAY_S = 10.0  # from the fault to the same launch again, which starts and looks things up first
 READS = ("Describe", "Get", "List", "Head", "Filter")
 FOR_READS = "error before"
 ASKED_AGAIN = "answer lost once"  # by botocore; AWS has done it already, and the command goes on
@@ -235,7 +235,7 @@ def what_is_wrong(stage: Stage, faults: Faults, made: Kinds | None) -> str:
     """
     faults.clear()
     if made is not None:
-        stage.slept_s += AGAIN_S
+        stage.slept_s += RETRY_DELAY_S
         stage.launch()
         if len(stage.account.nodes) != NODES:
             return f"{len(stage.account.nodes)} nodes instead of {NODES}"

@@ -8,7 +8,7 @@ from launch.core.job import Job
 from launch.core.source.find import find
 from launch.core.training.script import Script
 from launch.sagemaker import checks
-from launch.sagemaker.checks import DATA_DISK_GB, DISK_GB, ENDING_S
+from launch.sagemaker.checks import DATA_DISK_GB, DISK_GB, STOP_RETRY_S
 from tests.launch.sagemaker import known
 from tests.launch.sagemaker.known import resolve
 from tests.launch.sagemaker.world import Stage
@@ -181,7 +181,7 @@ def test_the_disk_is_asked_for_where_the_type_has_none(settings: dict[str, objec
 def test_the_highest_price_counts_every_node_its_disk_and_the_kept_machines() -> None:
     one = resolve(instance_type="ml.p3.8xlarge", max_hours=10)
     assert one.usd_per_hour == pytest.approx(14.688 + 30 * 0.14 / 730)
-    ending_h = ENDING_S / 3600
+    ending_h = STOP_RETRY_S / 3600
     assert one.most_usd == pytest.approx((10 + ending_h) * one.usd_per_hour)
     two = resolve(instance_type="ml.p3.8xlarge", max_hours=10, nodes=2, warm_pool_s=1800)
     assert two.most_usd == pytest.approx(2 * (10.5 + ending_h) * one.usd_per_hour)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.aws.retry import PATIENCE_S
+from launch.aws.retry import RETRY_S
 from launch.core.errors import AwsError
 from launch.rehearse.aws.sagemaker.changes import complete, interrupt
 from launch.rehearse.aws.sagemaker.messages import MESSAGES
@@ -84,7 +84,7 @@ def test_trouble_that_comes_and_goes_is_never_long(stage: Stage, follower: Follo
             faults.on("DescribeTrainingJob", unreachable(), nth=number)
         stage.events = iter([*idle(200), stage.complete()])
         assert follower.follow().status == "Completed"
-    assert stage.slept_s > 2 * PATIENCE_S
+    assert stage.slept_s > 2 * RETRY_S
 
 
 def test_long_trouble_ends_the_following(stage: Stage, follower: Follower) -> None:
@@ -92,7 +92,7 @@ def test_long_trouble_ends_the_following(stage: Stage, follower: Follower) -> No
         faults.on("DescribeTrainingJob", unreachable(), nth=None)
         with pytest.raises(AwsError, match="cannot be reached"):
             follower.follow()
-    assert PATIENCE_S - 60 < stage.slept_s <= PATIENCE_S + 20
+    assert RETRY_S - 60 < stage.slept_s <= RETRY_S + 20
 
 
 def test_a_job_that_is_over_already_is_shown_and_ends(stage: Stage, follower: Follower) -> None:

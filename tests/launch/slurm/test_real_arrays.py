@@ -9,9 +9,9 @@ from launch.core.job import Job, Member, Together
 from launch.core.training.classifier import Classifier
 from launch.core.training.options import ScriptOptions, find_script
 from launch.core.training.script import Script
+from launch.slurm.batch import submit
 from launch.slurm.folder import read_folder
 from launch.slurm.options import SlurmOptions
-from launch.slurm.together import submit
 from tests import needs
 from tests.launch.slurm.cluster import Cluster
 from tests.launch.slurm.user import User

@@ -3,7 +3,7 @@
 import pytest
 
 from launch.ec2.examination import data, permissions, time_limit
-from tests.launch.core.examination.rights import ungranted
+from tests.launch.aws.examination.rights import ungranted
 from tests.launch.doctor.account import EXT4
 
 

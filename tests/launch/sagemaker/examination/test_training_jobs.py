@@ -15,7 +15,7 @@ from launch.doctor.__main__ import main
 from launch.doctor.commands import Runtime
 from launch.rehearse.aws.iam.policies import policy
 from launch.sagemaker.examination import permissions
-from tests.launch.core.examination.rights import ungranted
+from tests.launch.aws.examination.rights import ungranted
 from tests.launch.sagemaker.account import SageMakerAccount
 
 ROLE = "aws-ddp-toolkit-sagemaker"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launch.core.clock import Clock
-from launch.core.job import Member, Together
+from launch.core.job import Batch, Member
 from launch.slurm import checks
 from launch.slurm.array import Array, divided
 from launch.slurm.folder import read_folder
@@ -26,14 +26,14 @@ from trainer.files import write_atomically
 ARRAYS = ".arrays"
 
 
-def submit(members: Sequence[Member], together: Together) -> list[str]:
-    """Submits the jobs, `together.at_once` of them to run at a time.  Raises TrainerError.
+def submit(members: Sequence[Member], batch: Batch) -> list[str]:
+    """Submits the jobs, `batch.at_once` of them to run at a time.  Raises TrainerError.
 
     Returns the names of those to attach to, in the order in which Slurm starts them.  Nothing is submitted for jobs
     that are in the queue, or ended without anybody having seen it.  Left out are jobs that cannot be submitted, and
     all where a cluster takes no arrays.
     """
-    runtime = Runtime(together.env, Path.cwd(), sys.executable, Clock(), together.say)
+    runtime = Runtime(batch.env, Path.cwd(), sys.executable, Clock(), batch.say)
     slurm = Slurm(environment(runtime.env))
     if (most_tasks := _most_tasks(slurm)) < 2:
         return []
@@ -51,8 +51,8 @@ def submit(members: Sequence[Member], together: Together) -> list[str]:
             ended.append(member.name)
         else:
             new.append(planned)
-    earlier = dict.fromkeys(str(job.number[0]) for job in queue if job.array and job.array[0] == together.name)
-    submitted = _Arrays(together, slurm, runtime).submit(new, list(earlier), most_tasks)
+    earlier = dict.fromkeys(str(job.number[0]) for job in queue if job.array and job.array[0] == batch.name)
+    submitted = _Arrays(batch, slurm, runtime).submit(new, list(earlier), most_tasks)
     return [*ended, *(job.name for job in sorted(queued, key=lambda job: job.number)), *submitted]
 
 
@@ -87,7 +87,7 @@ def _note(folder: Path, queued: QueuedJob) -> None:
 
 @dataclass(frozen=True)
 class _Arrays:
-    together: Together
+    batch: Batch
     slurm: Slurm
     runtime: Runtime
 
@@ -96,7 +96,7 @@ class _Arrays:
 
         earlier: ids of arrays of these jobs that are in the queue; most_tasks: that the cluster takes in an array.
         """
-        say, at_once = self.runtime.say, self.together.at_once
+        say, at_once = self.runtime.say, self.batch.at_once
         for array_id in earlier:
             with suppress(SettingsError):  # that some of its tasks have ended by now
                 self.slurm.run("scontrol", "update", f"jobid={array_id}", f"arraytaskthrottle={at_once}")
@@ -105,16 +105,16 @@ class _Arrays:
         arrays = list(divided([planned.payload.job for planned in plans], most_tasks))
         before = list(earlier)
         for jobs in arrays:
-            array = Array(self.together.name, self._new_folder(), jobs, at_once)
+            array = Array(self.batch.name, self._new_folder(), jobs, at_once)
             if (array := self._claimed(array)).tasks:
                 before = [self._submit(array, before)]
                 runs = f"{len(array.tasks)} runs are" if len(array.tasks) > 1 else "1 run is"
                 say(f"{runs} submitted as job array {before[0]}, {at_once} at a time")
-        say(f"all continue without this command; to end them: {command('stop', self.together.name)}")
+        say(f"all continue without this command; to end them: {command('stop', self.batch.name)}")
         return [job.name for jobs in arrays for job in jobs]
 
     def _new_folder(self) -> Path:
-        return self.runtime.cwd / self.together.folder / ARRAYS / uuid.uuid4().hex[:8]
+        return self.runtime.cwd / self.batch.folder / ARRAYS / uuid.uuid4().hex[:8]
 
     def _claimed(self, array: Array) -> Array:
         """The array without jobs that came into the queue just now: sbatch may outlive a sweep that was killed.
