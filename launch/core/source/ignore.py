@@ -32,6 +32,7 @@ _CLASSES = {
     "xdigit": "0-9A-Fa-f",
 }
 _CLASS = re.compile(rf"\[:({'|'.join(_CLASSES)}):\]")
+_BRACKETS = re.compile(r"(?<!\\)\[(?!\^/\])\^?\]?[^\]]*\]")  # but for [^/], which pathspec makes of a question mark
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,8 @@ def _compiled(lines: Iterable[str]) -> Iterator[tuple[re.Pattern[str], bool]]:
         except (ValueError, re.error):
             continue
         if pattern.regex is not None:
-            yield pattern.regex, bool(pattern.include)
+            # In brackets nothing is a slash, to git.
+            yield re.compile(_BRACKETS.sub(r"(?!/)\g<0>", pattern.regex.pattern)), bool(pattern.include)
 
 
 def _exact(pattern: re.Pattern[str]) -> re.Pattern[str]:

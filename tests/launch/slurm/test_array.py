@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launch.core.job import Job, Member, Together
+from launch.core.job import Batch, Job, Member
 from launch.core.training.classifier import Classifier
 from launch.slurm.array import Array, divided
 from launch.slurm.batch import submit
@@ -101,7 +101,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
             for name, count in zip("abc", nodes, strict=True)
         ]
         path = {"PATH": f"{tools}:{os.environ['PATH']}"}
-        return submit(members, Together("sweep-all", Path("out"), 2, {**path, **env}, lambda line: None))
+        return submit(members, Batch("sweep-all", Path("out"), 2, {**path, **env}, lambda line: None))
 
     return play
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.core.job import Job, Member, Together
+from launch.core.job import Batch, Job, Member
 from launch.core.training.classifier import Classifier
 from launch.core.training.options import ScriptOptions, find_script
 from launch.core.training.script import Script
@@ -44,7 +44,7 @@ def test_tasks_of_an_array_are_jobs_of_their_own(
         Member(f"sweep-{name}", Path("out") / name, Job(theirs if name == "b" else ours, where), is_unseen=True)
         for name in "abc"
     ]
-    together = Together("sweep-all", Path("out"), 2, user.runtime.env, lambda line: None)
+    together = Batch("sweep-all", Path("out"), 2, user.runtime.env, lambda line: None)
 
     assert submit(members, together) == ["sweep-a", "sweep-b", "sweep-c"]
     user.wait_for(lambda: all(Path(f"{name}-ready").exists() for name in "ab"))

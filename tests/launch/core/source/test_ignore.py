@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from launch.aws.upload import facts
-from launch.core.source.ignore import at_the_top
 from launch.core.source.walk import list_files
 from launch.core.training.script import Script
 from tests.launch.core.source.folder import repository, source, write
@@ -78,23 +77,6 @@ def test_it_agrees_with_git_on_random_folders(tmp_path: Path, seed: int) -> None
     answer = subprocess.run(words, cwd=top, env=env, capture_output=True, text=True, check=True).stdout
 
     assert {file.name for file in list_files(top, top, top).files} == set(answer.split("\0")) - {""}
-
-
-# On names that a repository may have.
-LASTING = {
-    "stars in a name": ("*a*a*a*a*a*a*a*b", "a" * 200),
-    "stars in every part of a path": ("*a*a*a*b/*a*a*a*b", "a" * 120 + "/" + "a" * 120),
-    "any folders": ("**/a/" * 30 + "b", "a/" * 500 + "c"),
-    "any folders with names of stars": ("x/" + "**/*a*a*a/" * 4 + "b", "x/" + ("a" * 100 + "/") * 20 + "c"),
-}
-
-
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize(("line", "name"), LASTING.values(), ids=LASTING)
-def test_no_pattern_of_a_strangers_takes_for_ever(tmp_path: Path, line: str, name: str) -> None:
-    write(tmp_path, {".gitignore": f"{line}\n", ".dockerignore": f"{line}\n"})
-
-    assert at_the_top(tmp_path, None).why(tmp_path / name) is None
 
 
 def test_a_file_of_patterns_without_end_is_refused(tmp_path: Path) -> None:

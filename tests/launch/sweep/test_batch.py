@@ -13,7 +13,7 @@ from launch.core import shell
 from launch.core.backend import Backend
 from launch.core.clock import Clock
 from launch.core.errors import Ended
-from launch.core.job import Member, Together
+from launch.core.job import Batch, Member
 from launch.core.runs import Run
 from launch.core.shell import this_python
 from launch.sweep.folder import Work
@@ -24,12 +24,12 @@ from launch.sweep.price import Price
 from launch.sweep.runner import Context, command
 from tests.launch.sweep.sweeps import TINY, ends
 
-SEEN: list[tuple[list[Member], Together]] = []
+SEEN: list[tuple[list[Member], Batch]] = []
 
 
-def submits(members: list[Member], together: Together) -> list[str]:
+def submits(members: list[Member], batch: Batch) -> list[str]:
     """A backend's: the last first, and the second is left out."""
-    SEEN.append((members, together))
+    SEEN.append((members, batch))
     return [members[2].name, members[0].name]
 
 
@@ -53,17 +53,17 @@ def signals() -> Iterator[None]:
 
 
 def test_launchers_attach_to_what_is_submitted_in_its_order_and_launch_the_rest(tmp_path: Path) -> None:
-    own = replace(work(1).runs[0].backend, together=f"{__name__}:submits")
+    own = replace(work(1).runs[0].backend, batch=f"{__name__}:submits")
     runs = {f"seed-{n}": Run(f"seed-{n}", tmp_path, {}, state=s) for n, s in ((1, "interrupted"), (2, "running"))}
 
     (tmp_path / "link").symlink_to(tmp_path)  # as people have one to their scratch
     out = tmp_path / "link"
     done, context = submitted(work(3, runs, own), context_in(out), 2)
 
-    members, together = SEEN.pop()
+    members, batch = SEEN.pop()
     assert [member.is_unseen for member in members] == [True, False, True]
-    assert (together.at_once, together.folder) == (2, out)
-    assert together.name not in [member.name for member in members]
+    assert (batch.at_once, batch.folder) == (2, out)
+    assert batch.name not in [member.name for member in members]
     assert [run.name for run in done.todo] == ["seed-2", "seed-0", "seed-1"]
     words = [command(run, context) for run in done.todo]
     assert words[0] == [*this_python(), "-m", "launch.slurm", "attach", str(out / "seed-2"), "--outcome",
@@ -99,7 +99,7 @@ def test_runs_that_would_fail_like_the_others_are_ended_before_slurm_begins_them
     def words(run: Planned, context: Context) -> list[str]:
         return ["sh", "-c", ends(3, "no folder nowhere."), "sh", str(context.folder(run))]
 
-    own = replace(context_in(tmp_path), together="tiny-array-1", launcher=words)
+    own = replace(context_in(tmp_path), batch="tiny-array-1", launcher=words)
 
     with pytest.raises(Ended, match=r"failed alike.* no folder nowhere\. \d runs? w.+ not started"):
         sweep(work(5), own, [Slot(())] * 2)
