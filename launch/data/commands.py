@@ -1,6 +1,6 @@
 """The verbs publish, stop, list, show, copy and delete: each looks up, decides in a planner, and acts here."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,17 +8,18 @@ from typing import Any
 from launch.aws.client import Aws
 from launch.aws.lookup import read_json, region_or_some
 from launch.aws.names import bucket_of
-from launch.aws.published import check_name
+from launch.aws.published import DIGEST_TAG, check_name
 from launch.core import shell
 from launch.core.clock import Clock
-from launch.core.manifest import RECORD
+from launch.core.manifest import MANIFEST, RECORD
 from launch.core.perform import perform
-from launch.core.plan import dry_run
+from launch.core.plan import Fact, Plan, dry_run
 from launch.core.shell import this_python
+from launch.core.steps import Request
 from launch.core.terminal import Say
 from launch.data import copying, planner, show
 from launch.data.image import Which, find_tools
-from launch.data.lookup import find_snapshots, look_up, place_of
+from launch.data.lookup import Facts, Snapshot, find_snapshots, look_up, place_of
 from launch.data.near.commands import NearCommands, on_this_machine, running, vcpus
 from launch.data.near.lookup import find_reports
 from launch.data.near.source import is_in_s3, name_of
@@ -34,11 +35,11 @@ from launch.data.prepared import (
     read_prepared,
 )
 from launch.data.publish import Publisher
-from launch.data.remove import plan_removal
-from launch.data.requests import is_done
-from launch.data.state import State
+from launch.data.requests import SOME_ACCOUNT, is_done
+from launch.data.snapshot import State
+from launch.data.upload import Place
 from trainer.contract import Exit
-from trainer.errors import DataError, SettingsError, error_with
+from trainer.errors import DataError, SettingsError, TrainerError, error_with
 
 
 @dataclass(frozen=True)
@@ -240,3 +241,60 @@ def _given(value: Any, what: str, example: str) -> Any:
     if value is None:
         raise SettingsError(f"give {what}, as in python -m launch.data {example}")
     return value
+
+
+def plan_removal(name: str, facts: Facts, reports: Sequence[Mapping[str, str]] = ()) -> Plan[None]:
+    """The manifest goes first, so that nothing begins to read it, and the record last, so that it can be repeated.
+
+    reports: objects that an instance has left which published it.
+    """
+    place = place_of(name, facts.account or SOME_ACCOUNT, facts.region)
+    ours, left = facts.ours, facts.by_hand
+    objects = sorted(facts.there) if facts.record else []
+    size = sum(facts.there[name] for name in objects)
+    return Plan(
+        title=f"delete data set {name}, in {facts.region}",
+        payload=None,
+        facts=(
+            Fact("snapshots", [one.id for one in ours], ", ".join(one.id for one in ours) or "none"),
+            Fact("objects", len(objects), f"{len(objects)} in {place.uri}, {size / 1e9:,.2f} GB"),
+        ),
+        steps=_steps(place, facts, ours, objects, reports),
+        warnings=tuple(f"{one.id} stays: it was made by hand (no tag {DIGEST_TAG})." for one in left),
+        problems=(*facts.problems, *_problems(name, place.uri, facts, ours)),
+    )
+
+
+def _steps(
+    place: Place, facts: Facts, ours: Sequence[Snapshot], objects: Sequence[str], reports: Sequence[Mapping[str, str]]
+) -> tuple[Request, ...]:
+    gone = ("InvalidSnapshot.NotFound",)
+    snapshots = [Request("ec2", "DeleteSnapshot", {"SnapshotId": one.id}, f"delete {one.id}", gone) for one in ours]
+    uploads = [
+        Request("s3", "AbortMultipartUpload", place.begun(key, upload), "give up an upload", ("NoSuchUpload",))
+        for key, upload in facts.open_uploads
+    ]
+    known = frozenset(objects)
+    return (
+        *_deletes(place, known & {MANIFEST}),
+        *snapshots,
+        *uploads,
+        *_deletes(place, known - {MANIFEST, RECORD}),
+        *(Request("s3", "DeleteObject", one, f"delete {one['Key']}, of its publication") for one in reports),
+        *_deletes(place, known & {RECORD}),
+    )
+
+
+def _deletes(place: Place, names: Iterable[str]) -> list[Request]:
+    return [Request("s3", "DeleteObject", place.of(name), f"delete {place.uri}/{name}") for name in sorted(names)]
+
+
+def _problems(name: str, uri: str, facts: Facts, ours: Sequence[Snapshot]) -> list[TrainerError]:
+    if facts.users:
+        words = f"{name} is in use by {', '.join(facts.users)}; delete it once they have ended, or stop them."
+        return [SettingsError(words)]
+    if facts.record is None and facts.there:
+        return [SettingsError(f"launch.data did not publish what is in {uri}; delete that by hand: aws s3 rm.")]
+    if not ours and facts.record is None and not facts.problems:
+        return [SettingsError(f"there is no data set {name} in {facts.region}; see python -m launch.data list.")]
+    return []

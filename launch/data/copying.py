@@ -11,11 +11,9 @@ from launch.core.plan import Fact, Plan
 from launch.core.steps import Request
 from launch.core.terminal import Say
 from launch.data import prices
-from launch.data.facts import COMPLETED, ERROR, Facts, Snapshot
-from launch.data.lookup import find_snapshots, place_of
+from launch.data.lookup import COMPLETED, ERROR, Facts, Snapshot, find_snapshots, place_of
 from launch.data.patient import Patient
-from launch.data.publication import SOME_ACCOUNT
-from launch.data.requests import PUBLISHED
+from launch.data.requests import PUBLISHED, SOME_ACCOUNT
 from launch.data.show import content_in
 from launch.data.snapshot import delete_snapshot, wait_until_completed
 from launch.data.upload import SHA256, Place

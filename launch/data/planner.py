@@ -1,6 +1,6 @@
-"""Facts -> the plan that publishes a data set.  Pure."""
+"""Facts -> the plan that publishes a data set, and what that plan shows.  Pure."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -8,14 +8,13 @@ from launch.core.manifest import Content
 from launch.core.plan import Fact, Plan
 from launch.core.price import CATALOGS
 from launch.data import prices
-from launch.data.explain import amounts, facts_of
-from launch.data.facts import Facts
-from launch.data.near.choose import types_for, ways_of
-from launch.data.near.work import Work, here, work_of
+from launch.data.image import BLOCK
+from launch.data.lookup import Facts
+from launch.data.near.work import Work, here, types_for, ways_of, work_of
 from launch.data.options import PublishOptions
 from launch.data.prepared import File, Prepared
-from launch.data.publication import Publication, publication_of
-from launch.data.requests import is_done, later, steps
+from launch.data.prices import Amounts
+from launch.data.requests import SOME_ACCOUNT, Publication, is_done, later, publication_of, steps
 from trainer.errors import SettingsError, TrainerError
 
 
@@ -106,3 +105,60 @@ def prepare_command(options: PublishOptions, source: Path, target: Path, *python
     resize = ("--resize", str(options.resize)) if options.resize else ()
     whole = ("--no-resize",) if options.originals else ()
     return (*python, "-m", "trainer.prepare", str(source), str(target), *resize, *whole)
+
+
+def facts_of(publication: Publication, facts: Facts) -> tuple[Fact, ...]:
+    """The plan's facts on the data set and its two places."""
+    prepared, content = publication.prepared, publication.prepared.content
+    account = facts.account or f"not looked up; {SOME_ACCOUNT} stands in for it"
+    limited = f", shorter side at most {content.px} px" if content.px else ""
+    images = (
+        "none: a plain folder"
+        if content.is_plain
+        else f"{content.train:,} to train and {content.val:,} to evaluate, {content.classes:,} classes{limited}"
+    )
+    return (
+        Fact("account", facts.account or None, account),
+        Fact("folder", str(prepared.folder)),
+        Fact("images", asdict(content), images),
+        Fact("bytes", prepared.bytes, f"{prepared.bytes / 1e9:,.2f} GB in {len(prepared.files)} files", "size"),
+        Fact("digest", prepared.digest, prepared.digest[:16]),
+        Fact("s3", publication.place.uri, _s3_words(publication), "in S3"),
+        Fact("snapshot", publication.finished.id if publication.finished else None, _snapshot_words(publication)),
+    )
+
+
+def _s3_words(publication: Publication) -> str:
+    if not publication.puts_manifest:
+        return "not asked for; only the record of the snapshot"
+    count, uri = len(publication.uploads), publication.place.uri
+    return f"{uri}: {count} of {len(publication.prepared.files)} files to upload" if count else f"{uri}: all there"
+
+
+def _snapshot_words(publication: Publication) -> str:
+    if publication.finished:
+        words = "" if publication.is_verified else ", to be compared"
+        return f"{publication.finished.id}: completed{words}"
+    if publication.pending:
+        return f"{publication.pending.id}: begun; continues"
+    return f"a new one, {publication.gib} GiB, encrypted"
+
+
+def amounts(options: PublishOptions, publication: Publication) -> Amounts:
+    """The amounts that are stored, sent and read back, to be priced."""
+    prepared, to_snapshot = publication.prepared, options.to != "s3"
+    blocks = -(-sum(-(-file.bytes // 4096) * 4096 for file in prepared.files) // BLOCK) + 8
+    parts = sum(max(1, -(-file.bytes // (16 * 2**20))) + 2 for file in publication.uploads)
+    left = blocks if to_snapshot and not publication.finished else 0
+    reads = (
+        0 if publication.is_verified or not to_snapshot else {"all": blocks, "sample": 100, "none": 0}[options.verify]
+    )
+    return Amounts(
+        stored=prepared.bytes,
+        upload=sum(file.bytes for file in publication.uploads),
+        requests=parts,
+        blocks=left,
+        read_back=min(blocks, reads),
+        in_s3=options.to != "snapshot",
+        in_snapshot=to_snapshot,
+    )

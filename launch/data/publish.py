@@ -20,9 +20,8 @@ from launch.data.image import Blocks, Tools
 from launch.data.options import PublishOptions
 from launch.data.patient import Patient
 from launch.data.prepared import File, check_digest
-from launch.data.publication import Publication
-from launch.data.requests import PUBLISHED, put_record
-from launch.data.state import Started, State
+from launch.data.requests import PUBLISHED, Publication, put_record
+from launch.data.snapshot import Started, State
 from launch.data.upload import Counter
 
 GONE = ("", "error")

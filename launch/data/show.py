@@ -5,7 +5,7 @@ from typing import Any
 
 from launch.core.manifest import Content, read_content
 from launch.core.terminal import columns, table
-from launch.data.facts import Facts, Snapshot
+from launch.data.lookup import Facts, Snapshot
 from launch.data.upload import Place
 
 NOTHING = "no data set is published in {region}; publish one: python -m launch.data publish FOLDER --name NAME"

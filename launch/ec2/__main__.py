@@ -72,7 +72,7 @@ def _data(plans: "Plans") -> str:
 
 
 def _perform(runtime: Runtime, plans: "Plans") -> Outcome | None:
-    from launch.ec2.region_failover import launch_anywhere
+    from launch.ec2.start import launch_anywhere
 
     return launch_anywhere(plans, runtime)
 

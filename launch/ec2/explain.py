@@ -17,11 +17,11 @@ from launch.core.manifest import Content
 from launch.core.plan import Fact, Need, fact_of
 from launch.core.quote import Market, Quote, images_in
 from launch.core.training.base import Training
-from launch.ec2 import connectivity
+from launch.ec2.checks import Resolved, highest_usd, hourly_usd
+from launch.ec2.describe import unreachable
 from launch.ec2.facts import Facts
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster
-from launch.ec2.resolved import Resolved, highest_usd, hourly_usd
 from launch.ec2.volume_init import VolumeInit, new_volume, paid, promised, shared, unpaid, volume_init
 
 # The forecast with such a volume, or None and why there is none.
@@ -191,7 +191,7 @@ def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
     resolved = cluster.resolved
     sentences = [*facts.unknown, *resolved.warnings]
     sentences += [sentence for sentence in map(catalog.warning, resolved.instances) if sentence]
-    sentences += [f"left out: {why}" for why in connectivity.unreachable(cluster, facts)]
+    sentences += [f"left out: {why}" for why in unreachable(cluster, facts)]
     sentences += _beyond_the_policies(cluster)
     if facts.old_stack:
         what = "its nodes may not read the source of a script of your own"

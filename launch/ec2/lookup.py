@@ -16,11 +16,11 @@ from launch.aws.published import content_of
 from launch.aws.quotas import Quota, quota_of
 from launch.core.errors import AwsError
 from launch.core.price import CATALOGS, Prices
+from launch.ec2.checks import Resolved
 from launch.ec2.facts import Ami, Facts, Reservation, Snapshot
 from launch.ec2.inventory import Fleet, find
 from launch.ec2.job_folder import is_stopped, members_of, spec_version, start_of
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP
-from launch.ec2.resolved import Resolved
 from trainer.errors import TrainerError
 
 # In order; Ubuntu 22.04 is supported until 2027.

@@ -12,15 +12,15 @@ from launch.core.job import Job
 from launch.core.perform import REMEDY
 from launch.core.plan import Plan
 from launch.core.steps import Choice, FromAnswer, Request, Step, Try
-from launch.ec2 import connectivity, explain, machines, requests
-from launch.ec2.cluster_file import planned_cluster_file
-from launch.ec2.describe import describe
+from launch.ec2 import explain, requests
+from launch.ec2.checks import Resolved
+from launch.ec2.describe import describe, unreachable, why_unreachable
 from launch.ec2.facts import Facts
 from launch.ec2.inventory import INTERNAL_ERROR, NO_MACHINE, NO_START, Node
+from launch.ec2.job_folder import planned_cluster_file
 from launch.ec2.names import group_name
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster
-from launch.ec2.resolved import Resolved
 from launch.ec2.volume_init import UNSET, volume_init
 from trainer.errors import TrainerError
 
@@ -89,7 +89,7 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
             problems = (*problems, _no_subnet(cluster, facts))
     if resolved.data_volume == "multi-attach" and not facts.fleet.shared_volumes:
         newest = generation if missing else max(node.generation for node in facts.fleet.living)
-        steps.append(machines.shared_volume(cluster, _zone(facts), newest))
+        steps.append(requests.shared_volume(cluster, _zone(facts), newest))
     return Plan(
         title=f"{cluster.nodes} x {' or '.join(resolved.options.instance_type)} on EC2, job {name}",
         payload=Launch(job, cluster, missing, generation, save_spec),
@@ -114,7 +114,7 @@ def _no_subnet(cluster: Cluster, facts: Facts) -> TrainerError:
     if exhausted := _exhausted(facts):
         names = ", ".join(f"{kind} in {zone}" for kind, zone in sorted(exhausted))
         return AwsError(f"no capacity: EC2 ended nodes as they started ({names}). {REMEDY}", "NothingLeftToTry")
-    if sentences := connectivity.unreachable(cluster, facts):
+    if sentences := unreachable(cluster, facts):
         return AwsError(sentences[0])
     resolved = cluster.resolved
     zones = ", ".join(subnet.zone for subnet in facts.subnets) or "no zone"
@@ -132,16 +132,14 @@ def _tries(cluster: Cluster, facts: Facts, count: int, generation: int) -> tuple
     tries = []
     for instance in cluster.resolved.instances:
         for subnet in subnets:
-            if not _may_offer(facts, instance.name, subnet) or connectivity.why_unreachable(
-                cluster, facts, instance, subnet
-            ):
+            if not _may_offer(facts, instance.name, subnet) or why_unreachable(cluster, facts, instance, subnet):
                 continue
             if (instance.name, subnet.zone) in exhausted:
                 continue
             fill = volume_init(cluster.resolved, instance, cluster.snapshot, cluster.prices)
             ways = [fill, UNSET] if fill.rate and may_fill else [UNSET]
             request, *lesser = (
-                machines.run_instances(cluster, instance, subnet, count, generation, way) for way in ways
+                requests.run_instances(cluster, instance, subnet, count, generation, way) for way in ways
             )
             label = (instance.name, subnet.zone, market)
             tries.append(Try(request, label, instance.name, lesser[0] if lesser else None))
@@ -223,7 +221,7 @@ def _before(cluster: Cluster, facts: Facts, save_spec: Request | None) -> list[S
             steps += requests.security_group(cluster, vpc)
         else:
             steps += requests.security_rules(cluster.security_group)
-    if machines.is_placed(resolved) and not fleet.kind("placement-group"):
+    if requests.is_placed(resolved) and not fleet.kind("placement-group"):
         steps.append(requests.placement_group(cluster))
     return steps
 
@@ -233,13 +231,13 @@ def _later(cluster: Cluster) -> tuple[tuple[str, tuple[Request, ...]], ...]:
     running = [requests.put_cluster_file(cluster.folder, planned_cluster_file(cluster))]
     if cluster.resolved.data_volume == "multi-attach":
         volume = FromAnswer("data volume", "VolumeId")
-        running = [machines.attach(volume, "<each node>"), machines.delete_with("<each node>"), *running]
+        running = [requests.attach(volume, "<each node>"), requests.delete_with("<each node>"), *running]
     end = [Request("ec2", "TerminateInstances", {"InstanceIds": ["<all nodes>"]}, "terminate nodes and volumes")]
     name = {"GroupName": group_name(cluster.job)}
     if cluster.resolved.options.security_group is None:
         group = {"GroupId": str(cluster.security_group)}
         end.append(Request("ec2", "DeleteSecurityGroup", group, "delete the security group"))
-    if machines.is_placed(cluster.resolved):
+    if requests.is_placed(cluster.resolved):
         end.append(Request("ec2", "DeletePlacementGroup", name, "delete the placement group"))
     limit = {"GroupName": SCHEDULE_GROUP, "Name": group_name(cluster.job)}
     end.append(Request("scheduler", "DeleteSchedule", limit, "delete the time limit"))

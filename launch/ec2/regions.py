@@ -1,7 +1,8 @@
 """The plans of a job that may run in any of several regions: which are tried, and what the others lack.  Pure."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -10,8 +11,9 @@ from launch.aws.names import DATA_TAG, bucket_of
 from launch.aws.pricelist import cache_of
 from launch.core.errors import AwsError, NotSetUp
 from launch.core.job import Job, default_job_name
+from launch.core.perform import REMEDY, NothingLeft
 from launch.core.plan import Plan, as_data, as_text, json_text
-from launch.core.terminal import columns
+from launch.core.terminal import columns, table
 from launch.ec2 import checks, planner
 from launch.ec2.describe import times
 from launch.ec2.facts import Facts, Snapshot
@@ -19,7 +21,6 @@ from launch.ec2.lookup import look_up
 from launch.ec2.options import IMAGE, Ec2Options
 from launch.ec2.planner import Launch
 from launch.ec2.runtime import Runtime
-from launch.ec2.waiting import is_no_capacity
 from trainer.contract import random_letters
 from trainer.errors import SettingsError, TrainerError
 
@@ -246,3 +247,45 @@ def _plan_in(region: str | None, job: Job[Ec2Options], runtime: Runtime, *, is_f
     if not facts.problems and is_first:
         facts = replace(facts, earlier=earlier_jobs(aws, bucket, job.train, name))
     return Place(facts, planner.plan(job, resolved, name, facts))
+
+
+ASK_EVERY_S = 300.0
+
+
+def is_no_capacity(error: TrainerError) -> bool:
+    """Whether nothing had capacity, now or as nodes started, so that waiting may help."""
+    if not isinstance(error, AwsError) or error.aws_code != "NothingLeftToTry":
+        return False
+    # Waiting does not help where EC2 does not support the request.
+    return not isinstance(error, NothingLeft) or error.codes != {"Unsupported"}
+
+
+def tried_in(plan: Plan[Launch]) -> tuple[str, ...]:
+    """A row's beginning, for a plan that has nothing to try."""
+    job = plan.payload.job.where
+    return ",".join(job.instance_type), ",".join(job.zones) or plan.payload.cluster.region, "-"
+
+
+@dataclass
+class Tried:
+    """The answers of all rounds, by what was asked for."""
+
+    columns: tuple[str, ...] = ("type", "zone", "market", "answer")
+    times: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    answers: dict[tuple[str, ...], str] = field(default_factory=dict)
+
+    def note(self, error: AwsError, otherwise: tuple[str, ...] = ()) -> None:
+        """Counts a round in which nothing had capacity.  otherwise: what was tried, where the error does not say."""
+        rows: list[tuple[str, ...]] = [(*otherwise, str(error).splitlines()[0])] if otherwise else []
+        if isinstance(error, NothingLeft):
+            self.columns, rows = error.columns, list(error.tried)
+        for *label, answer in rows:
+            self.times[tuple(label)] += 1
+            self.answers[tuple(label)] = answer
+
+    def error(self, hours: float) -> AwsError:
+        """The end of the waiting, with a row for each request that was made."""
+        rows = [(*label, answer, str(self.times[label])) for label, answer in self.answers.items()]
+        tried = table((*self.columns, "times"), rows)
+        within = f" within {hours:g} h" if hours else ""
+        return AwsError(f"no capacity{within}:\n{tried}\n{REMEDY}", "NothingLeftToTry")

@@ -1,7 +1,4 @@
-"""The requests around an EC2 job's nodes, one function each: files, time limit, groups.
-
-Pure; planner.py orders them.  The nodes are in machines.py.
-"""
+"""The requests of a job on EC2, one function each: files, time limit, groups, nodes and their volumes.  Pure."""
 
 import json
 from collections.abc import Mapping
@@ -10,14 +7,22 @@ from datetime import datetime
 from typing import Any
 
 from launch.aws import machines, upload
-from launch.aws.names import Folder, tags
+from launch.aws.machines import NOT_YET, Subnet
+from launch.aws.names import HOURLY_TAG, Folder, client_token, tags
+from launch.core.catalog import Instance
+from launch.core.estimate.volume import data_volume, io2_volume
 from launch.core.manifest import Content
 from launch.core.price import CATALOGS, Prices
+from launch.core.secrets import read_references
 from launch.core.steps import FromAnswer, Request, unless_changed
+from launch.core.templates import fill
 from launch.core.training.base import Training
+from launch.ec2.checks import CACHE_DIR, DATA_DIR, Resolved, node_usd
 from launch.ec2.facts import Ami, Snapshot
-from launch.ec2.names import BACKEND_NAME, LOG_GROUP, group_name
-from launch.ec2.resolved import Resolved
+from launch.ec2.names import BACKEND_NAME, DATA_DEVICE, GENERATION_TAG, LOG_GROUP, ONCE_TAG, group_name
+from launch.ec2.options import Ec2Options
+from launch.ec2.volume_init import VolumeInit
+from trainer.contract import NODE_GBPS, NODE_GPUS
 
 RETENTION_DAYS = 90
 
@@ -169,3 +174,208 @@ def placement_group(cluster: Cluster) -> Request:
         "place the nodes close together",
         ("InvalidPlacementGroup.Duplicate",),
     )
+
+
+MEET_S = 900  # how long nodes may fail to connect to each other, beside the waiting for new ones
+HOP_LIMIT = 1  # only the node, and containers that share its network as ours does, can use the role
+
+
+def run_instances(
+    cluster: Cluster, instance: Instance, subnet: Subnet, count: int, generation: int, volume: VolumeInit
+) -> Request:
+    """The request for all missing nodes or none, in one zone, with their volumes and tags."""
+    tags = cluster.tags
+    # All parameters in which two requests of a job may differ; see the idempotency rules of EC2's API.
+    parts = [cluster.job, generation, count, instance.name, subnet.id, int(cluster.started.timestamp())]
+    token = client_token(*parts, *([] if volume.rate is None else [volume.rate]))
+    params: dict[str, Any] = {
+        "ImageId": cluster.ami.id,
+        "InstanceType": instance.name,
+        "MinCount": count,
+        "MaxCount": count,
+        "ClientToken": token,
+        "IamInstanceProfile": {"Name": cluster.resolved.options.instance_profile},
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled", "HttpPutResponseHopLimit": HOP_LIMIT},
+        "NetworkInterfaces": _interfaces(cluster, instance, subnet),
+        "BlockDeviceMappings": _disks(cluster, instance, volume.rate),
+        "TagSpecifications": [
+            {"ResourceType": "instance", "Tags": [*tags, *_own_tags(cluster, instance, generation, volume)]},
+            {"ResourceType": "volume", "Tags": tags},
+            {"ResourceType": "network-interface", "Tags": tags},
+        ],
+        "UserData": user_data(cluster, instance),
+    }
+    if is_placed(cluster.resolved):
+        params["Placement"] = {"GroupName": group_name(cluster.job)}
+    params |= _market(cluster.resolved.options)
+    why = f"start {count} x {instance.name} in {subnet.zone}"
+    return Request("ec2", "RunInstances", params, why, name="nodes", retry_after=NOT_YET)
+
+
+def _own_tags(cluster: Cluster, instance: Instance, generation: int, volume: VolumeInit) -> list[dict[str, str]]:
+    """The tags that only nodes have: their prices, which cannot be looked up again when a job's cost is added up."""
+    values = {
+        GENERATION_TAG: str(generation),
+        HOURLY_TAG: f"{node_usd(cluster.resolved, instance, cluster.prices):.6g}",
+        ONCE_TAG: f"{volume.usd:.6g}",
+    }
+    return [{"Key": key, "Value": value} for key, value in values.items()]
+
+
+def _market(options: Ec2Options) -> dict[str, Any]:
+    """The parameters for spot capacity, or for a reservation."""
+    params: dict[str, Any] = {}
+    if options.spot:
+        params["InstanceMarketOptions"] = {
+            "MarketType": "spot",
+            "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
+        }
+    if options.capacity_block:
+        params["InstanceMarketOptions"] = {"MarketType": "capacity-block"}
+    if reserved := options.capacity_reservation or options.capacity_block:
+        target = {"CapacityReservationTarget": {"CapacityReservationId": reserved}}
+        params["CapacityReservationSpecification"] = target
+    return params
+
+
+def is_placed(resolved: Resolved) -> bool:
+    """Whether the nodes get a placement group; reservations have a place of their own."""
+    options = resolved.options
+    is_reserved = options.capacity_block or options.capacity_reservation
+    return options.placement_group and options.nodes > 1 and not is_reserved
+
+
+def uses_efa(resolved: Resolved, instance: Instance) -> bool:
+    return resolved.options.efa and instance.efa > 0 and resolved.options.nodes > 1
+
+
+def interfaces(resolved: Resolved, instance: Instance) -> int:
+    """How many network interfaces a node gets; AWS gives only a node with one a public address."""
+    return instance.efa + 1 if uses_efa(resolved, instance) and instance.efa > 1 else 1
+
+
+def network_gbps(resolved: Resolved, instance: Instance) -> float:
+    """The Gbit/s that a node can send all the time: without EFA it has one of its network cards."""
+    base = instance.network_gbps.base
+    return base if uses_efa(resolved, instance) else base / max(1, instance.efa)
+
+
+def _interfaces(cluster: Cluster, instance: Instance, subnet: Subnet) -> list[dict[str, Any]]:
+    """One interface; with several network cards an ordinary one for IP, and on each card one for EFA alone.
+
+    Those for EFA alone take no address of the subnet.
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
+    """
+    common: dict[str, Any] = {"SubnetId": subnet.id, "Groups": [cluster.security_group], "DeleteOnTermination": True}
+    first: dict[str, Any] = {"DeviceIndex": 0, **common}
+    if not uses_efa(cluster.resolved, instance):
+        return [first]
+    if instance.efa == 1:
+        return [{"InterfaceType": "efa", **first}]
+    rows = [{"NetworkCardIndex": 0, **first}]
+    for card in range(instance.efa):
+        device = 1 if card == 0 else 0  # the first card has the ordinary one, too
+        rows.append({"NetworkCardIndex": card, "InterfaceType": "efa-only", **common, "DeviceIndex": device})
+    return rows
+
+
+def _disks(cluster: Cluster, instance: Instance, rate: int | None) -> list[dict[str, Any]]:
+    """The root volume and the data volume; with DeleteOnTermination neither can outlive its node.
+
+    rate: MiB/s at which the data volume is filled, None for as AWS pleases.
+    """
+    root = {
+        "DeviceName": cluster.ami.root_device,
+        "Ebs": {
+            "VolumeSize": cluster.resolved.options.root_gb,
+            "VolumeType": "gp3",
+            "Encrypted": True,
+            "DeleteOnTermination": True,
+        },
+    }
+    if cluster.resolved.data_volume != "per-node" or cluster.snapshot is None:
+        return [root]
+    volume = data_volume(instance, cluster.snapshot.gib)
+    ebs: dict[str, Any] = {
+        "SnapshotId": cluster.snapshot.id,
+        "VolumeType": "gp3",
+        "Iops": volume.iops,
+        "Throughput": volume.throughput_mib_per_s,
+        "Encrypted": True,
+        "DeleteOnTermination": True,
+    }
+    if rate is not None:
+        ebs["VolumeInitializationRate"] = rate
+    return [root, {"DeviceName": DATA_DEVICE, "Ebs": ebs}]
+
+
+def shared_volume(cluster: Cluster, zone: str | FromAnswer, generation: int) -> Request:
+    """The request for one io2 volume for all nodes, in the zone where they run.
+
+    generation: of the nodes; the volume goes with the last of them, and EC2 answers an old token with what is gone.
+    """
+    assert cluster.snapshot is not None
+    volume = io2_volume(cluster.snapshot.gib)
+    params = {
+        "AvailabilityZone": zone,
+        "SnapshotId": cluster.snapshot.id,
+        "VolumeType": "io2",
+        "Iops": volume.iops,
+        **({"Size": volume.gib} if volume.gib > cluster.snapshot.gib else {}),
+        "MultiAttachEnabled": True,
+        "Encrypted": True,
+        "ClientToken": client_token(cluster.job, "data", generation, int(cluster.started.timestamp())),
+        "TagSpecifications": [{"ResourceType": "volume", "Tags": cluster.tags}],
+    }
+    return Request("ec2", "CreateVolume", params, "create one data volume that all nodes read", name="data volume")
+
+
+def attach(volume: str | FromAnswer, node: str | FromAnswer) -> Request:
+    params = {"VolumeId": volume, "InstanceId": node, "Device": DATA_DEVICE}
+    return Request("ec2", "AttachVolume", params, f"attach it to {node}", ("VolumeInUse",), retry_after=NOT_YET)
+
+
+def delete_with(node: str) -> Request:
+    """The request that deletes the volume with the last node that it is attached to."""
+    mapping = [{"DeviceName": DATA_DEVICE, "Ebs": {"DeleteOnTermination": True}}]
+    params = {"InstanceId": node, "BlockDeviceMappings": mapping}
+    return Request("ec2", "ModifyInstanceAttribute", params, f"delete it with {node}", retry_after=NOT_YET)
+
+
+def user_data(cluster: Cluster, instance: Instance) -> str:
+    """The boot script for a node of this type."""
+    resolved, options = cluster.resolved, cluster.resolved.options
+    flags = ["--gpus", "all"] if instance.is_gpu else []
+    if uses_efa(resolved, instance):
+        flags += ["--device", "/dev/infiniband"]
+    gbps = network_gbps(resolved, instance)
+    if resolved.streams:  # from the local disk, if there is one; nobody else writes there
+        flags += ["-v", f"{DATA_DIR}:{CACHE_DIR}"]
+    flags += ["-e", f"{NODE_GPUS}={instance.gpus}", "-e", f"{NODE_GBPS}={gbps:g}"]
+    return fill(
+        "ec2/boot.sh",
+        {
+            "JOB": cluster.job,
+            "REGION": cluster.region,
+            "FOLDER": cluster.folder.uri,
+            "NPROC": str(resolved.nproc(instance)),
+            "MINUTES": str(max(1, round(options.max_hours * 60))),
+            "IMAGE": cluster.image,
+            "REGISTRY": cluster.registry,
+            "LOG_GROUP": LOG_GROUP,
+            "DATA_VOLUME": "cache" if resolved.streams else resolved.data_volume,
+            "DATA_S3": options.data_s3 or "",
+            "SECRETS": [f"{name}={where}" for name, where in read_references(options.secret).items()],
+            "MEET_S": str(MEET_S + round(options.wait_for_capacity * 3600)),
+            "MAX_RESTARTS": str(options.max_restarts),
+            "DOCKER_FLAGS": flags,
+            "SOURCE": f"s3://{cluster.folder.bucket}/{cluster.source_key}" if cluster.source_key else "",
+            "TRAIN": _training(cluster, instance),
+        },
+    )
+
+
+def _training(cluster: Cluster, instance: Instance) -> tuple[str, ...]:
+    """What each rank of a node of this type runs."""
+    return (cluster.train.on_gpus() if instance.is_gpu else cluster.train).words

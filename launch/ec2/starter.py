@@ -14,15 +14,13 @@ from launch.core.perform import perform
 from launch.core.plan import Plan
 from launch.core.steps import Request
 from launch.core.terminal import Say
-from launch.ec2 import machines, requests
-from launch.ec2.cluster_file import cluster_file, volumes_missing
+from launch.ec2 import requests
 from launch.ec2.inventory import NO_START, TAKEN_BACK, Fleet, Resource, nodes_and_volumes, nodes_of
-from launch.ec2.job_folder import STOPPED, check_not_stopped, members_of
+from launch.ec2.job_folder import STOPPED, check_not_stopped, cluster_file, members_of, volumes_missing
 from launch.ec2.planner import Launch
-from launch.ec2.regions import plan_job
+from launch.ec2.regions import ASK_EVERY_S, Tried, is_no_capacity, plan_job, tried_in
 from launch.ec2.requests import Cluster
 from launch.ec2.runtime import Runtime
-from launch.ec2.waiting import ASK_EVERY_S, Tried, is_no_capacity, tried_in
 from launch.ec2.watch import APPEAR_S
 
 LOOK_EVERY_S = 3.0
@@ -189,7 +187,7 @@ class Starter:
         """
         if fleet.living and not fleet.shared_volumes:
             newest = max(node.generation for node in fleet.living)
-            self._do(machines.shared_volume(self.plan.payload.cluster, fleet.living[0].zone, newest))
+            self._do(requests.shared_volume(self.plan.payload.cluster, fleet.living[0].zone, newest))
         for volume in fleet.shared_volumes:
             if volume.state in ("available", "in-use"):
                 self._attach(volume, fleet)
@@ -197,9 +195,9 @@ class Starter:
     def _attach(self, volume: Resource, fleet: Fleet) -> None:
         for node in fleet.living:
             if node.id in volume.attached_to and node.id not in volume.deleted_with:
-                self._do(machines.delete_with(node.id))
+                self._do(requests.delete_with(node.id))
             elif node.state == "running" and node.id not in volume.attached_to:
-                self._do(machines.attach(volume.id, node.id))
+                self._do(requests.attach(volume.id, node.id))
 
     def _patiently(self, act: Callable[[], Given], limit_s: float = STOP_RETRY_S) -> Given:
         """What can be asked for again: nodes that were waited for, or the wait for them, must not end for it."""

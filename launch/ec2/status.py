@@ -17,7 +17,7 @@ from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, this_start, un
 from launch.ec2.inventory import Fleet
 from launch.ec2.job_folder import members_of, spec_of
 from launch.ec2.names import BACKEND_NAME, command
-from launch.ec2.outcome import Record, of_records, rank_of, stopped
+from launch.ec2.records import Record, of_records, rank_of, stopped
 from launch.ec2.watch import exit_records, with_ends
 from trainer.contract import Exit
 from trainer.errors import SettingsError

@@ -22,7 +22,7 @@ from launch.ec2.costs import cost_so_far
 from launch.ec2.inventory import Fleet, Node, Resource, find, nodes_of
 from launch.ec2.job_folder import Record, folder_of, put_marker, spec_of, spec_version, start_of
 from launch.ec2.names import BACKEND_NAME, command
-from launch.ec2.outcome import at_time_limit, completed, of_records, stopped
+from launch.ec2.records import at_time_limit, completed, of_records, stopped
 from launch.ec2.requests import put_version
 from launch.ec2.status import View, view
 from launch.ec2.watch import find_ends

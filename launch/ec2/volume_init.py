@@ -17,8 +17,8 @@ from launch.core.estimate.volume import (
     rate_paid,
 )
 from launch.core.price import Prices, initialization_usd, usd
+from launch.ec2.checks import Resolved
 from launch.ec2.facts import Snapshot
-from launch.ec2.resolved import Resolved
 
 
 @dataclass(frozen=True)

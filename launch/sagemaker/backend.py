@@ -57,6 +57,6 @@ BACKEND = Backend(
     is_billed=True,
     outlives_launcher=True,
     examination="launch.sagemaker.examination",
-    holding="launch.sagemaker.holding:jobs",
+    holding="launch.sagemaker.leaks:jobs",
     scene="launch.rehearse.stage.sagemaker:opened",
 )

@@ -1,8 +1,8 @@
-"""Carries out the verbs: from options to what is printed.  Jobs are found by name and tag."""
+"""Carries out the verbs: from options to what is printed.  Jobs are found by name and tags."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -17,13 +17,12 @@ from launch.sagemaker import leaks as leaks_of
 from launch.sagemaker import status as status_of
 from launch.sagemaker import training_jobs
 from launch.sagemaker.follow import follow as follow_job
+from launch.sagemaker.follow import streams_of, why_in_the_log
 from launch.sagemaker.names import command
 from launch.sagemaker.outcome import is_unexplained, outcome_of, recorded
-from launch.sagemaker.remote_shell import shell_of
 from launch.sagemaker.runtime import Runtime, RuntimeOf
 from launch.sagemaker.stop import end
 from launch.sagemaker.training_job import TrainingJob
-from launch.sagemaker.watch import streams_of, why_in_the_log
 from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError
 from trainer.outcome import Outcome
@@ -32,6 +31,29 @@ from trainer.script.pace import Pace
 if TYPE_CHECKING:
     from launch.core.options import JobOptions
     from launch.sagemaker.verbs import AttachOptions, LeaksOptions, LogsOptions, SshOptions, StopOptions
+
+
+PLUGIN = "https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-install-plugin.html"
+
+
+def shell_of(training_job: TrainingJob, node: int) -> Iterator[str]:
+    """The lines to paste for a shell on algo-`node`.  Raises SettingsError if there can be none."""
+    job, region = training_job.job, training_job.region
+    if training_job.is_over:
+        raise SettingsError(f"job {job} has ended; for its logs run {command('logs', job, region)}")
+    if not training_job.has_shell:
+        # While it is Downloading or Training:
+        # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_UpdateTrainingJob.html, RemoteDebugConfig
+        raise SettingsError(
+            f"job {job} was started without --remote-debug; turn it on while it trains:\n  aws sagemaker "
+            f"update-training-job --training-job-name {training_job.name} --remote-debug-config EnableRemoteDebug=true "
+            f"--region {region}"
+        )
+    if node > training_job.nodes:
+        raise SettingsError(f"--node {node}: {job} has {training_job.nodes}, numbered from 1.")
+    yield f"# needs AWS's Session Manager plugin: {PLUGIN}"
+    target = f"sagemaker-training-job:{training_job.name}_algo-{node}"
+    yield f"aws ssm start-session --target {target} --region {region}"
 
 
 @dataclass(frozen=True)

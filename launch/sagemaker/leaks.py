@@ -1,15 +1,15 @@
-"""Training jobs that cost money, and which of them are leaks: past their time limit, or kept for a job that never came.
-
-Training jobs are found by tag, whoever started them.
-"""
+"""Training jobs that cost money, and which of them are leaks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from launch.aws.client import Aws
 from launch.core.clock import duration
 from launch.core.price import usd
 from launch.core.terminal import table
+from launch.sagemaker import training_jobs
+from launch.sagemaker.names import command
 from launch.sagemaker.training_job import TrainingJob
 
 # How long SageMaker may take to end a job that is past its limit, and to upload its result.
@@ -70,3 +70,15 @@ def _row(finding: Finding, now: datetime) -> tuple[str, ...]:
         f"{one.usd_per_hour_now:.2f}",
         finding.why,
     )
+
+
+def jobs(aws: Aws, now: datetime) -> tuple[str, ...]:
+    """Those of a region, each with the command that stops it.  Raises TrainerError."""
+    return tuple(f"{one.name} in {aws.region} ({_remedy(one)})" for one in training_jobs.costing(aws, now))
+
+
+def _remedy(training_job: TrainingJob) -> str:
+    """No command of what `stop` does not touch: whoever starts a training job may give it any tags."""
+    if not training_job.is_ours:
+        return "its tags are not the toolkit's: end it by hand"
+    return command("stop", training_job.job, training_job.region)

@@ -134,8 +134,7 @@ class JobHandle:
 
         everything: the whole log, not only the trainer's lines for its user; poll_s: seconds between polls.
         """
-        from launch.sagemaker.follow import follow
-        from launch.sagemaker.watch import is_headline
+        from launch.sagemaker.follow import follow, is_headline
 
         shows = None if everything else is_headline
         follow(self._training_job, self._runtime, fetch=False, shows=shows, poll_s=poll_s)

@@ -18,14 +18,13 @@ from launch.core.job import Job
 from launch.core.plan import Plan
 from launch.core.steps import Request, put_once, unless_changed
 from launch.sagemaker import explain, register, sdk
-from launch.sagemaker.bundle import Bundle, make_bundle
+from launch.sagemaker.bundle import Bundle, make_bundle, requirements_of, tracking_of
 from launch.sagemaker.checks import Resolved, check_price
 from launch.sagemaker.description import Description, describe, source_key
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import choose
 from launch.sagemaker.names import BACKEND, number_of, start_name
 from launch.sagemaker.options import SageMakerOptions, Through
-from launch.sagemaker.packages import requirements_of, tracking_of
 from launch.sagemaker.request import OPERATION, request_of
 from launch.sagemaker.training_job import TrainingJob
 from trainer.contract import SAGEMAKER_ARCHIVE, SAGEMAKER_CHANNEL, SAGEMAKER_HYPERPARAMETER, SAGEMAKER_MODEL

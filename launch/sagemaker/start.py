@@ -4,12 +4,14 @@ A training job ends by itself with the training or at its time limit.  So a laun
 closed, leaves it running; Ctrl-C asks.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from launch.aws.lookup import earlier_jobs, is_sent
+from launch.aws.lookup import SET_UP, earlier_jobs, is_sent
 from launch.aws.names import STARTED_TAG
+from launch.aws.upload import FOLDER
 from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer
 from launch.core.job import Job, default_job_name
 from launch.core.perform import Answer, perform
@@ -23,7 +25,6 @@ from launch.sagemaker.names import command
 from launch.sagemaker.options import SageMakerOptions, Through
 from launch.sagemaker.planner import Launch, SageMakerPlan
 from launch.sagemaker.planner import plan as make_plan
-from launch.sagemaker.refusals import with_remedy
 from launch.sagemaker.request import OPERATION
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.training_job import TrainingJob
@@ -169,3 +170,36 @@ def _undo(todo: Launch, runtime: Runtime, *, unsure: bool) -> Ended:
             return Ended("stopped before the job was started", STOPPED)
         stop(training_job, runtime)
     return Ended(f"{training_job.name} was started, and is stopped as requested", STOPPED)
+
+
+# A pattern for AWS's message -> what to do.
+_REFUSALS = {
+    r"Could not assume role (?P<name>\S+?)\.? ": "SageMaker cannot assume role {name}: its trust policy must name "
+    "sagemaker.amazonaws.com (infra/iam/sagemaker-trust.json), and a new role takes a minute; or give another --role.",
+    r"service limit '(?P<name>Longest run[^']+)' is (?P<limit>\d+)": "the account's quota {name!r} is {limit} seconds; "
+    "lower --max-hours, or ask for more under Service Quotas, Amazon SageMaker.",
+    r"service limit '(?P<name>[^']*instances [^']+)' is (?P<limit>\d+)": "the account's quota {name!r} is {limit}, for "
+    "all instance types together; ask for more under Service Quotas, Amazon SageMaker, or give fewer --nodes.",
+    r"service limit '(?P<name>[^']+)' is (?P<limit>\d+)": "the account's quota {name!r} is {limit}; ask for more under "
+    "Service Quotas, Amazon SageMaker, or give fewer --nodes or another --instance-type.",
+    r"Cannot find (the requested image|repository): ?(?P<name>\S*)": "SageMaker finds no image {name}; push it: "
+    "python -m launch.image push --target sagemaker, or check --image.",
+    r"Access denied for repository: (?P<name>\S+)": "the job's role may not pull {name}: infra/iam/sagemaker.json "
+    "allows the toolkit's own repository and AWS's PyTorch images; add it there, or give another --image.",
+    # Of what has just been sent: AWS says the same where the role may not list it.
+    rf"No S3 objects found under S3 URL \"(?P<name>s3://[^/\"]+/{FOLDER}/\d[^\"]+)\"": "the job's role may "
+    "not list {name}, which has the script's source: the account's stack may be older than this version; update it "
+    f"with {SET_UP}, or let a role of your own list and read {FOLDER}/ there.",
+    r"No S3 objects found under S3 URL \"(?P<name>[^\"]+)\"": "there is nothing under {name}; check --data.",
+    r"(?P<name>ml\.\S+) .*not (supported|available)": "{name} is not available in this region; give another "
+    "--instance-type or --region.",
+}
+
+
+def with_remedy(error: AwsError) -> AwsError:
+    """`error` of CreateTrainingJob, with a remedy if there is one."""
+    for pattern, remedy in _REFUSALS.items():
+        match = re.search(pattern, str(error))
+        if match is not None:
+            return type(error)(remedy.format(**match.groupdict()), error.aws_code, error.operation)
+    return error

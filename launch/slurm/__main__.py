@@ -52,7 +52,7 @@ def _this_process() -> "Runtime":
 
 
 def _plan(runtime: "Runtime | None", job: Job[SlurmOptions]) -> "SlurmPlan":
-    from launch.slurm.prepare import plan_for
+    from launch.slurm.submit import plan_for
 
     return plan_for(job, runtime or _this_process())
 

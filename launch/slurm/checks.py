@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from launch.core.job import Job, check_job_name
 from launch.slurm import container
-from launch.slurm.listing import Partition
+from launch.slurm.listing import Partition, as_time, limit_s
 from launch.slurm.options import SlurmOptions
-from launch.slurm.times import as_time, limit_s
 from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean
 

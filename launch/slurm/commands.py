@@ -12,11 +12,11 @@ from launch.aws.retry import retrying
 from launch.core.errors import LeftRunning
 from launch.core.runs import read_epochs
 from launch.slurm import status
-from launch.slurm.ended import conclude, in_words, outcome_of
 from launch.slurm.folder import JobFolder, find_named, name_in, pace_of, read_folder
 from launch.slurm.follow import FileTail, follow
 from launch.slurm.lookup import Slurm, environment
 from launch.slurm.names import LOG, STOP, command, folder_of
+from launch.slurm.status import conclude, in_words, outcome_of
 from trainer.contract import SETTINGS, Exit
 from trainer.errors import MachineError, SettingsError
 from trainer.files import is_file, write_atomically

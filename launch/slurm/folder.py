@@ -1,26 +1,23 @@
-"""A job's folder as it is on disk.  Reads only.
-
-A cluster's users share folders, so another one may have written anything there: what cannot be ours counts as not
-there.
-"""
+"""A job's folder as it is on disk, and what is written there of the job."""
 
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from launch.core.earlier import Earlier, is_same_script, setting_in, took
+from launch.core.earlier import COUNTING, Earlier, is_same_script, setting_in, took
 from launch.core.job import JOB_NAME, are_default
 from launch.core.training.base import Training
 from launch.slurm.backend import BACKEND
 from launch.slurm.names import ARCHIVE, EDF, LOG, SCRIPT, SPEC, STARTS, STOP, WORK
+from launch.slurm.script import ResolvedJob
 from trainer import outcome
 from trainer.contract import METRICS, OUTCOME, PACE
-from trainer.files import LARGEST_JSON, read_json, read_regular
+from trainer.files import LARGEST_JSON, read_json, read_regular, write_atomically
 from trainer.script.pace import Pace
 from trainer.script.pace import parse as parse_pace
 
@@ -204,3 +201,25 @@ def _files(folder: Path) -> Iterator[str]:
         folders.sort()
         for name in sorted(files):
             yield (Path(top) / name).relative_to(folder).as_posix()
+
+
+def details(job: ResolvedJob) -> dict[str, object]:
+    """The details with which another job of the same script compares itself: see launch.core.earlier."""
+    return {"train": list(job.train.words), "where": where(job)}
+
+
+def where(job: ResolvedJob) -> dict[str, object]:
+    """The machines of a job, in the words of the other backends."""
+    options = job.options
+    gpus = options.gpus_per_node or 0
+    of_type = f"{options.gpu_type} " if options.gpu_type else ""
+    each = f"{gpus} {of_type}GPU{'s' * (gpus != 1)}" if gpus else "no GPU"
+    kind = f"{each} in {options.partition or 'the default partition'}"
+    counting = options.model_dump(mode="json", include=set(COUNTING))
+    return {**counting, "nodes": options.nodes, "instance_type": [kind], "nproc_per_node": job.processes}
+
+
+def note(folder: Path, name: str, ids: Sequence[str], **more: object) -> None:
+    """Writes it.  more: of jobs that are submitted together, see folder.py."""
+    spec = {"job": name, "backend": BACKEND.name, "ids": list(ids), **more}
+    write_atomically(folder / SPEC, json.dumps(spec, indent=1) + "\n")

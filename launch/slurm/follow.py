@@ -6,13 +6,13 @@ from pathlib import Path
 
 from launch.aws.retry import Retry
 from launch.core.errors import LeftRunning
-from launch.slurm.ended import outcome_of
 from launch.slurm.explain import why_it_waits
 from launch.slurm.folder import read_folder
 from launch.slurm.listing import QueuedJob
 from launch.slurm.lookup import Slurm
 from launch.slurm.names import command
 from launch.slurm.runtime import Runtime
+from launch.slurm.status import outcome_of
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 from trainer.files import open_regular

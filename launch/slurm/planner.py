@@ -17,13 +17,11 @@ from launch.core.quote import Quote, images_in
 from launch.core.training.base import Training
 from launch.slurm import container
 from launch.slurm.checks import against_cluster
-from launch.slurm.folder import JobFolder
-from launch.slurm.listing import Partition, QueuedJob
+from launch.slurm.folder import JobFolder, details
+from launch.slurm.listing import Partition, QueuedJob, limit_s
 from launch.slurm.names import ARCHIVE, EDF, SCRIPT, WORK, command
-from launch.slurm.note import details
 from launch.slurm.options import SlurmOptions
 from launch.slurm.script import ResolvedJob, render
-from launch.slurm.times import limit_s
 from trainer.errors import SettingsError, TrainerError
 
 

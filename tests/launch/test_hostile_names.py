@@ -27,7 +27,7 @@ from launch.core.terminal import harmless, say, table
 from launch.core.training.classifier import Classifier
 from launch.core.training.script import Script
 from launch.data.near.commands import on_this_machine
-from launch.ec2 import machines
+from launch.ec2 import requests
 from launch.ec2.checks import _publishing
 from launch.rehearse.receipt import page as receipt
 from launch.report import findings, page, tables
@@ -108,7 +108,7 @@ def test_whole_scripts_stay_scripts(tmp_path: Path) -> None:
     names = [name for name in HOSTILE if len(name) < 300]
     cluster = replace(plan().payload.cluster, train=Script(("train.py", *names)), image=" ".join(names), job=names[0])
 
-    script = machines.user_data(cluster, cluster.resolved.instances[0])
+    script = requests.user_data(cluster, cluster.resolved.instances[0])
 
     ended = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")

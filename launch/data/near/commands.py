@@ -17,16 +17,13 @@ from launch.core.perform import NothingLeft, perform
 from launch.core.plan import Fact, Plan, dry_run
 from launch.core.steps import Request
 from launch.data.near import requests
-from launch.data.near.bundle import bundle
-from launch.data.near.choose import Ways, types_for, ways_of
-from launch.data.near.facts import LIVING, Near
-from launch.data.near.follow import Follower
+from launch.data.near.facts import CHANGED, LIVING, PUBLISHES_TAG, Near, Run
+from launch.data.near.follow import Follower, Remover
 from launch.data.near.lookup import look_up, look_up_source
 from launch.data.near.plan import Bundle, is_done, is_gone_on_with, plan_near
-from launch.data.near.remove import Remover
-from launch.data.near.run import CHANGED, PUBLISHES_TAG, Run
+from launch.data.near.requests import bundle
 from launch.data.near.source import Copying, Source, name_of, place_in_s3
-from launch.data.near.work import Work, here, work_of
+from launch.data.near.work import Ways, Work, here, types_for, ways_of, work_of
 from launch.data.options import NameOptions, PublishOptions
 from trainer.contract import Exit
 from trainer.errors import SettingsError, TrainerError

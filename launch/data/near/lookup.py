@@ -18,8 +18,22 @@ from launch.core.errors import AwsError
 from launch.core.manifest import RECORD
 from launch.core.price import CATALOGS, Prices
 from launch.data.lookup import place_of
-from launch.data.near.facts import NO_AMI, ROOT_GIB, Ami, Group, Machine, Near, Parts
-from launch.data.near.run import EXIT, PROFILE, PUBLISHES_TAG, RUN, Run, prefix_of, read_run
+from launch.data.near.facts import (
+    EXIT,
+    NO_AMI,
+    PROFILE,
+    PUBLISHES_TAG,
+    ROOT_GIB,
+    RUN,
+    Ami,
+    Group,
+    Machine,
+    Near,
+    Parts,
+    Run,
+    prefix_of,
+    read_run,
+)
 from launch.data.near.source import Source, find_source
 from launch.data.upload import Place, sizes
 from trainer.errors import TrainerError

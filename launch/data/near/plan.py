@@ -12,14 +12,11 @@ from launch.core.plan import Fact, Plan
 from launch.core.price import usd
 from launch.core.steps import Choice, Request
 from launch.data.near import requests
-from launch.data.near.choose import TYPES, Ways, no_room
-from launch.data.near.facts import Near
-from launch.data.near.run import Run, new_id
-from launch.data.near.work import Work, machine_of
+from launch.data.near.facts import Near, Run, new_id
+from launch.data.near.work import TYPES, Ways, Work, machine_of, no_room
 from launch.data.options import PublishOptions
 from launch.data.prices import BETWEEN_REGIONS_GB
-from launch.data.publication import SOME_ACCOUNT
-from launch.data.requests import PUBLISHED
+from launch.data.requests import PUBLISHED, SOME_ACCOUNT
 from trainer.errors import SettingsError, TrainerError
 
 NEEDED = "the policies that launch.ec2 needs, and aws-ddp-toolkit-data (infra/data.md)"

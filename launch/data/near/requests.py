@@ -1,7 +1,14 @@
 """The requests of an instance that publishes, one function each.  Pure; plan.py orders them."""
 
 import base64
+import gzip
 import hashlib
+import io
+import tarfile
+from collections.abc import Iterator
+from functools import cache
+from importlib.abc import Traversable
+from importlib.resources import files
 from typing import Any
 
 from launch.aws import machines
@@ -10,9 +17,7 @@ from launch.aws.names import HOURLY_TAG, TOOLKIT, client_token
 from launch.core import catalog
 from launch.core.steps import Choice, FromAnswer, Request, Try
 from launch.core.templates import fill
-from launch.data.near.bundle import LOCK
-from launch.data.near.facts import Near
-from launch.data.near.run import EXIT, PROFILE, PROGRESS, Run, put_run
+from launch.data.near.facts import EXIT, PROFILE, PROGRESS, Near, Run, put_run
 from launch.data.near.work import CONNECTIONS, machine_of
 from launch.data.options import PublishOptions
 
@@ -158,3 +163,47 @@ def user_data(run: Run) -> str:
                         "--prepared=prepared", "--work-dir=publishing"],
         },
     )  # fmt: skip
+
+
+PACKAGES = ("trainer", "launch", "infra")
+SUFFIXES = (".py", ".yaml", ".json", ".txt")
+# What publishing imports and reads: a tool needs the core and nothing else of launch.  The packages come by
+# infra/locks/publish.txt, with their hashes.
+LOCK = "infra/locks/publish.txt"
+NEEDED = ("trainer/", "launch/__init__.py", "launch/core/", "launch/data/", "infra/")
+NOT_NEEDED = (
+    "launch/core/examination/", "infra/locks/", "infra/cloudformation/", "infra/rehearse/", "infra/report/",
+    "infra/sbom.cdx.json",
+)  # fmt: skip
+
+
+@cache
+def bundle() -> bytes:
+    """A .tar.gz without owners and times; made once."""
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", mtime=0, compresslevel=6) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name, content in sorted(_contents()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def _contents() -> Iterator[tuple[str, bytes]]:
+    for package in PACKAGES:
+        for name, file in _below(package, files(package)):
+            if name == LOCK or (name.startswith(NEEDED) and not name.startswith(NOT_NEEDED)):
+                yield name, file.read_bytes()
+
+
+def _below(name: str, folder: Traversable) -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        inner = f"{name}/{entry.name}"
+        if entry.is_dir():
+            if entry.name != "__pycache__":
+                yield from _below(inner, entry)
+        elif entry.name.endswith(SUFFIXES):
+            yield inner, entry

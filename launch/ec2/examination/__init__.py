@@ -6,29 +6,29 @@ To add a check: a function that takes the case and yields verdicts, and a line h
 from launch.aws.examination.case import Check, Examination
 from launch.aws.examination.image import PUSH
 from launch.ec2.checks import resolve
-from launch.ec2.examination import account, data, dry_run, machines, network, permissions, roles, time_limit
+from launch.ec2.examination import account, data, machines
 
 EXAMINATION = Examination(
     resolve=resolve,
     machines=lambda options: f"{options.nodes} x {' or '.join(options.instance_type)}",
     regions=lambda options: list(dict.fromkeys(options.region)) or [None],
     bucket=lambda options: options.bucket,
-    rights=permissions.LAUNCHER,
-    names=permissions.names,
+    rights=account.LAUNCHER,
+    names=account.names,
     in_doubt="see the dry run below, which asks EC2 itself",
     roles=(
-        Check("node role", roles.node),
-        Check("scheduler role", roles.scheduler),
-        Check("spot role", roles.spot, roles.MAKE_SPOT_ROLE),
+        Check("node role", account.node),
+        Check("scheduler role", account.scheduler),
+        Check("spot role", account.spot, account.MAKE_SPOT_ROLE),
     ),
     needs=(
-        Check("node's permissions", permissions.of_node),
+        Check("node's permissions", account.of_node),
         Check("quota", machines.quotas),
         Check("prices", machines.prices),
         Check("reservation", machines.reservation, "use another --capacity-reservation or --capacity-block"),
-        Check("subnets", network.subnets, network.DEFAULT_VPC),
-        Check("way out", network.way_out),
-        Check("public access", network.public_access),
+        Check("subnets", machines.subnets, machines.DEFAULT_VPC),
+        Check("way out", machines.way_out),
+        Check("public access", machines.public_access),
         Check("offered", machines.offerings, machines.OTHER_PLACE),
         Check("AMI", machines.ami, "another --ami, or none"),
         Check("image", machines.image, PUSH),
@@ -37,11 +37,11 @@ EXAMINATION = Examination(
         Check("file system", data.file_system, data.PUBLISH),
         Check("data in S3", data.in_s3),
         Check("volumes' key", data.default_key),
-        Check("dry run", dry_run.dry_run),
+        Check("dry run", machines.dry_run),
         Check("log group", account.log_group),
         Check("schedule group", account.schedule_group),
-        Check("time limits' role", time_limit.role),
-        Check("time limits", time_limit.document),
+        Check("time limits' role", account.role),
+        Check("time limits", account.document),
         Check("sweeper", account.sweeper),
     ),
     leftovers=account.left,

@@ -1,18 +1,35 @@
-"""What launch.infra sets up once for jobs on EC2, logs, time limits and the sweeper; and what jobs left."""
+"""What an account has once for all jobs on EC2: logs, time limits, roles, and the permissions of its users."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from launch.aws.examination.case import Verdict, missing, ok, warning
+from launch.aws.examination.case import (
+    CARRIES,
+    FOLDER,
+    JOB_FOLDER,
+    LOGS,
+    NAME,
+    OWN_ACCOUNT,
+    READS_SOURCE,
+    ROLE,
+    TAGGED,
+    Right,
+    Verdict,
+    missing,
+    ok,
+    warning,
+)
+from launch.aws.examination.permissions import denied, find_role, of_role, of_script, stack_region, trusting
 from launch.aws.lookup import SET_UP
-from launch.aws.machines import SCHEDULE_GROUP
-from launch.aws.names import TOOLKIT
+from launch.aws.lookup import missing as with_remedy
+from launch.aws.machines import GRACE_MINUTES, SCHEDULE_GROUP
+from launch.aws.names import DATA_TAG, SWEEPER_DOCUMENT, TOOLKIT
 from launch.core.errors import AwsError
 from launch.core.price import usd
 from launch.ec2 import leaks
 from launch.ec2.examination.shared import Ec2Case
 from launch.ec2.inventory import find
 from launch.ec2.lookup import log_group_exists
-from launch.ec2.names import LOG_GROUP
+from launch.ec2.names import LOG_GROUP, group_name
 
 SWEEPER = f"{TOOLKIT}-sweeper"
 
@@ -62,3 +79,136 @@ def left(case: Ec2Case) -> Iterator[Verdict]:
         yield warning(f"{len(leaking)} {noun} left resources ({jobs}): {cost} per hour", delete)
     else:
         yield ok(f"none; jobs within their time limit: {len(found)}")
+
+
+# What a schedule asks for in its role's name.
+RIGHTS = [
+    Right(["ssm:StartAutomationExecution"], [f"arn:aws:ssm:{{REGION}}:{{ACCOUNT}}:document/{SWEEPER_DOCUMENT}"]),
+    Right(["iam:PassRole"], [f"{ROLE}{TOOLKIT}-sweeper"], {"iam:PassedToService": "ssm.amazonaws.com"}),
+]
+OLDER = "so time limits have no effect beyond the nodes' own timers: the stack is older than this version"
+
+
+def role(case: Ec2Case) -> Iterator[Verdict]:
+    """Its role may start the sweeper, which that of an earlier version's stack may not."""
+    name = case.resolved.options.scheduler_role
+    principal = f"arn:aws:iam::{case.account}:role/{name}"
+    if lacking := [action for right in RIGHTS for action in denied(case, principal, right)]:
+        yield warning(
+            f"{name} may not {', '.join(lacking)}, {OLDER}", f"{SET_UP} --region {stack_region(case) or case.region}"
+        )
+    else:
+        yield ok(f"{name} may start {SWEEPER_DOCUMENT}")
+
+
+def document(case: Ec2Case) -> Iterator[Verdict]:
+    """The sweeper's document is there, and takes what a time limit passes it; AWS refuses unknown parameters."""
+    fix = f"{SET_UP} --region {case.region}"
+    try:
+        found = case.aws.call("ssm", "DescribeDocument", {"Name": SWEEPER_DOCUMENT})["Document"]
+    except AwsError as error:
+        if error.aws_code != "InvalidDocument":  # its code for one that does not exist
+            raise
+        yield warning(
+            f"there is no document {SWEEPER_DOCUMENT}, so time limits have no effect beyond the nodes' own timers",
+            fix,
+        )
+        return
+    if GRACE_MINUTES in {parameter["Name"] for parameter in found.get("Parameters", ())}:
+        yield ok(f"{SWEEPER_DOCUMENT} takes what time limits pass it")
+    else:
+        yield warning(f"{SWEEPER_DOCUMENT} does not know {GRACE_MINUTES}, {OLDER}", fix)
+
+
+SPOT_ROLE = "AWSServiceRoleForEC2Spot"
+MAKE_SPOT_ROLE = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+
+
+def node(case: Ec2Case) -> Iterator[Verdict]:
+    """The instance profile has a role, which EC2 may assume."""
+    name = case.resolved.options.instance_profile
+    try:
+        profile = case.aws.call("iam", "GetInstanceProfile", {"InstanceProfileName": name})["InstanceProfile"]
+    except AwsError as error:
+        raise with_remedy(error, f"instance profile {name}", "--instance-profile") from error
+    if not profile["Roles"]:
+        yield missing(f"instance profile {name} has no role", SET_UP)
+    for role in profile["Roles"]:
+        yield trusting(case, role, ["ec2.amazonaws.com"], "node-trust")
+
+
+def scheduler(case: Ec2Case) -> Iterator[Verdict]:
+    """EventBridge starts the time limit in this role, whose trust is the sweeper's, too."""
+    name = case.resolved.options.scheduler_role
+    role = find_role(case, name, "--scheduler-role")
+    yield trusting(case, role, ["scheduler.amazonaws.com", "ssm.amazonaws.com"], "scheduler-trust")
+
+
+def spot(case: Ec2Case) -> Iterator[Verdict]:
+    """EC2 makes this role for the first request for spot capacity, which few users may: so a launch would fail.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html
+    """
+    if not case.resolved.options.spot:
+        return
+    try:
+        case.aws.call("iam", "GetRole", {"RoleName": SPOT_ROLE})
+    except AwsError as error:
+        if error.aws_code != "NoSuchEntity":
+            raise
+        yield missing("the account has never used spot capacity", MAKE_SPOT_ROLE)
+        return
+    yield ok(SPOT_ROLE)
+
+
+EC2 = "arn:aws:ec2:{REGION}:{ACCOUNT}:"
+SCHEDULE = "arn:aws:scheduler:{REGION}:{ACCOUNT}:"
+REPOSITORY = f"arn:aws:ecr:{{REGION}}:{{ACCOUNT}}:repository/{TOOLKIT}"
+SAFE = {**TAGGED, "ec2:MetadataHttpTokens": "required", "ec2:MetadataHttpPutResponseHopLimit": "1",
+        "ec2:Encrypted": "true"}  # fmt: skip
+
+LAUNCHER = [
+    Right(["ec2:RunInstances"], [f"{EC2}instance/*", f"{EC2}volume/*", f"{EC2}network-interface/*"], SAFE),
+    Right(["ec2:RunInstances"], [f"{EC2}subnet/*"]),
+    Right(["ec2:RunInstances"], ["arn:aws:ec2:{REGION}::image/*"], {"ec2:Owner": "amazon"}),
+    Right(["ec2:RunInstances"], ["arn:aws:ec2:{REGION}::snapshot/*"], {f"aws:ResourceTag/{DATA_TAG}": NAME}),
+    Right(["ec2:CreateSecurityGroup"], [f"{EC2}security-group/*"], TAGGED),
+    Right(["ec2:CreatePlacementGroup"], [f"{EC2}placement-group/*"], TAGGED),
+    Right(["ec2:CreateTags"], [f"{EC2}instance/*"], {"ec2:CreateAction": "RunInstances", **TAGGED}),
+    Right(["ec2:TerminateInstances"], [f"{EC2}instance/*"], CARRIES),
+    Right(
+        ["ec2:AuthorizeSecurityGroupIngress", "ec2:AuthorizeSecurityGroupEgress", "ec2:RevokeSecurityGroupEgress",
+         "ec2:DeleteSecurityGroup"], [f"{EC2}security-group/*"], CARRIES,
+    ),
+    Right(["ec2:DeletePlacementGroup"], [f"{EC2}placement-group/*"], CARRIES),
+    Right(["iam:PassRole"], [f"{ROLE}{{NODE_ROLE}}"], {"iam:PassedToService": "ec2.amazonaws.com"}),
+    Right(["iam:PassRole"], [f"{ROLE}{{SCHEDULER_ROLE}}"], {"iam:PassedToService": "scheduler.amazonaws.com"}),
+    Right(
+        ["scheduler:CreateSchedule", "scheduler:UpdateSchedule", "scheduler:DeleteSchedule"],
+        [f"{SCHEDULE}schedule/{SCHEDULE_GROUP}/{group_name(NAME)}"],
+    ),
+    Right(["logs:FilterLogEvents"], [f"{LOGS}{LOG_GROUP}"]),
+    Right(["ec2:DescribeInstanceStatus", "pricing:GetProducts"], ["*"]),
+    Right(["ec2:GetConsoleOutput"], [f"{EC2}instance/*"], CARRIES),  # explains a node that says nothing
+    *JOB_FOLDER,
+]  # fmt: skip
+
+NODE = [
+    Right(["ecr:GetAuthorizationToken"], ["*"]),
+    Right(["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"], [REPOSITORY]),
+    Right(["s3:GetObject"], [f"{FOLDER}cluster.json"], OWN_ACCOUNT),
+    Right(["s3:PutObject"], [f"{FOLDER}run/x", f"{FOLDER}exits/x", f"{FOLDER}boot/x"], OWN_ACCOUNT),
+    Right(["s3:ListBucket"], ["arn:aws:s3:::{BUCKET}"], {**OWN_ACCOUNT, "s3:prefix": "jobs/{JOB}/"}),
+    Right(["logs:CreateLogStream", "logs:PutLogEvents"], [f"{LOGS}{LOG_GROUP}:log-stream:x"]),
+]
+
+
+def names(case: Ec2Case) -> Mapping[str, str]:
+    """The values of the {NAMES} that only these rights have."""
+    options = case.resolved.options
+    return {"NODE_ROLE": options.instance_profile, "SCHEDULER_ROLE": options.scheduler_role}
+
+
+def of_node(case: Ec2Case) -> Iterator[Verdict]:
+    name = case.resolved.options.instance_profile  # launch.infra gives both one name
+    yield from of_role(case, name, [*NODE, *of_script(case, READS_SOURCE)], "node")

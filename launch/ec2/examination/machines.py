@@ -1,17 +1,24 @@
-"""Quotas, offerings, reservation, AMI and container: whether EC2 can give the job its machines."""
+"""Whether EC2 can give a job its machines, and whether these could reach what they need."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from launch.aws import pricelist
-from launch.aws.examination.case import Verdict, missing, ok, split, warning
+from launch.aws.examination.case import Verdict, missing, ok, split, unknown, warning
 from launch.aws.examination.image import PUSH, examined
 from launch.aws.quotas import Quota, quota_of
+from launch.aws.refusals import DENIED
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
-from launch.ec2 import lookup
+from launch.core.steps import FromAnswer, Request
+from launch.ec2 import describe, lookup, requests
 from launch.ec2.examination import shared
 from launch.ec2.examination.shared import Ec2Case
+from launch.ec2.facts import Facts
+from launch.ec2.requests import Cluster
+from launch.ec2.volume_init import volume_init
 
 OTHER_PLACE = "use another --instance-type, --zones or --region"
 
@@ -104,3 +111,129 @@ def _is_for_gpus(name: str) -> bool:
 
 def image(case: Ec2Case) -> Iterator[Verdict]:
     yield from examined(case, shared.image(case), case.resolved.instances[0], PUSH)
+
+
+YES = "DryRunOperation"
+FIX = "see which permissions are missing above; infra/iam/launcher.json grants them"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """request: as the launch would make it, without what an earlier request would have made."""
+
+    request: Request
+    lacks_group: bool = False
+
+
+def dry_run(case: Ec2Case) -> Iterator[Verdict]:
+    cluster = shared.cluster(case, shared.facts(case))
+    for trial in trials(case, cluster):
+        yield _tried(case, trial)
+
+
+def trials(case: Ec2Case, cluster: Cluster) -> Iterator[Trial]:
+    """The requests of a launch that make something."""
+    subnet, instance, options = shared.subnets(case)[0], case.resolved.instances[0], cluster.resolved.options
+    if options.security_group is None:
+        yield Trial(requests.security_group(cluster, subnet.vpc)[0])
+    if requests.is_placed(cluster.resolved):
+        yield Trial(requests.placement_group(cluster))
+    if cluster.resolved.data_volume == "multi-attach":
+        yield Trial(requests.shared_volume(cluster, subnet.zone, 1))
+    fill = volume_init(cluster.resolved, instance, cluster.snapshot, cluster.prices)
+    yield _instances(requests.run_instances(cluster, instance, subnet, options.nodes, 1, fill))
+
+
+def _instances(request: Request) -> Trial:
+    """RunInstances without the groups that the launch makes before it; EC2 then takes the VPC's default group."""
+    params = {name: value for name, value in request.params.items() if name not in ("Placement", "ClientToken")}
+    lacks_group = any(isinstance(group, FromAnswer) for one in params["NetworkInterfaces"] for group in one["Groups"])
+    if lacks_group:
+        params["NetworkInterfaces"] = [_without_groups(one) for one in params["NetworkInterfaces"]]
+    return Trial(Request(request.service, request.operation, params, request.why), lacks_group)
+
+
+def _without_groups(interface: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in interface.items() if name != "Groups"}
+
+
+def _tried(case: Ec2Case, trial: Trial) -> Verdict:
+    request = trial.request
+    try:
+        case.aws.call(request.service, request.operation, {**request.params, "DryRun": True})
+    except AwsError as error:
+        return _judged(error, trial)
+    return unknown(f"EC2 did not say whether it would accept {request.operation}")
+
+
+def _judged(error: AwsError, trial: Trial) -> Verdict:
+    operation = trial.request.operation
+    if error.aws_code == YES:
+        return ok(f"EC2 would accept {operation}")
+    if error.aws_code not in DENIED:
+        text, remedy = split(str(error))
+        return missing(f"EC2 refuses {operation}: {text}", remedy)
+    # IAM is asked about each resource in turn.  Ours would be a group with the job's tag.
+    if trial.lacks_group and re.search(r":security-group/", str(error.__cause__)):
+        return unknown(f"{operation}: refused only for the default security group, which no job uses")
+    return missing(f"EC2 refuses {operation}: {str(error).partition(';')[0]}", FIX)
+
+
+EXCLUDED = ("create-complete", "update-complete")  # states of an exclusion that holds
+DEFAULT_VPC = "aws ec2 create-default-vpc, or give --subnet subnet-..."
+
+
+def subnets(case: Ec2Case) -> Iterator[Verdict]:
+    """The default VPC's, or those that the job names."""
+    zones = ", ".join(subnet.zone for subnet in shared.subnets(case))
+    yield ok(f"{len(shared.subnets(case))} in {shared.subnets(case)[0].vpc}: {zones}")
+
+
+def way_out(case: Ec2Case) -> Iterator[Verdict]:
+    """A node that reaches none of them neither logs nor leaves a record, and is paid for."""
+    facts = Facts(case.region, case.account, subnets=shared.subnets(case), exits=shared.exits(case), now=case.now)
+    cluster = shared.cluster(case, facts)
+    problems, reached = list[str](), set[str]()
+    for instance in case.resolved.instances:
+        for subnet in shared.subnets(case):
+            why = describe.why_unreachable(cluster, facts, instance, subnet)
+            if why:
+                problems.append(why)
+            else:
+                reached.add(subnet.id)
+    if not problems:
+        yield ok(f"from all {len(shared.subnets(case))} subnets")
+    elif reached:
+        for sentence in dict.fromkeys(problems):
+            yield warning(*split(sentence))
+    else:
+        yield missing(*split(problems[0]))
+
+
+def public_access(case: Ec2Case) -> Iterator[Verdict]:
+    """Whether the region lets traffic through internet gateways at all, which the routes do not show.
+
+    https://docs.aws.amazon.com/vpc/latest/userguide/security-vpc-bpa.html
+    """
+    options = case.aws.call("ec2", "DescribeVpcBlockPublicAccessOptions")["VpcBlockPublicAccessOptions"]
+    mode, vpc = options.get("InternetGatewayBlockMode", "off"), shared.subnets(case)[0].vpc
+    by_gateway = [subnet for subnet in shared.subnets(case) if shared.exits(case)[subnet.id].way == "gateway"]
+    if mode == "off" or not by_gateway:
+        yield ok("internet gateways are not blocked" if mode == "off" else f"{mode}; no subnet has an internet gateway")
+        return
+    excluded = _excluded(case)
+    blocked = [subnet.id for subnet in by_gateway if not {vpc, subnet.id} & excluded]
+    if not blocked:
+        yield ok(f"{mode}, and the job's subnets are excluded from it")
+        return
+    fix = f"aws ec2 create-vpc-block-public-access-exclusion --region {case.region} --vpc-id {vpc}"
+    yield missing(
+        f"VPC Block Public Access is {mode} in {case.region}: nodes in {', '.join(blocked)} could not report",
+        f"{fix} --internet-gateway-exclusion-mode allow-bidirectional",
+    )
+
+
+def _excluded(case: Ec2Case) -> set[str]:
+    """The VPCs and subnets to which the block does not apply."""
+    rows = case.aws.pages("ec2", "DescribeVpcBlockPublicAccessExclusions", "VpcBlockPublicAccessExclusions")
+    return {row["ResourceArn"].rpartition("/")[2] for row in rows if row.get("State") in EXCLUDED}

@@ -6,10 +6,10 @@ from launch.aws.examination.case import NAME, Case
 from launch.aws.machines import Subnet, find_subnets
 from launch.aws.network import Exit
 from launch.ec2 import lookup
+from launch.ec2.checks import Resolved
 from launch.ec2.describe import describe
 from launch.ec2.facts import Ami, Facts, Snapshot
 from launch.ec2.requests import Cluster
-from launch.ec2.resolved import Resolved
 
 Ec2Case = Case[Resolved]
 

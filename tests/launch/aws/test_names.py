@@ -9,8 +9,7 @@ import pytest
 
 from launch.aws.names import Folder, bucket_of, client_token, read_time, tag_values, tags
 from launch.core.job import check_job_name, default_job_name
-from launch.data.near.facts import Near
-from launch.data.near.run import new_id
+from launch.data.near.facts import Near, new_id
 from trainer.errors import SettingsError
 
 START, END = datetime(2026, 11, 21, 13, 45, tzinfo=UTC), datetime(2026, 11, 22, 1, 45, tzinfo=UTC)

@@ -26,9 +26,8 @@ from launch.sagemaker.facts import Facts as SageMakerFacts
 from launch.sagemaker.options import SageMakerOptions
 from launch.slurm import checks as slurm_checks
 from launch.slurm import planner as slurm_planner
-from launch.slurm.folder import JobFolder
+from launch.slurm.folder import JobFolder, details
 from launch.slurm.folder import earlier_jobs as on_this_cluster
-from launch.slurm.note import details
 from launch.slurm.options import SlurmOptions
 from tests.launch.ec2 import known as ec2
 from tests.launch.ec2.account import Account

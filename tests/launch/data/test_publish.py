@@ -11,7 +11,7 @@ import pytest
 from moto.ebs.models import ebs_backends
 
 from launch.aws.published import content_of
-from launch.data.state import State
+from launch.data.snapshot import State
 from launch.rehearse.aws.ec2 import direct
 from tests.launch.data.desk import NAME, Desk, opened, write_prepared
 from tests.launch.faults import Died, Fault, Faults, died_after, died_before, injected, lost, refused

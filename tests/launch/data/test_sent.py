@@ -10,8 +10,7 @@ import pytest
 from launch.data import upload
 from launch.data.image import BLOCK, Blocks
 from launch.data.prepared import File
-from launch.data.snapshot import Writer
-from launch.data.state import State
+from launch.data.snapshot import State, Writer
 from launch.data.upload import Place, Uploader
 from trainer.errors import DataError
 

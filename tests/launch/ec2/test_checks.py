@@ -13,10 +13,9 @@ from launch.core.job import Job
 from launch.core.price import CATALOGS, Prices, Volume, usd, usd_per_hour
 from launch.core.training.classifier import Classifier
 from launch.core.training.script import Script
-from launch.ec2.checks import resolve
+from launch.ec2.checks import Resolved, highest_usd, hourly_usd, in_container, resolve
 from launch.ec2.facts import Snapshot
 from launch.ec2.options import Ec2Options
-from launch.ec2.resolved import Resolved, highest_usd, hourly_usd, in_container
 from launch.ec2.volume_init import UNSET, VolumeInit, volume_init
 from trainer import datasets
 from trainer.config import TrainConfig

@@ -9,7 +9,7 @@ from launch.aws.names import Folder
 from launch.core.errors import AwsError
 from launch.core.training.options import training_from
 from launch.ec2.job_folder import members_of, record_at, spec_of
-from launch.ec2.outcome import of_failure
+from launch.ec2.records import of_failure
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import plan
 from tests.launch.ec2.terminal import Terminal

@@ -21,9 +21,8 @@ from launch.core.steps import Choice, FromAnswer, Request, Try
 from launch.ec2.backend import BACKEND
 from launch.ec2.facts import Reservation, Snapshot
 from launch.ec2.inventory import Resource
-from launch.ec2.machines import user_data
 from launch.ec2.planner import Launch
-from launch.ec2.requests import spec
+from launch.ec2.requests import spec, user_data
 from tests.conftest import ROOT
 from tests.launch.ec2.known import FACTS, NAME, NOW, job, node, plan, with_nodes
 from trainer.config import TrainConfig

@@ -262,7 +262,7 @@ def test_a_stop_is_not_lost_that_comes_as_another_region_is_tried(detach: tuple[
         return launch(plan, runtime, **more)
 
     no_capacity(terminal, EAST)
-    with mock.patch("launch.ec2.region_failover.launch", launched):
+    with mock.patch("launch.ec2.start.launch", launched):
         assert terminal.type(*LAUNCH, *detach) == Exit.AWS
     assert (nodes_in(EAST), nodes_in(WEST)) == (0, 0)
 
@@ -321,7 +321,7 @@ def no_answer_from(region: str) -> Iterator[None]:
             raise AwsError("AWS cannot be reached for ec2:DescribeInstances")
         return find(aws, job)
 
-    with mock.patch("launch.ec2.locate.find", asked):
+    with mock.patch("launch.ec2.commands.find", asked):
         yield
 
 

@@ -16,10 +16,10 @@ from launch.core.perform import perform
 from launch.core.plan import Plan, as_json, as_text
 from launch.core.source.find import find
 from launch.core.training.script import Script
-from launch.ec2.machines import user_data
 from launch.ec2.options import Ec2Options
 from launch.ec2.planner import Launch
 from launch.ec2.regions import plan_job
+from launch.ec2.requests import user_data
 from launch.ec2.start import launch
 from tests.launch.ec2.account import SCHEDULER_ROLE, Account
 from tests.launch.ec2.world import Stage

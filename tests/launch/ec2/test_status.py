@@ -10,7 +10,7 @@ import pytest
 from launch.aws.names import Folder
 from launch.aws.progress import in_words
 from launch.ec2.inventory import Fleet, Node, Resource
-from launch.ec2.outcome import DONE, completed
+from launch.ec2.records import DONE, completed
 from launch.ec2.status import View, all_as_text, as_text, outcome_of
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW, node

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launch.aws.names import JOB_TAG
-from launch.sagemaker import holding
+from launch.sagemaker import leaks
 from launch.sagemaker.training_job import TrainingJob
 from tests.launch.sagemaker.known import NAME, training_job, typed
 
@@ -18,7 +18,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def told(job: TrainingJob, monkeypatch: pytest.MonkeyPatch) -> str:
     aws: Any = SimpleNamespace(region="us-east-1")
     monkeypatch.setattr("launch.sagemaker.training_jobs.costing", lambda aws, now: (job,))
-    (line,) = holding.jobs(aws, NOW)
+    (line,) = leaks.jobs(aws, NOW)
     return line
 
 

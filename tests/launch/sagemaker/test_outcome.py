@@ -7,10 +7,10 @@ import pytest
 
 from launch.core.errors import AwsError, Ended, NoAnswer
 from launch.rehearse.aws.sagemaker.changes import complete, fail
+from launch.sagemaker.follow import readable
 from launch.sagemaker.outcome import last_words, outcome_of
-from launch.sagemaker.refusals import with_remedy
+from launch.sagemaker.start import with_remedy
 from launch.sagemaker.training_job import read_training_job
-from launch.sagemaker.watch import readable
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import NAME, NOW, training_job
 from tests.launch.sagemaker.world import Stage, interrupt

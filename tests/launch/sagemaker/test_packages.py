@@ -9,8 +9,8 @@ from packaging.utils import canonicalize_name
 from infra.container.pins import read_lock
 from launch.core import catalog
 from launch.core.training.classifier import Classifier
+from launch.sagemaker.bundle import requirements_of, tracking_of
 from launch.sagemaker.images import choose
-from launch.sagemaker.packages import requirements_of, tracking_of
 from tests.conftest import ROOT
 from tests.launch.sagemaker.test_images import AWS, options
 from trainer.config import TrainConfig

@@ -11,11 +11,10 @@ import pytest
 
 from launch.core.job import Batch, Job, Member
 from launch.core.training.classifier import Classifier
-from launch.slurm.array import Array, divided
-from launch.slurm.batch import submit
+from launch.slurm.batch import Array, divided, submit
 from launch.slurm.explain import why_it_waits
+from launch.slurm.folder import note
 from launch.slurm.listing import parse_most_tasks, parse_queue
-from launch.slurm.note import note
 from launch.slurm.options import SlurmOptions
 from launch.slurm.script import ResolvedJob, render
 from tests.launch.slurm.jobs import planned

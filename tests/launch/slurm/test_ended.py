@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from launch.core.errors import Ended
-from launch.slurm.ended import by_slurm, conclude, outcome_of
 from launch.slurm.folder import JobFolder, name_in, read_folder
 from launch.slurm.lookup import Slurm
+from launch.slurm.status import by_slurm, conclude, outcome_of
 from trainer.outcome import Outcome
 
 NO_SLURM = Slurm({"PATH": ""})

@@ -10,13 +10,12 @@ from launch.core.clock import Clock
 from launch.core.manifest import MANIFEST
 from launch.core.training.classifier import Classifier
 from launch.slurm.commands import Commands
-from launch.slurm.ended import outcome_of
 from launch.slurm.folder import name_in, read_folder
 from launch.slurm.follow import MOST_SHOWN, FileTail
 from launch.slurm.names import LOG, SCRIPT, SPEC, STARTS
-from launch.slurm.prepare import _content
 from launch.slurm.runtime import Runtime
-from launch.slurm.status import as_text
+from launch.slurm.status import as_text, outcome_of
+from launch.slurm.submit import _content
 from launch.slurm.verbs import VerbOptions
 from tests.launch.slurm.test_ended import NO_SLURM
 from trainer.config import TrainConfig

@@ -6,6 +6,7 @@ import pytest
 
 from launch.slurm.explain import explain, why_it_waits
 from launch.slurm.listing import (
+    limit_s,
     parse_default_partition,
     parse_gpus,
     parse_job_id,
@@ -13,9 +14,9 @@ from launch.slurm.listing import (
     parse_queue,
     parse_start,
     parse_state,
+    seconds_of,
 )
 from launch.slurm.options import SlurmOptions
-from launch.slurm.times import limit_s, seconds_of
 from trainer.errors import SettingsError
 
 

@@ -10,8 +10,8 @@ import pytest
 from launch.aws.client import Aws
 from launch.aws.names import tags
 from launch.data.near.commands import running
+from launch.data.near.facts import PUBLISHES_TAG, read_run
 from launch.data.near.follow import Follower
-from launch.data.near.run import PUBLISHES_TAG, read_run
 from tests.launch.data.near.desk import NAME, NearDesk, opened
 from trainer.errors import TrainerError
 

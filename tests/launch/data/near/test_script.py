@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from launch.data.near import requests
-from launch.data.near.bundle import bundle
-from launch.data.near.run import Run
+from launch.data.near.facts import Run
+from launch.data.near.requests import bundle
 from tests.launch.data.near.machine import BIN, Machine
 
 NOW = datetime(2026, 11, 23, 14, 0, tzinfo=UTC)

@@ -4,8 +4,7 @@ import pytest
 
 from launch.core import catalog
 from launch.core.price import CATALOGS
-from launch.data.near.choose import TYPES, fits, no_room, ways_of
-from launch.data.near.work import BLOCK_S, Machine, Work, here, machine_of, way, work_of
+from launch.data.near.work import BLOCK_S, TYPES, Machine, Work, fits, here, machine_of, no_room, way, ways_of, work_of
 
 GB = 10**9
 IMAGENET = work_of(155 * GB, 3, are_archives=True, is_prepared=False, resized=True)

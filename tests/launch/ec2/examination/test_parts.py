@@ -2,16 +2,16 @@
 
 import pytest
 
-from launch.ec2.examination import data, permissions, time_limit
+from launch.ec2.examination import account, data
 from tests.launch.aws.examination.rights import ungranted
 from tests.launch.doctor.account import EXT4
 
 
 def test_what_is_simulated_is_what_the_policies_grant() -> None:
     """So the tables of rights and infra/iam say the same."""
-    assert ungranted("launcher", permissions.LAUNCHER) == []
-    assert ungranted("node", permissions.NODE) == []
-    assert ungranted("scheduler", time_limit.RIGHTS) == []
+    assert ungranted("launcher", account.LAUNCHER) == []
+    assert ungranted("node", account.NODE) == []
+    assert ungranted("scheduler", account.RIGHTS) == []
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from launch.aws.examination.permissions import Refusal
 from launch.doctor.__main__ import main
 from launch.doctor.commands import Runtime
 from launch.rehearse.aws.iam.policies import policy
-from launch.sagemaker.examination import permissions
+from launch.sagemaker.examination import checks
 from tests.launch.aws.examination.rights import ungranted
 from tests.launch.sagemaker.account import SageMakerAccount
 
@@ -188,5 +188,5 @@ def test_a_right_that_the_simulation_cannot_judge_names_what_can(ward: Ward, mon
 
 def test_what_is_simulated_is_what_the_policies_grant() -> None:
     """So the tables of rights and infra/iam say the same."""
-    assert ungranted("launcher", permissions.LAUNCHER) == []
-    assert ungranted("sagemaker", permissions.TRAINING_JOB) == []
+    assert ungranted("launcher", checks.LAUNCHER) == []
+    assert ungranted("sagemaker", checks.TRAINING_JOB) == []

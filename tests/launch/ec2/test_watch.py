@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from launch.ec2.inventory import Fleet, Node
-from launch.ec2.judge import NeverReported, Replace, Situation, Verdict, Waiting, judge, leftover_nodes
-from launch.ec2.outcome import DONE, SILENT
+from launch.ec2.records import DONE, SILENT
+from launch.ec2.watch import NeverReported, Replace, Situation, Verdict, Waiting, judge, leftover_nodes
 from tests.launch.ec2.known import NAME, NOW, node
 from trainer.outcome import Outcome
 

@@ -9,7 +9,7 @@ import pytest
 
 from launch.aws.names import Folder
 from launch.core.errors import Ended
-from launch.ec2.boot import CONSOLE_LINES, STEPS, Booting, console, marks
+from launch.ec2.records import CONSOLE_LINES, STEPS, Booting, console, marks
 from tests.conftest import ROOT
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME

@@ -6,8 +6,8 @@ from launch.aws.retry import RETRY_S
 from launch.core.errors import AwsError
 from launch.rehearse.aws.sagemaker.changes import complete, interrupt
 from launch.rehearse.aws.sagemaker.messages import MESSAGES
+from launch.sagemaker.follow import Follower, is_headline, streams_of
 from launch.sagemaker.training_jobs import describe
-from launch.sagemaker.watch import Follower, is_headline, streams_of
 from tests.launch.faults import Faults, injected, unreachable
 from tests.launch.sagemaker.known import NAME
 from tests.launch.sagemaker.world import Stage, idle

@@ -1,15 +1,115 @@
-"""Where a training job runs and what it reads: its VPC, and the data of its channels."""
+"""Quotas, image, roles, VPC and data: what a training job on SageMaker needs of the account."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from launch.aws.examination.case import Verdict, missing, ok, unknown
+from launch.aws.examination.case import (
+    CARRIES,
+    FOLDER,
+    JOB_FOLDER,
+    LOGS,
+    OWN_ACCOUNT,
+    READS_SOURCE,
+    ROLE,
+    TAGGED,
+    Case,
+    Right,
+    Verdict,
+    missing,
+    ok,
+    unknown,
+    warning,
+)
+from launch.aws.examination.image import PUSH, examined
+from launch.aws.examination.permissions import find_role, of_role, of_script, trusting
 from launch.aws.machines import find_subnets
 from launch.aws.names import parse_s3
+from launch.aws.upload import FOLDER as SOURCES
 from launch.core.errors import AwsError
-from launch.sagemaker import images, packages
+from launch.sagemaker import bundle, images, lookup, training_jobs
 from launch.sagemaker.channels import Channel
-from launch.sagemaker.examination.shared import TrainingCase
+from launch.sagemaker.checks import Resolved
+
+TrainingCase = Case[Resolved]
+
+
+PUSH_THERE = f"{PUSH} --target sagemaker"
+
+
+def quotas(case: TrainingCase) -> Iterator[Verdict]:
+    for quota in lookup.find_quotas(case.aws, case.resolved, case.now):
+        used = "" if quota.unit == "seconds" else f", {'?' if quota.running is None else quota.running} in use"
+        unit = " s" if quota.unit == "seconds" else ""
+        text = f"{quota.name}: {quota.needed:,}{unit} for the job{used}"
+        if not quota.is_exceeded:
+            yield ok(f"{text}, of {quota.limit:,.0f}{unit}")
+        else:
+            listed = f"aws service-quotas list-service-quotas --service-code sagemaker --region {case.region}"
+            fix = f"request an increase ({listed} shows its code), or lower {quota.lower}"
+            yield missing(f"{text}, and the quota is {quota.limit:,.0f}{unit}", fix)
+
+
+def image(case: TrainingCase) -> Iterator[Verdict]:
+    chosen = images.choose(case.resolved.options, case.resolved.instances, case.region)
+    if not chosen.known:
+        yield from examined(case, chosen.uri, case.resolved.instances[0], PUSH_THERE)
+    elif chosen.patched_until is not None and chosen.patched_until < case.now.date():
+        yield warning(f"{chosen.uri}: AWS has not patched it since {chosen.patched_until}", "use another --image")
+    else:
+        processor = case.resolved.instances[0].gpu_model or "CPUs"
+        yield ok(f"AWS's own, with kernels for {processor}: {chosen.uri.rpartition('/')[2]}")
+
+
+def left(case: TrainingCase) -> Iterator[Verdict]:
+    names = [job.name for job in training_jobs.costing(case.aws, case.now)]
+    if names:
+        stop = f"python -m launch.sagemaker status --region {case.region}"
+        yield warning(
+            f"{len(names)} training {'job is' if len(names) == 1 else 'jobs are'} billed now: {', '.join(names[:3])}",
+            stop,
+        )
+    else:
+        yield ok("none")
+
+
+SAGEMAKER = "arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/{JOB}"
+
+LAUNCHER = [
+    Right(["sagemaker:CreateTrainingJob"], [SAGEMAKER], TAGGED),
+    Right(["sagemaker:AddTags"], [SAGEMAKER], {"sagemaker:TaggingAction": "CreateTrainingJob", **TAGGED}),
+    Right(["sagemaker:StopTrainingJob", "sagemaker:UpdateTrainingJob"], [SAGEMAKER], CARRIES),
+    Right(["iam:PassRole"], [f"{ROLE}{{JOB_ROLE}}"], {"iam:PassedToService": "sagemaker.amazonaws.com"}),
+    Right(["logs:FilterLogEvents"], [f"{LOGS}/aws/sagemaker/TrainingJobs"]),
+    *JOB_FOLDER,
+]
+
+TRAINING_JOB = [
+    Right(["s3:GetObject", "s3:PutObject"], [f"{FOLDER}run/x"], OWN_ACCOUNT),
+    Right(["logs:CreateLogStream", "logs:PutLogEvents"], [f"{LOGS}/aws/sagemaker/TrainingJobs:log-stream:x"]),
+]
+
+LISTS_SOURCES = [Right(["s3:ListBucket"], ["arn:aws:s3:::{BUCKET}"], {**OWN_ACCOUNT, "s3:prefix": f"{SOURCES}/x"})]
+
+
+def names(case: TrainingCase) -> Mapping[str, str]:
+    """The values of the {NAMES} that only these rights have."""
+    return {"JOB_ROLE": _role_of(case)}
+
+
+def _role_of(case: TrainingCase) -> str:
+    """The name of the role that the training job would have."""
+    return (case.resolved.options.role or lookup.ROLE).rpartition("/")[2]
+
+
+def role(case: TrainingCase) -> Iterator[Verdict]:
+    """It exists, and SageMaker may assume it."""
+    yield trusting(case, find_role(case, _role_of(case), "--role"), ["sagemaker.amazonaws.com"], "sagemaker-trust")
+
+
+def of_training_job(case: TrainingCase) -> Iterator[Verdict]:
+    rights = [*TRAINING_JOB, *of_script(case, [*READS_SOURCE, *LISTS_SOURCES])]
+    yield from of_role(case, _role_of(case), rights, "sagemaker")
+
 
 OWN_NETWORK = "give a --subnet and a --security-group of one VPC, or neither"
 
@@ -91,7 +191,7 @@ def _without_internet(case: TrainingCase, subnets: str) -> Iterator[Verdict]:
     """pip has no index there, so the image must have what the trainer needs, as launch.image's own has."""
     options = case.resolved.options
     image = images.choose(options, case.resolved.instances, case.region)
-    needed = packages.named(options, image, case.job.train)
+    needed = bundle.named(options, image, case.job.train)
     if needed and image.known:
         yield missing(
             f"{subnets}: an endpoint for S3 but no NAT gateway, and pip must install {', '.join(needed)}",
