@@ -48,12 +48,6 @@ class RegionOptions(Options):
     region: str | None = Field(None, description="AWS region (default: from your AWS configuration)")
 
 
-class JobOptions(RegionOptions):
-    """Options of a verb about one job."""
-
-    job: str | None = Field(None, description="name of the job; may be given first, without the flag")
-
-
 def whole(options: Mapping[str, Any], name: str, default: int) -> int:
     """The option `name`, or the default where it is not given.  Raises SettingsError for anything below 1."""
     given = str(default if options.get(name) is None else options[name])

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from launch.core import cli
 from launch.core.job import Job
+from launch.core.jobs import verbs_of
 from launch.ec2.backend import BACKEND
-from launch.ec2.options import Ec2Options
+from launch.ec2.options import Ec2Options, VerbOptions
 from launch.ec2.runtime import Runtime
-from launch.ec2.verbs import verbs
 from trainer.outcome import Outcome
 
 if TYPE_CHECKING:
     from launch.ec2.regions import Plans
+    from launch.ec2.verbs import Ec2Jobs
 
 ABOUT = """\
 Creates EC2 nodes, trains across them, and removes everything at the end.  Training settings go on the same line.
@@ -37,7 +38,7 @@ def main(argv: Sequence[str], runtime: Runtime | None = None) -> int:
         show=_text,
         show_json=_data,
         perform=partial(_perform, runtime),
-        verbs=verbs(runtime),
+        verbs=verbs_of(BACKEND.command, partial(_jobs, runtime), VerbOptions),
         check=_check,
         env=runtime.env,
     )
@@ -45,6 +46,12 @@ def main(argv: Sequence[str], runtime: Runtime | None = None) -> int:
 
 
 # The rest is imported on use: --help needs none of it.
+
+
+def _jobs(runtime: Runtime, options: VerbOptions) -> "Ec2Jobs":
+    from launch.ec2.verbs import Ec2Jobs
+
+    return Ec2Jobs(runtime)
 
 
 def _check(job: Job[Ec2Options]) -> None:

@@ -4,8 +4,7 @@ Jobs are found by tag, whoever started them.  Snapshots, job folders and logs ar
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from launch.aws.client import Aws
@@ -14,8 +13,7 @@ from launch.aws.retry import is_transient
 from launch.core.clock import duration
 from launch.core.errors import AwsError
 from launch.core.job import JOB_NAME
-from launch.core.price import usd
-from launch.core.terminal import table
+from launch.core.jobs import Leak
 from launch.ec2.costs import node_usd, resource_usd, usd_per_hour
 from launch.ec2.inventory import Fleet, find
 from launch.ec2.job_folder import Record, spec_of
@@ -26,33 +24,19 @@ from trainer.errors import SettingsError, one_line
 WITHOUT_NODES = timedelta(minutes=15)
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A job that has resources.  why: words for the table."""
-
-    region: str
-    job: str
-    is_leak: bool
-    why: str
-    fleet: Fleet
-
-    @property
-    def usd_per_hour(self) -> float:
-        return usd_per_hour(self.fleet)
-
-
-def judge(fleet: Fleet, region: str, now: datetime, waiting: Collection[str] = ()) -> tuple[Finding, ...]:
-    """A finding per job of `fleet` that has resources.  Pure.
+def judge(fleet: Fleet, region: str, now: datetime, waiting: Collection[str] = ()) -> tuple[Leak, ...]:
+    """One for each job of `fleet` that has resources, leak or not.  Pure.
 
     waiting: jobs without nodes that may wait for capacity; see waiting().
     """
     jobs = {node.job for node in fleet.present} | {resource.job for resource in fleet.resources}
-    return tuple(_finding(fleet.of(job), job, region, now, waits=job in waiting) for job in sorted(jobs))
+    return tuple(_leak(fleet.of(job), job, region, now, waits=job in waiting) for job in sorted(jobs))
 
 
-def _finding(own: Fleet, job: str, region: str, now: datetime, *, waits: bool) -> Finding:
+def _leak(own: Fleet, job: str, region: str, now: datetime, *, waits: bool) -> Leak:
     is_leak, why = _verdict(own, job, now, waits=waits)
-    return Finding(region, job, is_leak, why, own)
+    rows = tuple(_rows(own, job, region, why, now))
+    return Leak(job, region, is_leak, why, usd_per_hour(own), rows, is_ours=has_proper_name(job), resources=own)
 
 
 def _verdict(own: Fleet, job: str, now: datetime, *, waits: bool) -> tuple[bool, str]:
@@ -95,40 +79,25 @@ def _newest_sign(own: Fleet, job: str) -> datetime | None:
     return max(signs, default=None)
 
 
-def deletable(findings: Iterable[Finding], *, running: bool) -> tuple[Finding, ...]:
-    """The findings that --delete removes: never those whose tag is no job's name."""
-    ours = [finding for finding in findings if has_proper_name(finding.job)]
-    return tuple(finding for finding in ours if finding.is_leak or running)
-
-
 def has_proper_name(job: str) -> bool:
     """Whether the toolkit may have created it.  A request to EC2 for the tag * would match every job."""
     return re.fullmatch(JOB_NAME, job) is not None
 
 
-def as_text(findings: Sequence[Finding], now: datetime) -> str:
-    """A row per resource, and the price of all of them."""
-    columns = ("kind", "id", "job", "region", "age", "USD/hour", "why")
-    rows = [row for finding in findings for row in _rows(finding, now)]
-    total = usd(sum(finding.usd_per_hour for finding in findings))
-    leaking = usd(sum(finding.usd_per_hour for finding in findings if finding.is_leak))
-    return "\n".join([table(columns, rows), "", f"{total} per hour, {leaking} of it for leaks"])
-
-
-def _rows(finding: Finding, now: datetime) -> Iterable[tuple[str, ...]]:
-    fleet, started = finding.fleet, finding.fleet.started.get(finding.job)
-    where = (finding.job, finding.region)
+def _rows(fleet: Fleet, job: str, region: str, why: str, now: datetime) -> Iterable[tuple[str, ...]]:
+    """A row per resource: kind, id, job, region, age, USD/hour, why."""
+    started = fleet.started.get(job)
     for node in fleet.present:
-        yield ("node", node.id, *where, duration(now - node.launched_at), f"{node_usd(node):.3f}", finding.why)
+        yield ("node", node.id, job, region, duration(now - node.launched_at), f"{node_usd(node):.3f}", why)
     for resource in fleet.resources:
         since = resource.created or started
         age = duration(now - since) if since else "-"
-        yield (resource.kind, resource.id, *where, age, f"{resource_usd(resource):.3f}", finding.why)
+        yield (resource.kind, resource.id, job, region, age, f"{resource_usd(resource):.3f}", why)
 
 
 def waiting(aws: Aws, fleet: Fleet, now: datetime) -> frozenset[str]:
     """The jobs with --wait-for-capacity that would be leaks without it."""
-    doubtful = {finding.job for finding in judge(fleet, aws.region, now) if finding.is_leak}
+    doubtful = {one.job for one in judge(fleet, aws.region, now) if one.is_leak}
     return frozenset(job for job in doubtful & fleet.deadlines.keys() & fleet.started.keys() if _waits(aws, fleet, job))
 
 
@@ -163,7 +132,7 @@ def active_jobs(aws: Aws, now: datetime) -> tuple[str, ...]:
     """The jobs that have something in a region, each with the command that stops it: launch.infra must not delete the
     roles of their nodes.  Raises TrainerError.
     """
-    found = [finding.job for finding in judge(find(aws), aws.region, now)]
+    found = [one.job for one in judge(find(aws), aws.region, now)]
     return tuple(f"{one_line(job, 100)} in {aws.region} ({_remedy(job, aws.region)})" for job in found)
 
 

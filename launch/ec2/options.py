@@ -86,3 +86,15 @@ class Ec2Options(Options):
     detach: bool = Field(
         False, description="return once the nodes run, like --no-wait; attach follows the job, stop ends it"
     )
+
+
+class RegionsOptions(Options):
+    """Options of every verb."""
+
+    region: WordList = Field((), description="AWS regions to look in (default: the one in your AWS configuration)")
+
+
+class VerbOptions(RegionsOptions):
+    """Options of every verb, most of them about one job."""
+
+    bucket: str | None = Field(None, description="bucket of the job folder, for an ended job that had its own --bucket")

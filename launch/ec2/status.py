@@ -9,8 +9,8 @@ from launch.aws.names import TIME, Folder
 from launch.aws.progress import get_outcome, in_words, newest, pace, pace_in_words
 from launch.core.clock import duration
 from launch.core.errors import AwsError
+from launch.core.jobs import State
 from launch.core.price import usd
-from launch.core.terminal import columns as in_columns
 from launch.core.terminal import table
 from launch.core.training.options import epochs_in
 from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, this_start, unpriced, usd_per_hour
@@ -178,18 +178,16 @@ def _left(deadline: datetime, now: datetime) -> str:
     return f"{duration(deadline - now)} left"
 
 
-def as_text(view: View) -> str:
+def job_state(view: View) -> State:
     """One job in full, with the next commands."""
-    lines = [_headline(view)]
+    tables = []
     if view.fleet.present:
         columns = ("rank", "node", "state", "type", "zone", "address", "age")
-        lines += ["", table(columns, list(_node_rows(view)))]
+        tables.append(table(columns, list(_node_rows(view))))
     if ended := list(_end_rows(view)):
         columns = ("rank", "node", "exit code", "step", "restarts", "ended", "reason")
-        lines += ["", "nodes that ended:", table(columns, ended)]
-    lines += ["", *in_columns(list(_facts(view)))]
-    lines += ["", "next:", *(f"  {line}" for line in _next(view))]
-    return "\n".join([*lines, *_price_notes(view.fleet)])
+        tables.append(f"nodes that ended:\n{table(columns, ended)}")
+    return State(_headline(view), tuple(_facts(view)), tuple(_next(view)), tables, _price_notes(view.fleet))
 
 
 def _headline(view: View) -> str:

@@ -1,116 +1,311 @@
-"""The verbs for jobs that were started: status, logs, stop, leaks, ssh, attach.  commands.py carries them out."""
+"""Jobs on EC2 that were started, for the verbs: found by their tags, in the regions that may have them."""
 
-from collections.abc import Mapping
+from __future__ import annotations
 
-from pydantic import Field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from launch.core.options import Options, WordList
-from launch.core.verbs import Verb, verbs_of
+from launch.aws.client import Aws
+from launch.aws.logs import LogTail, follow
+from launch.aws.names import Folder
+from launch.aws.regions import look_around, look_everywhere
+from launch.aws.retry import is_busy, retrying
+from launch.core.clock import Clock
+from launch.core.errors import AwsError
+from launch.core.jobs import Leak, Log, State
+from launch.core.terminal import Say
+from launch.ec2 import status
+from launch.ec2.inventory import Fleet, Node, find, nodes_of
+from launch.ec2.job_folder import folder_of, is_known, job_named, known_folder, members_of, needed, spec_of
+from launch.ec2.leaks import judge, waiting
+from launch.ec2.names import BACKEND_NAME, command
+from launch.ec2.regions import plan_job
 from launch.ec2.runtime import Runtime
+from launch.ec2.start import attach
+from launch.ec2.status import ranks_in, view
+from launch.ec2.stop import Target, remove, remove_all
+from launch.ec2.watch import streams_of
+from trainer.errors import SettingsError, TrainerError
+from trainer.settings.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from launch.ec2.options import RegionsOptions
 
 
-class RegionsOptions(Options):
-    """Options of every verb."""
-
-    region: WordList = Field((), description="AWS regions to look in (default: the one in your AWS configuration)")
+Place = tuple[Aws, Fleet]  # AWS in a region, and the resources of all jobs there
+Spec = Mapping[str, Any]
 
 
-class JobOptions(RegionsOptions):
-    """Options of a verb about one job."""
+def find_job(
+    places: Sequence[Aws],
+    make_aws: Callable[[str | None], Aws],
+    job: str | None,
+    bucket: str | None,
+    doubt: Callable[[str], None],
+) -> Place:
+    """AWS in the region that has `job`, and the resources of all jobs there; the first of `places` if none has it.
 
-    job: str | None = Field(None, description="name of the job; may be given first, without the flag")
-
-
-class BucketOptions(JobOptions):
-    bucket: str | None = Field(None, description="bucket of the job folder, for an ended job that had its own --bucket")
-
-
-class LogsOptions(BucketOptions):
-    follow: bool = Field(False, description="-f: keep printing until the job's last node has ended")
-    node: int | None = Field(None, ge=0, description="only the node with this rank")
-    since: float | None = Field(None, gt=0, description="only the last N minutes")
-
-
-class StopOptions(BucketOptions):
-    all: bool = Field(False, description="every job in the regions")
-    yes: bool = Field(False, description="skip the confirmation of --all")
-
-
-class LeaksOptions(RegionsOptions):
-    all_regions: bool = Field(False, description="check every region that is enabled for the account")
-    delete: bool = Field(False, description="remove the leaks, after confirmation")
-    yes: bool = Field(False, description="skip the confirmation of --delete")
-    running: bool = Field(False, description="with --delete: also remove jobs within their time limit")
-
-
-class SshOptions(JobOptions):
-    node: int = Field(0, ge=0, description="rank of the node")
+    Looks in `places`, then in the regions that the job was started with, by its job.json there.
+    doubt: called with a sentence for each of those that could not be asked, if no other has its nodes.
+    """
+    if job is None:
+        return places[0], find(places[0])
+    here = [_look(aws, job) for aws in places]
+    found = _with_job(here, job)
+    if found and _runs(found, job):
+        return found
+    specs = [_spec(place, job, bucket) for place in here]
+    others = map(make_aws, _others(specs, here))
+    more, failures = look_everywhere(list(others), lambda aws: [_look(aws, job)])
+    found = _with_job([*here, *more], job)
+    if found and _runs(found, job):
+        return found
+    for sentence in failures:
+        doubt(sentence)
+    return found or _last_start([*here, *more], job, bucket)
 
 
-STATUS = """\
-show the jobs of a region, or one job: nodes, cost, time left, progress, next commands
-
-  python -m launch.ec2 status
-  python -m launch.ec2 status JOB
-"""
-
-LOGS = """\
-print the log of a training, even after its nodes are gone
-
-  python -m launch.ec2 logs JOB --follow
-  python -m launch.ec2 logs JOB --node 1 --since 30
-
-With several nodes, each line begins with the rank of its node: [1].  Ctrl-C ends this command, not the job.
-"""
-
-STOP = """\
-stop a job: remove all its resources and verify that none is left
-
-  python -m launch.ec2 stop JOB
-  python -m launch.ec2 stop --all --yes
-
-Logs and the job's folder in S3, with its results, are kept.  Stopping a job twice is safe.
-"""
-
-LEAKS = """\
-list the resources of all jobs, their price, and which of them are leaks
-
-  python -m launch.ec2 leaks --all-regions
-  python -m launch.ec2 leaks --delete
-
---delete asks first; --yes skips the question.
-
-A resource is a leak if its job is past the time limit, or has no nodes any more and does not wait for capacity.
-Snapshots, logs and job folders never are.  Exit code 0: no leak is left; 4: one is, or AWS did not answer.  Suitable
-for cron.
-"""
-
-SSH = """\
-print the command that opens a shell on a node, without keys or open ports
-
-  python -m launch.ec2 ssh JOB --node 1
-"""
-
-ATTACH = """\
-follow a detached job to its end, replace nodes that it loses, and remove it
-
-  python -m launch.ec2 attach JOB
-"""
+def _runs(place: Place, job: str) -> bool:
+    return bool(place[1].of(job).living)
 
 
-def verbs(runtime: Runtime) -> Mapping[str, Verb]:
-    """The verbs by name."""
+def _last_start(places: Sequence[Place], job: str, bucket: str | None) -> Place:
+    """Where job.json says that the job was started last."""
+    return _newest(places, [_spec(place, job, bucket) for place in places])
 
-    def commands() -> object:
-        from launch.ec2.commands import Commands  # --help does not need it
 
-        return Commands(runtime)
+def _look(aws: Aws, job: str) -> Place:
+    return aws, fleet_with_nodes(aws, job)
 
-    return verbs_of(commands, {
-        "status": (STATUS, BucketOptions),
-        "logs": (LOGS, LogsOptions),
-        "stop": (STOP, StopOptions),
-        "leaks": (LEAKS, LeaksOptions),
-        "ssh": (SSH, SshOptions),
-        "attach": (ATTACH, BucketOptions),
-    })  # fmt: skip
+
+def fleet_with_nodes(aws: Aws, job: str | None = None) -> Fleet:
+    """The resources of all jobs; without the time limits where EventBridge does not list them, if there are nodes.
+
+    They cost money, and EC2 alone can end them.  job: whose nodes; None: of any.
+    """
+    try:
+        return find(aws)
+    except AwsError as error:
+        if error.operation != "ListSchedules":
+            raise
+        fleet = find(aws, limits=False)
+        if not (fleet if job is None else fleet.of(job)).living:
+            raise
+        return fleet
+
+
+def _with_job(places: Sequence[Place], job: str) -> Place | None:
+    """The first place with living nodes of the job, or else with anything of it."""
+    present = [place for place in places if not place[1].of(job).is_empty]
+    return max(present, key=lambda place: bool(place[1].of(job).living), default=None)
+
+
+def _others(specs: Sequence[Spec], here: Sequence[Place]) -> list[str]:
+    """The regions of the job that were not searched yet."""
+    known = {aws.region for aws, _ in here}
+    named = dict.fromkeys(region for spec in specs for region in (*spec.get("regions", ()), spec.get("region", "")))
+    return [region for region in named if region and region not in known]
+
+
+def _newest(places: Sequence[Place], specs: Sequence[Spec]) -> Place:
+    """The place of the newest start, or else the first place."""
+    known = [(place, spec) for place, spec in zip(places, specs, strict=True) if spec.get("started")]
+    return max(known, key=lambda row: _turn(*row))[0] if known else places[0]
+
+
+def _turn(place: Place, spec: Spec) -> tuple[int, int]:
+    """When the launcher came to a region: of two in the same second, the later one in the user's order."""
+    regions, region = list(spec.get("regions") or [spec.get("region")]), place[0].region
+    return int(spec["started"]), regions.index(region) if region in regions else -1
+
+
+def _spec(place: Place, job: str, bucket: str | None) -> Spec:
+    """job.json, empty if there is none or it cannot be read: the verb itself asks again, and says why."""
+    aws, fleet = place
+    try:
+        return spec_of(aws, folder_of(aws, fleet, job, bucket), BACKEND_NAME) or {}
+    except TrainerError:
+        return {}
+
+
+PLUGIN = "https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-install-plugin.html"
+
+
+@dataclass(frozen=True)
+class Ec2Jobs:
+    """Jobs on EC2, found by the tags of their resources; see launch.core.jobs.Jobs."""
+
+    runtime: Runtime
+    leak_columns = ("kind", "id", "job", "region", "age", "USD/hour", "why")
+
+    @property
+    def say(self) -> Say:
+        return self.runtime.say
+
+    @property
+    def clock(self) -> Clock:
+        return self.runtime.clock
+
+    @property
+    def confirm(self) -> Callable[[str], None]:
+        return self.runtime.confirm
+
+    # ---- status
+
+    def overview(self, options: RegionsOptions) -> str:
+        now, texts = self.clock.utc(), list[str]()
+        for aws in self._places(options):
+            fleet = find(aws)
+            texts.append(status.all_as_text(fleet, status.wanted(aws, fleet), aws.region, now))
+        return "\n".join(texts)
+
+    def state(self, options: Any) -> State:
+        aws, fleet = self._find(options, options.bucket)
+        folder = known_folder(aws, fleet, options.job, options.bucket)
+        return status.job_state(view(aws, fleet, folder, self.clock.utc()))
+
+    def _places(self, options: RegionsOptions) -> list[Aws]:
+        """AWS in each of the regions to look in."""
+        return [self.runtime.make_aws(region) for region in dict.fromkeys(options.region or (None,))]
+
+    def _find(self, options: Any, bucket: str | None = None, doubts: list[str] | None = None) -> Place:
+        """AWS in the region where the job is, and the resources of all jobs there.
+
+        doubts: gets a sentence for each region where the job may be all the same; without, each is a warning.
+        """
+
+        def warn(sentence: str) -> None:
+            self.say(f"warning: {sentence}")
+
+        doubt = warn if doubts is None else doubts.append
+        return find_job(self._places(options), self.runtime.make_aws, options.job, bucket, doubt)
+
+    # ---- logs
+
+    def log(self, options: Any) -> Log:
+        aws, fleet = self._find(options, options.bucket)
+        job = needed(options.job, "logs", fleet)
+        living = fleet.of(job).living
+        since = self.clock.utc() - timedelta(minutes=options.since) if options.since else None
+        tail = LogTail(aws, streams_of(job), only=options.node, several=len(living) > 1, since=since)
+
+        def follow_to_end() -> str:
+            follow(tail, lambda: bool(nodes_of(aws, job).living), self.clock, self.say)
+            return f"all nodes of {job} have ended; to see how:\n  {command('status', job, aws.region)}"
+
+        return Log(
+            is_running=bool(living),
+            show=tail.show_all,
+            follow=follow_to_end,
+            nothing=lambda: _no_logs(aws, known_folder(aws, fleet, job, options.bucket), options),
+            stop=command("stop", job, aws.region),
+        )
+
+    # ---- stop, leaks
+
+    def stop(self, options: Any) -> None:
+        doubts = list[str]()
+
+        def look() -> Place:
+            return self._find(options, options.bucket, doubts)
+
+        # All users and tools of an account share a limit of calls; what is not found for that goes on costing.
+        aws, fleet = retrying(look, self.clock, self.say, is_busy)
+        job = needed(options.job, "stop", fleet)
+        remove(Target(aws, job, fleet, options.bucket), self.clock, self.say)
+        if warning := _misspelt(aws, fleet, job, options.bucket):
+            self.say(warning)
+        if doubts:
+            raise AwsError(f"{job} may still run where its job.json says that it may: {'  '.join(doubts)}")
+
+    def active(self, options: Any) -> tuple[Sequence[Leak], bool]:
+        def look(aws: Aws) -> Sequence[Leak]:
+            fleet = retrying(partial(fleet_with_nodes, aws), self.clock, self.say, is_busy)
+            return judge(fleet, aws.region, self.clock.utc())
+
+        return look_around(self._places(options), look, self.runtime.make_aws, self.say, all_regions=False)
+
+    def leaks(self, options: Any) -> tuple[Sequence[Leak], bool]:
+        now = self.clock.utc()
+
+        def look(aws: Aws) -> Sequence[Leak]:
+            fleet = find(aws)
+            return judge(fleet, aws.region, now, waiting(aws, fleet, now))
+
+        places = self._places(options)
+        return look_around(places, look, self.runtime.make_aws, self.say, all_regions=options.all_regions)
+
+    def remove(self, leaks: Sequence[Leak]) -> Sequence[str]:
+        """Removes the jobs at the same time, each with calls of its own."""
+        # Made one by one, so that those who are done hold no clients.
+        targets = (Target(self.runtime.make_aws(leak.region), leak.job, leak.resources) for leak in leaks)
+        return remove_all(targets, self.clock, self.say)
+
+    # ---- ssh, attach
+
+    def shell(self, options: Any) -> Iterator[str]:
+        aws, fleet = self._find(options)
+        job = needed(options.job, "ssh", fleet)
+        folder, living = known_folder(aws, fleet, job, None), fleet.of(job).living
+        if not living:
+            raise SettingsError(f"job {job} has no nodes; for its logs run {command('logs', job, aws.region)}")
+        nodes = _by_rank(living, _members(aws, folder))
+        _check_rank(job, options.node, nodes)
+        yield f"# needs AWS's Session Manager plugin: {PLUGIN}"
+        yield f"aws ssm start-session --target {nodes[options.node].id} --region {aws.region}"
+        yield "# then, for a shell in the training's container: sudo docker exec -it ddp bash"
+        yield "# and for the boot log: sudo tail -f /var/lib/ddp/boot.log"
+
+    def attach(self, options: Any) -> None:
+        """Plans the job again from its job.json, so that lost nodes can be replaced, and follows it."""
+        aws, fleet = self._find(options, options.bucket)
+        job = job_named(aws, fleet, options.job, options.bucket)
+        plan = plan_job(job, self.runtime)
+        if plan.problem is not None:
+            raise plan.problem
+        attach(plan, self.runtime)
+
+
+def _no_logs(aws: Aws, folder: Folder, options: Any) -> str:
+    """Why there is nothing to show.  Raises SettingsError for a node that the job does not have."""
+    if options.node is not None:
+        _check_rank(folder.job, options.node, ranks_in(_members(aws, folder)).values())
+    if options.since is not None:
+        return f"{folder.job} logged nothing in the last {options.since:g} min"
+    return (
+        f"{folder.job} has no logs yet: nodes log once their container runs.  When a node ends, it uploads its boot "
+        f"log; to get it:\n  aws s3 sync {folder.uri}/boot/ boot --region {aws.region}"
+    )
+
+
+def _check_rank(job: str, rank: int, ranks: Collection[int]) -> None:
+    if ranks and rank not in ranks:
+        raise SettingsError(f"--node {rank}: {job} has nodes {', '.join(map(str, sorted(ranks)))}.")
+
+
+def _misspelt(aws: Aws, fleet: Fleet, job: str, bucket: str | None) -> str:
+    """A warning if `job` never existed, as far as is known, and one of a similar name does."""
+    nearest = did_you_mean(job, fleet.jobs)
+    try:
+        if not nearest or is_known(aws, fleet, folder_of(aws, fleet, job, bucket)):
+            return ""
+    except AwsError:
+        pass  # warn those who may not read the folder, too
+    return f"warning: there was no job {job!r}{nearest} That one is still running and billed."
+
+
+def _by_rank(living: Sequence[Node], members: Mapping[str, Any] | None) -> dict[int, Node]:
+    """The nodes by their rank in cluster.json; in the order of their launch if it has none of them."""
+    ranks = ranks_in(members)
+    return {ranks[node.id]: node for node in living if node.id in ranks} or dict(enumerate(living))
+
+
+def _members(aws: Aws, folder: Folder) -> Mapping[str, Any] | None:
+    """cluster.json; None if it does not exist or cannot be read."""
+    try:
+        return members_of(aws, folder)
+    except AwsError:
+        return None

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from launch.core import cli
+from launch.core.jobs import verbs_of
+from launch.core.options import RegionOptions
 from launch.sagemaker.backend import BACKEND
-from launch.sagemaker.options import SageMakerOptions
-from launch.sagemaker.verbs import verbs
+from launch.sagemaker.options import VERB_OPTIONS, SageMakerOptions
 
 if TYPE_CHECKING:
     from launch.core.job import Job
     from launch.sagemaker.planner import SageMakerPlan
     from launch.sagemaker.runtime import Runtime, RuntimeOf
+    from launch.sagemaker.verbs import SageMakerJobs
     from trainer.outcome import Outcome
 
 ABOUT = """\
@@ -44,12 +46,17 @@ def main(argv: Sequence[str], runtime_of: "RuntimeOf | None" = None) -> int:
 
         return launch(plan, runtime_of(plan.payload.region))
 
+    def jobs(options: RegionOptions) -> "SageMakerJobs":
+        from launch.sagemaker.verbs import SageMakerJobs
+
+        return SageMakerJobs(runtime_of(options.region), runtime_of)
+
     launcher = cli.Launcher(
         backend=BACKEND,
         about=ABOUT,
         plan=plan,
         perform=perform,
-        verbs=verbs(runtime_of),
+        verbs=verbs_of(BACKEND.command, jobs, RegionOptions, VERB_OPTIONS),
         check=_check,
         env=os.environ,
     )

@@ -1,35 +1,37 @@
 """Training jobs that cost money, and which of them are leaks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from launch.aws.client import Aws
 from launch.core.clock import duration
-from launch.core.price import usd
-from launch.core.terminal import table
+from launch.core.jobs import Leak
 from launch.sagemaker import training_jobs
 from launch.sagemaker.names import command
 from launch.sagemaker.training_job import TrainingJob
 
 # How long SageMaker may take to end a job that is past its limit, and to upload its result.
 ENDING = timedelta(hours=1)
-
-NONE = "no leaks: nothing is running"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A training job that costs money.  why: a few words for the table."""
-
-    training_job: TrainingJob
-    is_leak: bool
-    why: str
+COLUMNS = ("job", "region", "status", "machines", "age", "USD/hour", "why")
 
 
-def judge(training_jobs: Sequence[TrainingJob], now: datetime) -> tuple[Finding, ...]:
-    """A finding for each of `training_jobs`, all of which cost money.  Pure."""
-    return tuple(Finding(one, *_why(one, now)) for one in training_jobs)
+def judge(training_jobs: Sequence[TrainingJob], now: datetime) -> tuple[Leak, ...]:
+    """One for each of `training_jobs`, all of which cost money, leak or not.  Pure."""
+    return tuple(_leak(one, now) for one in training_jobs)
+
+
+def _leak(one: TrainingJob, now: datetime) -> Leak:
+    is_leak, why = _why(one, now)
+    row = (
+        one.name,
+        one.region,
+        one.pool if one.is_over and one.pool else one.status,
+        f"{one.nodes} x {one.instance_type}",
+        duration(now - one.created),
+        f"{one.usd_per_hour_now:.2f}",
+        why,
+    )
+    return Leak(one.name, one.region, is_leak, why, one.usd_per_hour_now, (row,), is_ours=one.is_ours, resources=one)
 
 
 def _why(training_job: TrainingJob, now: datetime) -> tuple[bool, str]:
@@ -48,28 +50,6 @@ def _why(training_job: TrainingJob, now: datetime) -> tuple[bool, str]:
 
 def _is_late(training_job: TrainingJob, now: datetime) -> bool:
     return training_job.deadline is not None and now > training_job.deadline + ENDING
-
-
-def as_text(findings: Sequence[Finding], now: datetime) -> str:
-    """A row per training job, and their price per hour."""
-    columns = ("job", "region", "status", "machines", "age", "USD/hour", "why")
-    rows = [_row(finding, now) for finding in findings]
-    total = sum(finding.training_job.usd_per_hour_now for finding in findings)
-    leaking = sum(finding.training_job.usd_per_hour_now for finding in findings if finding.is_leak)
-    return "\n".join([table(columns, rows), "", f"{usd(total)} per hour, {usd(leaking)} of it for leaks"])
-
-
-def _row(finding: Finding, now: datetime) -> tuple[str, ...]:
-    one = finding.training_job
-    return (
-        one.name,
-        one.region,
-        one.pool if one.is_over and one.pool else one.status,
-        f"{one.nodes} x {one.instance_type}",
-        duration(now - one.created),
-        f"{one.usd_per_hour_now:.2f}",
-        finding.why,
-    )
 
 
 def jobs(aws: Aws, now: datetime) -> tuple[str, ...]:

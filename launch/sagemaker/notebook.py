@@ -93,14 +93,15 @@ def jobs(region: str | None = None) -> list["JobHandle"]:
 
 def costs(region: str | None = None) -> str:
     """Shows what jobs cost now, and which should have ended: `python -m launch.sagemaker leaks`."""
+    from launch.core.jobs import NO_LEAKS, leaks_as_text
     from launch.core.terminal import harmless
-    from launch.sagemaker.leaks import NONE, as_text, judge
+    from launch.sagemaker.leaks import COLUMNS, judge
     from launch.sagemaker.training_jobs import costing
 
     runtime = _runtime(region)
     now = runtime.clock.utc()
     findings = judge(costing(runtime.aws, now), now)
-    return harmless(as_text(findings, now)) if findings else NONE
+    return harmless(leaks_as_text(COLUMNS, findings)) if findings else NO_LEAKS
 
 
 @dataclass(repr=False)
@@ -143,11 +144,11 @@ class JobHandle:
         """The text of `python -m launch.sagemaker status JOB`."""
         from launch.aws.progress import newest
         from launch.core.terminal import harmless
-        from launch.sagemaker.status import as_text
+        from launch.sagemaker.status import job_state
 
         folder = self._training_job.folder
         epoch = newest(self._runtime.aws, folder) if folder else None
-        return harmless(as_text(self.training_job, epoch, self._runtime.clock.utc()))
+        return harmless(str(job_state(self.training_job, epoch, self._runtime.clock.utc())))
 
     def metrics(self) -> list[Mapping[str, Any]]:
         """One record an epoch; see trainer/README.md.  While the job runs they arrive with the checkpoints."""

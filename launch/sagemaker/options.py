@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from launch.core.jobs import JobOptions, LogsOptions, SshOptions
 from launch.core.options import Options, Pairs, WordList
 from launch.core.secrets import References
 
@@ -130,3 +131,19 @@ class SageMakerOptions(Options):
         if len(self.types) > 1:
             return f"--instance-type {self.instance_type}"
         return "" if self.max_pending_hours is None else f"--max-pending-hours {self.max_pending_hours:g}"
+
+
+class NodeLogsOptions(LogsOptions):
+    node: int | None = Field(None, ge=1, description="only this instance; algo-1 is number 1 (default: all)")
+
+
+class NodeSshOptions(SshOptions):
+    node: int = Field(1, ge=1, description="the instance; algo-1 is number 1")
+
+
+class FetchOptions(JobOptions):
+    fetch: bool = Field(True, description="fetch the result into runs/ at the end")
+
+
+# Of verbs that have more options here than in launch.core.jobs, or others.
+VERB_OPTIONS: dict[str, type[Options]] = {"logs": NodeLogsOptions, "ssh": NodeSshOptions, "attach": FetchOptions}

@@ -6,8 +6,9 @@ from typing import Any
 
 from launch.aws.progress import in_words, pace_in_words
 from launch.core.clock import duration
+from launch.core.jobs import State
 from launch.core.price import usd
-from launch.core.terminal import columns, table
+from launch.core.terminal import table
 from launch.core.training.options import OUR_EPOCHS
 from launch.sagemaker.names import command
 from launch.sagemaker.outcome import outcome_of
@@ -52,20 +53,19 @@ def _time_left(training_job: TrainingJob, now: datetime) -> str:
     return f"{duration(deadline - now)} left" if deadline > now else "passed"
 
 
-def as_text(
+def job_state(
     training_job: TrainingJob,
     epoch: Mapping[str, Any] | None,
     now: datetime,
     recorded: Outcome | None = None,
     pace: Pace | None = None,
-) -> str:
+) -> State:
     """All about one job, and what to type next.
 
     epoch: its newest record; recorded: its outcome.json; pace: how far a script is.
     """
     rows = [*_progress(training_job, epoch, pace, now), *_money(training_job, now), *_places(training_job)]
-    lines = [_headline(training_job, now, recorded), "", *columns(rows)]
-    return "\n".join([*lines, "", "next:", *(f"  {line}" for line in _next(training_job))])
+    return State(_headline(training_job, now, recorded), rows, tuple(_next(training_job)))
 
 
 def _headline(training_job: TrainingJob, now: datetime, recorded: Outcome | None) -> str:

@@ -1,109 +1,179 @@
-"""The verbs for jobs that were started: status, logs, stop, leaks, ssh, attach.  commands.py carries them out."""
+"""Training jobs that were started, for the verbs: found by name and tags."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
-from pydantic import Field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
-from launch.core.options import JobOptions, RegionOptions
-from launch.core.verbs import Verb, verbs_of
+from launch.aws import progress
+from launch.aws.client import Aws
+from launch.aws.logs import LogTail, follow
+from launch.aws.regions import look_around
+from launch.aws.retry import is_busy, retrying
+from launch.core.clock import Clock
+from launch.core.errors import AwsError
+from launch.core.jobs import Leak, Log, State
+from launch.core.terminal import Say
+from launch.sagemaker import status, training_jobs
+from launch.sagemaker.follow import follow as follow_job
+from launch.sagemaker.follow import streams_of, why_in_the_log
+from launch.sagemaker.leaks import COLUMNS, judge
+from launch.sagemaker.names import command
+from launch.sagemaker.outcome import is_unexplained, outcome_of, recorded
+from launch.sagemaker.runtime import Runtime, RuntimeOf
+from launch.sagemaker.stop import end
+from launch.sagemaker.training_job import TrainingJob
+from trainer.errors import SettingsError
+from trainer.outcome import Outcome
+from trainer.script.pace import Pace
 
 if TYPE_CHECKING:
-    from launch.sagemaker.runtime import RuntimeOf
+    from launch.core.options import RegionOptions
+
+PLUGIN = "https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-install-plugin.html"
 
 
-class LogsOptions(JobOptions):
-    follow: bool = Field(False, description="-f: keep following until the job has ended")
-    node: int | None = Field(None, ge=1, description="only this instance; algo-1 is number 1 (default: all)")
-    since: float | None = Field(None, gt=0, description="only the last N minutes (default: the whole log)")
+def shell_of(training_job: TrainingJob, node: int) -> Iterator[str]:
+    """The lines to paste for a shell on algo-`node`.  Raises SettingsError if there can be none."""
+    job, region = training_job.job, training_job.region
+    if training_job.is_over:
+        raise SettingsError(f"job {job} has ended; for its logs run {command('logs', job, region)}")
+    if not training_job.has_shell:
+        # While it is Downloading or Training:
+        # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_UpdateTrainingJob.html, RemoteDebugConfig
+        raise SettingsError(
+            f"job {job} was started without --remote-debug; turn it on while it trains:\n  aws sagemaker "
+            f"update-training-job --training-job-name {training_job.name} --remote-debug-config EnableRemoteDebug=true "
+            f"--region {region}"
+        )
+    if node > training_job.nodes:
+        raise SettingsError(f"--node {node}: {job} has {training_job.nodes}, numbered from 1.")
+    yield f"# needs AWS's Session Manager plugin: {PLUGIN}"
+    target = f"sagemaker-training-job:{training_job.name}_algo-{node}"
+    yield f"aws ssm start-session --target {target} --region {region}"
 
 
-class StopOptions(JobOptions):
-    all: bool = Field(False, description="stop every job in the region")
-    yes: bool = Field(False, description="skip the confirmation of --all")
+@dataclass(frozen=True)
+class SageMakerJobs:
+    """Training jobs, found by name and tags; see launch.core.jobs.Jobs.
+
+    runtime: in the region of the options; runtime_of: in any other.
+    """
+
+    runtime: Runtime
+    runtime_of: RuntimeOf
+    leak_columns = COLUMNS
+
+    @property
+    def say(self) -> Say:
+        return self.runtime.say
+
+    @property
+    def clock(self) -> Clock:
+        return self.runtime.clock
+
+    @property
+    def confirm(self) -> Callable[[str], None]:
+        return self.runtime.confirm
+
+    def overview(self, options: RegionOptions) -> str:
+        aws, now = self.runtime.aws, self.clock.utc()
+        return status.all_as_text(training_jobs.recent(aws, now), aws.region, now)
+
+    def state(self, options: Any) -> State:
+        aws, now, training_job = self.runtime.aws, self.clock.utc(), self._newest(options, "status")
+        outcome = recorded(aws, training_job) if training_job.is_over else None
+        outcome = outcome or _from_the_log(aws, training_job, now)
+        epoch, pace = _progress(aws, training_job)
+        return status.job_state(training_job, epoch, now, outcome, pace)
+
+    def _newest(self, options: Any, verb: str) -> TrainingJob:
+        return training_jobs.newest(self.runtime.aws, options.job, verb, self.clock.utc())
+
+    def log(self, options: Any) -> Log:
+        aws, now, training_job = self.runtime.aws, self.clock.utc(), self._newest(options, "logs")
+        job, region = training_job.job, training_job.region
+        since = now - timedelta(minutes=options.since) if options.since else training_job.created
+        several = training_job.nodes > 1
+        tail = LogTail(aws, streams_of(training_job.name), only=options.node, several=several, since=since)
+
+        def follow_to_end() -> str:
+            follow(tail, lambda: not training_jobs.refreshed(aws, training_job).is_over, self.clock, self.say)
+            return f"{job} has ended; for its result:\n  {command('status', job, region)}"
+
+        return Log(
+            is_running=not training_job.is_over,
+            show=tail.show_all,
+            follow=follow_to_end,
+            nothing=lambda: _no_logs(training_job, options),
+            stop=command("stop", job, region),
+        )
+
+    def stop(self, options: Any) -> None:
+        def look() -> tuple[str, Sequence[TrainingJob]]:
+            found = self._newest(options, "stop").job
+            return found, training_jobs.of_job(self.runtime.aws, found, self.clock.utc())
+
+        job, starts = retrying(look, self.clock, self.say, is_busy)
+        ended = end(lambda _: self.runtime.aws, starts, self.clock, self.say)
+        self.say(f"{job} is stopped and costs nothing" if ended else f"{job} was not running")
+
+    def active(self, options: Any) -> tuple[Sequence[Leak], bool]:
+        def look() -> Sequence[TrainingJob]:
+            return training_jobs.costing(self.runtime.aws, self.clock.utc())
+
+        return judge(retrying(look, self.clock, self.say, is_busy), self.clock.utc()), True
+
+    def leaks(self, options: Any) -> tuple[Sequence[Leak], bool]:
+        now = self.clock.utc()
+
+        def look(aws: Aws) -> Sequence[Leak]:
+            return judge(training_jobs.costing(aws, now), now)
+
+        def make_aws(region: str) -> Aws:
+            return self.runtime_of(region).aws
+
+        return look_around([self.runtime.aws], look, make_aws, self.say, all_regions=options.all_regions)
+
+    def remove(self, leaks: Sequence[Leak]) -> Sequence[str]:
+        ending = [leak.resources for leak in leaks]
+        end(lambda one: self.runtime_of(one.region).aws, ending, self.clock, self.say)
+        return ()
+
+    def shell(self, options: Any) -> Iterator[str]:
+        return shell_of(self._newest(options, "ssh"), options.node)
+
+    def attach(self, options: Any) -> Outcome | None:
+        return follow_job(self._newest(options, "attach"), self.runtime, fetch=options.fetch)
 
 
-class LeaksOptions(RegionOptions):
-    all_regions: bool = Field(False, description="check every region that is enabled for the account")
-    delete: bool = Field(False, description="stop the leaks, after confirmation")
-    yes: bool = Field(False, description="skip the confirmation of --delete")
+def _from_the_log(aws: Aws, training_job: TrainingJob, now: datetime) -> Outcome | None:
+    """How a job ended that nobody followed, if only its log says it; None if that cannot be read."""
+    if not is_unexplained(training_job):
+        return None
+    try:
+        return outcome_of(training_job, now, why_in_the_log(aws, training_job))
+    except AwsError:
+        return None
 
 
-class SshOptions(JobOptions):
-    node: int = Field(1, ge=1, description="the instance; algo-1 is number 1")
+def _progress(aws: Aws, training_job: TrainingJob) -> tuple[Mapping[str, Any] | None, Pace | None]:
+    """The newest metrics, and how far a script is; None if they cannot be read, as a status is useful without."""
+    if training_job.folder is None:
+        return None, None
+    try:
+        epoch = progress.newest(aws, training_job.folder)
+        return epoch, progress.pace(aws, training_job.folder, epoch)
+    except AwsError:
+        return None, None
 
 
-class AttachOptions(JobOptions):
-    fetch: bool = Field(True, description="fetch the result into runs/ at the end")
-
-
-STATUS = """\
-show all jobs of a region, or one: cost, time left, progress, next commands
-
-  python -m launch.sagemaker status
-  python -m launch.sagemaker status JOB
-"""
-
-LOGS = """\
-show the log of a job, also after its end
-
-  python -m launch.sagemaker logs JOB --follow
-  python -m launch.sagemaker logs JOB --node 2 --since 30
-
-With several instances, lines begin with the instance's number: [1].  Ctrl-C stops following, not the job.
-"""
-
-STOP = """\
-stop a job, release kept instances, and wait until that is done
-
-  python -m launch.sagemaker stop JOB
-  python -m launch.sagemaker stop --all --yes
-
-Logs, checkpoints and results are kept.  Stopping a job twice is safe.
-"""
-
-LEAKS = """\
-show what jobs cost now, and which of them should have ended
-
-  python -m launch.sagemaker leaks --all-regions
-  python -m launch.sagemaker leaks --delete
-
---delete asks first; --yes skips the question.  Resources with a job's tag but without all of the toolkit's tags
-are listed and never touched.
-
-A leak is a job past its time limit, or instances kept (--warm-pool-s) after a job.  Exit code 0: no leak is
-left; 4: one is, or AWS did not answer.  Suitable for cron.
-"""
-
-SSH = """\
-print the command that opens a shell in a job's container
-
-  python -m launch.sagemaker --remote-debug ...
-  python -m launch.sagemaker ssh JOB --node 1
-
-Through AWS Systems Manager: no key, and no open port.  The job must have been started with --remote-debug.
-"""
-
-ATTACH = """\
-follow a job again, and fetch its result
-
-  python -m launch.sagemaker attach JOB
-"""
-
-
-def verbs(runtime_of: "RuntimeOf") -> Mapping[str, Verb]:
-    """The verbs by name.  runtime_of: what commands act on, given a region."""
-
-    def commands() -> object:
-        from launch.sagemaker.commands import Commands  # --help does not need it
-
-        return Commands(runtime_of)
-
-    return verbs_of(commands, {
-        "status": (STATUS, JobOptions),
-        "logs": (LOGS, LogsOptions),
-        "stop": (STOP, StopOptions),
-        "leaks": (LEAKS, LeaksOptions),
-        "ssh": (SSH, SshOptions),
-        "attach": (ATTACH, AttachOptions),
-    })  # fmt: skip
+def _no_logs(training_job: TrainingJob, options: Any) -> str:
+    if options.node is not None and options.node > training_job.nodes:
+        raise SettingsError(f"--node {options.node}: {training_job.job} has {training_job.nodes}, numbered from 1.")
+    if options.since is not None:
+        return f"{training_job.job} logged nothing in the last {options.since:g} min"
+    yet = "" if training_job.is_over else " yet"
+    return f"{training_job.job} has logged nothing{yet}; it is {training_job.detail}"

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 from launch.core import cli
 from launch.core.job import Job
+from launch.core.jobs import verbs_of
 from launch.core.terminal import say
 from launch.slurm.backend import BACKEND
-from launch.slurm.options import SlurmOptions
-from launch.slurm.verbs import verbs
+from launch.slurm.options import VERB_OPTIONS, SlurmOptions
 from trainer.outcome import Outcome
 
 if TYPE_CHECKING:
     from launch.slurm.planner import SlurmPlan
     from launch.slurm.runtime import Runtime
+    from launch.slurm.verbs import SlurmJobs
 
 ABOUT = """\
 Submits a training to Slurm as one batch script, which saves before its time limit and requeues itself to continue.
@@ -36,7 +37,7 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
         about=ABOUT,
         plan=partial(_plan, runtime),
         perform=partial(_perform, runtime),
-        verbs=verbs(lambda: runtime or _this_process()),
+        verbs=verbs_of(BACKEND.command, partial(_jobs, runtime), options=VERB_OPTIONS, lacks=("leaks", "ssh")),
     )
     return cli.main(launcher, argv)
 
@@ -49,6 +50,12 @@ def _this_process() -> "Runtime":
     from launch.slurm.runtime import Runtime
 
     return Runtime(os.environ, Path.cwd(), sys.executable, Clock(), say)
+
+
+def _jobs(runtime: "Runtime | None", options: object) -> "SlurmJobs":
+    from launch.slurm.verbs import SlurmJobs
+
+    return SlurmJobs(runtime or _this_process())
 
 
 def _plan(runtime: "Runtime | None", job: Job[SlurmOptions]) -> "SlurmPlan":

@@ -1,4 +1,4 @@
-"""Slurm's commands.  All of them only read, except `scancel` and `sbatch`, which commands.py and submit.py run."""
+"""Slurm's commands.  All of them only read, except `scancel` and `sbatch`, which verbs.py and submit.py run."""
 
 import re
 from collections.abc import Mapping, Sequence

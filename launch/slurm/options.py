@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from launch.core.jobs import JobOptions
 from launch.core.options import Options, Place, WordList
 from trainer.settings.argparser import IS_PATH
 
@@ -64,3 +65,15 @@ class SlurmOptions(Options):
     )
 
     wait: bool = Field(False, description="follow the job to its end and exit with the training's exit code")
+
+
+class AttachOptions(JobOptions):
+    outcome: Path | None = Field(None, description="folder to write outcome.json into: state, exit code, seconds")
+
+
+class QueueLogsOptions(JobOptions):
+    follow: bool = Field(False, description="-f: show new lines until the job ends")
+
+
+# Of verbs that have more options here than in launch.core.jobs, or fewer.
+VERB_OPTIONS: dict[str, type[Options]] = {"logs": QueueLogsOptions, "attach": AttachOptions}

@@ -7,7 +7,8 @@ from typing import Any
 
 from launch.aws.progress import in_words as progress_in_words
 from launch.core.errors import Ended
-from launch.core.terminal import Say, columns, table
+from launch.core.jobs import State
+from launch.core.terminal import Say, table
 from launch.slurm.explain import why_it_waits
 from launch.slurm.folder import JobFolder
 from launch.slurm.listing import QueuedJob
@@ -33,7 +34,7 @@ def _row(job: QueuedJob) -> tuple[str, ...]:
     return (job.name, job.id, job.state.lower(), str(job.nodes), job.ran, job.left, job.partition, where)
 
 
-def as_text(
+def job_state(
     name: str,
     queued: QueuedJob | None,
     folder: JobFolder,
@@ -41,7 +42,7 @@ def as_text(
     record: Record | None,
     epochs: str,
     progress: str = "",
-) -> str:
+) -> State:
     """All about one job, and the next commands.  ended: if it is not in the queue; record: its newest; epochs: of
     the whole training; progress: how far a script is, if it tells.
     """
@@ -49,8 +50,8 @@ def as_text(
         headline = f"job {name}: {queued.state.lower()} as {queued.id}"
     else:
         headline = f"job {name} ended: {in_words(ended, folder.path) if ended else 'the outcome is unknown'}"
-    lines = [headline, "", *columns(list(_rows(queued, folder, record, epochs, progress)))]
-    return "\n".join([*lines, "", "next:", *(f"  {line}" for line in next_commands(name, is_over=queued is None))])
+    facts = tuple(_rows(queued, folder, record, epochs, progress))
+    return State(headline, facts, next_commands(name, is_over=queued is None))
 
 
 def _rows(

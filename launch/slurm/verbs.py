@@ -1,73 +1,275 @@
-"""What can be done with jobs once they are submitted: status, logs, attach, stop.  commands.py does it."""
+"""Jobs that were submitted, for the verbs: found by their comment in the queue, or by their folder."""
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from launch.core.options import Options
-from launch.core.verbs import Verb, verbs_of
+from launch.aws.progress import newest_of, pace_in_words
+from launch.aws.retry import retrying
+from launch.core.errors import LeftRunning
+from launch.core.jobs import Leak, Log, State
+from launch.core.runs import read_epochs
+from launch.core.terminal import Say, confirm
+from launch.slurm import status
+from launch.slurm.folder import JobFolder, find_named, name_in, pace_of, read_folder
+from launch.slurm.follow import FileTail, follow
+from launch.slurm.lookup import Slurm, environment
+from launch.slurm.names import LOG, STOP, command, folder_of
+from launch.slurm.status import conclude, in_words, outcome_of
+from trainer.contract import SETTINGS, Exit
+from trainer.errors import MachineError, SettingsError
+from trainer.files import is_file, write_atomically
+from trainer.outcome import Outcome
+from trainer.settings.yaml_file import read_mapping
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from launch.core.clock import Clock
+    from launch.core.jobs import JobOptions, StopOptions
+    from launch.slurm.listing import QueuedJob
+    from launch.slurm.options import AttachOptions, QueueLogsOptions
     from launch.slurm.runtime import Runtime
+    from trainer.errors import TrainerError
+
+# How long a job may take to save; scancel alone would give it KillWait, 30 s at most sites.
+SAVE_S = 120.0
+STOP_S, LOOK_EVERY_S = 300.0, 1.0
 
 
-class VerbOptions(Options):
-    """What every verb takes."""
+@dataclass(frozen=True)
+class SlurmJob:
+    """queued: None if the job is over."""
 
-    job: str | None = Field(None, description="name of the job, or its Slurm id; may be given first, without the flag")
-
-
-class AttachOptions(VerbOptions):
-    outcome: Path | None = Field(None, description="folder to write outcome.json into: state, exit code, seconds")
-
-
-class LogsOptions(VerbOptions):
-    follow: bool = Field(False, description="-f: show new lines until the job ends")
+    name: str
+    queued: QueuedJob | None
+    folder: JobFolder
 
 
-STATUS = """\
-list your jobs in the queue, or show one: why it waits, time left, progress, how it ended
+@dataclass(frozen=True)
+class SlurmJobs:
+    """Jobs in the user's queue or with a folder of theirs; see launch.core.jobs.Jobs."""
 
-  python -m launch.slurm status
-  python -m launch.slurm status JOB
-"""
+    runtime: Runtime
+    leak_columns = ()
 
-LOGS = """\
-show the log of all starts of a job; also after its end
+    @property
+    def say(self) -> Say:
+        return self.runtime.say
 
-  python -m launch.slurm logs JOB --follow
+    @property
+    def clock(self) -> Clock:
+        return self.runtime.clock
 
-Ctrl-C stops following; the job continues.
-"""
+    @property
+    def confirm(self) -> Callable[[str], None]:
+        return confirm
 
-ATTACH = """\
-follow a job to its end and exit with the training's exit code
+    @property
+    def _slurm(self) -> Slurm:
+        return Slurm(environment(self.runtime.env))
 
-  python -m launch.slurm attach JOB
-"""
+    def overview(self, options: JobOptions) -> str:
+        return status.all_as_text(self._slurm.queue())
 
-STOP = """\
-stop a job after it has saved; the same command with --job-name resumes it
+    def state(self, options: JobOptions) -> State | str:
+        if tasks := self._tasks(options.job or ""):
+            return status.all_as_text(tasks)
+        job = self._find(options.job or "")
+        ended = None if job.queued else self._outcome(job)
+        path = job.folder.path
+        record = newest_of(read_epochs(path))
+        progress = _progress(path, self.clock.utc() if job.queued and not job.queued.is_waiting else None)
+        return status.job_state(job.name, job.queued, job.folder, ended, record, _epochs(path), progress)
 
-  python -m launch.slurm stop JOB
+    def log(self, options: QueueLogsOptions) -> Log:
+        job = self._find(options.job or self._only_job("logs"))
+        tail = FileTail(job.folder.path / LOG)
 
-Jobs that were not submitted by this toolkit are never touched.  Stopping a job twice is safe.
-"""
+        def show(say: Say) -> int:
+            lines = tail.new_lines(to_end=not options.follow)
+            for line in lines:
+                say(line)
+            return len(lines)
+
+        return Log(
+            is_running=job.queued is not None,
+            show=show,
+            follow=lambda: f"job {job.name} ended: {in_words(self._follow(job, tail), job.folder.path)}",
+            nothing=lambda: f"the log of {job.name} is empty so far",
+            stop=command("stop", job.name),
+        )
+
+    def attach(self, options: AttachOptions) -> Outcome:
+        try:
+            path, ended = self._followed(options)
+        except (LeftRunning, MachineError) as error:
+            if options.outcome:  # a sweep would take the run for failed
+                _unknown(error, options.job).write(options.outcome)
+            raise
+        if options.outcome:
+            ended.write(options.outcome)
+        return conclude(ended, path, self.say)
+
+    def stop(self, options: StopOptions) -> None:
+        if options.job and (tasks := self._tasks(options.job)):
+            stop(tasks, self._slurm, self.runtime)
+            self.say(f"all of {options.job} are stopped; the same command resumes them")
+            return
+        job = self._find(options.job or self._only_job("stop"))
+        if job.queued is None:
+            self.say(f"job {job.name} is not in the queue; nothing to stop")
+            return
+        stop([job.queued], self._slurm, self.runtime)
+        self.say(f"job {job.name} is stopped; submit it with the same command and --job-name {job.name} to resume")
+
+    def active(self, options: StopOptions) -> tuple[Sequence[Leak], bool]:
+        return [Leak(job.name, "", False, "in the queue", 0.0, (), resources=job) for job in self._slurm.queue()], True
+
+    def remove(self, leaks: Sequence[Leak]) -> Sequence[str]:
+        stop([leak.resources for leak in leaks], self._slurm, self.runtime)
+        return ()
+
+    def leaks(self, options: JobOptions) -> tuple[Sequence[Leak], bool]:
+        return (), True  # the queue ends what it started
+
+    def shell(self, options: JobOptions) -> Sequence[str]:
+        raise NotImplementedError("the nodes are the cluster's")
+
+    def _followed(self, options: AttachOptions) -> tuple[Path, Outcome]:
+        """A job's folder, and how it ended."""
+        job = retrying(partial(self._to_attach_to, options), self.runtime.clock, self.runtime.say, _is_unreachable)
+        path = job.folder.path
+        tail = FileTail(path / LOG, job.folder.log_start)
+        return path, self._follow(job, tail) if job.queued else self._outcome(job)
+
+    def _to_attach_to(self, options: AttachOptions) -> SlurmJob:
+        return self._find(options.job or self._only_job("attach"))
+
+    def _tasks(self, name: str) -> list[QueuedJob]:
+        """The jobs in the queue that were submitted together under a name, or as one array."""
+        return [job for job in self._slurm.queue() if job.array and name in (job.array[0], str(job.number[0]))]
+
+    def _follow(self, job: SlurmJob, tail: FileTail) -> Outcome:
+        return follow(job.name, job.folder.path, tail, self._slurm, self.runtime)
+
+    def _outcome(self, job: SlurmJob) -> Outcome:
+        return outcome_of(job.name, job.folder, self._slurm)
+
+    def _find(self, job: str) -> SlurmJob:
+        """By name, Slurm id or folder.  Raises SettingsError if there is none, or it is somebody else's."""
+        cwd = self.runtime.cwd
+        for queued in self._slurm.queue():
+            if job in (queued.id, queued.name) or cwd / job == queued.folder:
+                return SlurmJob(queued.name, queued, read_folder(queued.folder))
+        for path in (folder_of(job, cwd), cwd / job, find_named(job, cwd)):
+            folder = read_folder(path) if path and path.is_dir() else None
+            if folder and folder.is_ours:
+                return SlurmJob(name_in(folder.path) or folder.path.name, None, folder)
+        raise _not_found(job, cwd)
+
+    def _only_job(self, verb: str) -> str:
+        """The job that is meant if none is named.  Raises SettingsError unless exactly one is in the queue."""
+        jobs = self._slurm.queue()
+        if len(jobs) == 1:
+            return jobs[0].name
+        names = ", ".join(job.name for job in jobs)
+        hint = f"in the queue: {names}" if names else "none is in the queue"
+        raise SettingsError(f"name the job: {command(verb, 'JOB')} ({hint}).")
 
 
-def verbs(runtime: Callable[[], "Runtime"]) -> Mapping[str, Verb]:
-    """The verbs by name."""
+def _not_found(job: str, cwd: Path) -> SettingsError:
+    if job.isdigit():
+        return SettingsError(
+            f"job {job} is not one of this toolkit's jobs in your queue; if it is yours, `scancel {job}` ends it. "
+            "A job that has ended is found by its name."
+        )
+    return SettingsError(
+        f"there is no job {job} in the queue, and no folder {folder_of(job, cwd)}; python -m launch.slurm status lists "
+        "your jobs."
+    )
 
-    def commands() -> object:
-        from launch.slurm.commands import Commands  # --help does not need it
 
-        return Commands(runtime())
+def _is_unreachable(error: TrainerError) -> bool:
+    """Whether Slurm's controller was busy, as where all runs of a sweep are attached to at once."""
+    return isinstance(error, MachineError)
 
-    return verbs_of(commands, {
-        "status": (STATUS, VerbOptions),
-        "logs": (LOGS, LogsOptions),
-        "attach": (ATTACH, AttachOptions),
-        "stop": (STOP, VerbOptions),
-    })  # fmt: skip
+
+def _unknown(error: LeftRunning | MachineError, job: str | None) -> Outcome:
+    """The outcome where the launcher ends and cannot tell how the job did, or whether it has.  job: as it was named."""
+    if isinstance(error, LeftRunning) and error.outcome:
+        return error.outcome
+    stop_it = command("stop", shlex.quote(job) if job else "JOB")
+    words = f"{error}  The job may go on without its launcher; to stop it: {stop_it}"
+    return Outcome("interrupted", Exit.MACHINE, words)
+
+
+def stop(jobs: Sequence[QueuedJob], slurm: Slurm, runtime: Runtime) -> None:
+    """Asks jobs to save and end, and cancels those that do not.  Returns when all have left the queue."""
+    # First those that wait: of an array one begins when another ends.
+    _cancel([job.id for job in jobs if job.is_waiting], slurm)
+    asked = [job for job in jobs if not job.is_waiting and _ask_to_save(job, slurm)]
+    for job in asked:
+        runtime.say(f"asked job {job.name} to save and end")
+    now = runtime.clock.now()
+    _wait(jobs, {job.id: now + SAVE_S * (job in asked) for job in jobs}, slurm, runtime.clock)
+
+
+def _wait(jobs: Sequence[QueuedJob], cancel_at: dict[str, float], slurm: Slurm, clock: Clock) -> None:
+    """Returns when all jobs have left the queue.  cancel_at: when to cancel each, by its id."""
+    give_up_at = clock.now() + STOP_S
+    while remaining := _in_queue(jobs, slurm):
+        late = [job.id for job in remaining if job.is_waiting or clock.now() >= cancel_at[job.id]]
+        _cancel(late, slurm)
+        cancel_at |= dict.fromkeys(late, give_up_at)
+        if clock.now() > give_up_at:
+            raise _still_there(remaining[0])
+        clock.sleep(LOOK_EVERY_S)
+
+
+def _cancel(ids: Sequence[str], slurm: Slurm) -> None:
+    if ids:
+        slurm.run("scancel", *ids)
+
+
+def _still_there(job: QueuedJob) -> MachineError:
+    return MachineError(
+        f"job {job.id} has not ended after {STOP_S / 60:g} minutes; look at it with {command('status', job.name)}"
+    )
+
+
+def _in_queue(jobs: Sequence[QueuedJob], slurm: Slurm) -> list[QueuedJob]:
+    ids = {job.id for job in jobs}
+    return [job for job in slurm.queue() if job.id in ids]
+
+
+def _ask_to_save(job: QueuedJob, slurm: Slurm) -> bool:
+    """Sends the signal that Slurm sends before the time limit, and keeps the job from being requeued.
+
+    False: the job cannot be asked.
+    """
+    try:
+        write_atomically(job.folder / STOP, job.id)
+        slurm.run("scancel", "--batch", "--signal=USR1", job.id)
+    except (OSError, SettingsError):  # the folder is not ours, or the job is just ending
+        return False
+    return True
+
+
+def _progress(folder: Path, now: datetime | None) -> str:
+    """How far a script is, where its metrics tell; now: None of a job that does not run."""
+    pace = pace_of(folder)
+    return pace_in_words(pace, now.timestamp() if now else None) if pace else ""
+
+
+def _epochs(folder: Path) -> str:
+    """The number of epochs in the run's own settings, or '?'."""
+    try:
+        return str(read_mapping(folder / SETTINGS)["epochs"]) if is_file(folder / SETTINGS) else "?"
+    except (SettingsError, KeyError):
+        return "?"

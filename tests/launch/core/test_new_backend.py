@@ -90,6 +90,20 @@ def test_it_runs_and_says_how_it_ended(checkout: Path) -> None:
     assert json.loads((checkout / "ended/outcome.json").read_text())["exit_code"] == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (["status"], "1 jobs\n"),
+        (["status", "one"], "job one\n"),
+        (["logs", "one", "--follow"], "epoch 1\none has ended\n"),
+        (["stop", "--all", "--yes"], ""),
+        (["leaks"], "  job  region\n"),
+    ],
+)
+def test_it_has_the_verbs_of_every_backend(checkout: Path, words: list[str], printed: str) -> None:
+    assert python(checkout, "-m", "launch.nothing", *words).startswith(printed)
+
+
 def test_a_sweep_plans_runs_on_it(checkout: Path) -> None:
     (checkout / "idle.yaml").write_text(SWEEP)
 

@@ -8,10 +8,12 @@ from typing import Any
 
 from launch.aws.names import Folder, tags
 from launch.core.clock import Clock
+from launch.core.jobs import verbs_of
 from launch.ec2.__main__ import main
 from launch.ec2.names import group_name
+from launch.ec2.options import VerbOptions
 from launch.ec2.runtime import Runtime
-from launch.ec2.verbs import verbs
+from launch.ec2.verbs import Ec2Jobs
 from tests.launch.ec2.account import Account
 from trainer.errors import TrainerError
 
@@ -46,7 +48,7 @@ class Terminal:
     def refused(self, *words: str) -> TrainerError:
         """The error that the command line `words` ends with."""
         self.said.clear()
-        verb = verbs(self.runtime)[words[0]]
+        verb = verbs_of("python -m launch.ec2", lambda _: Ec2Jobs(self.runtime), VerbOptions)[words[0]]
         values = dict(zip(words[1::2], words[2::2], strict=True))
         try:
             verb.act(verb.options.model_validate(values))

@@ -6,8 +6,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from launch.core.jobs import NO_LEAKS, leaks_as_text
 from launch.ec2.inventory import Fleet, Node, Resource
-from launch.ec2.leaks import as_text, deletable, judge
+from launch.ec2.leaks import judge
+from launch.ec2.verbs import Ec2Jobs
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW, node
 from tests.launch.ec2.terminal import Terminal
@@ -101,13 +103,7 @@ def test_terminated_nodes_alone_are_nothing() -> None:
 def test_a_tag_that_would_mean_other_jobs_is_shown_but_never_removed(name: str) -> None:
     findings = judge(Fleet((replace(node(0), job=name),)), "us-east-1", NOW)
     assert [(f.is_leak, f.why) for f in findings] == [(True, "the tag is not a job name, so remove it by hand")]
-    assert deletable(findings, running=True) == ()
-
-
-def test_jobs_that_run_are_removed_only_if_asked() -> None:
-    findings = judge(fleet_of(node(0)), "us-east-1", NOW)
-    assert deletable(findings, running=False) == ()
-    assert deletable(findings, running=True) == findings
+    assert not any(found.is_ours for found in findings)
 
 
 def test_every_thing_is_listed_with_what_it_costs() -> None:
@@ -116,7 +112,7 @@ def test_every_thing_is_listed_with_what_it_costs() -> None:
     fleet = Fleet((node(0),), (disk, GROUP, late), {NAME: NOW}, {NAME: NOW + 60 * MINUTE, "late": NOW})
     now = NOW + 30 * MINUTE
     assert (
-        as_text(judge(fleet, "us-east-1", now), now)
+        leaks_as_text(Ec2Jobs.leak_columns, judge(fleet, "us-east-1", now))
         == """\
   kind            id     job         region     age     USD/hour  why
   node            i-0    imagenet-1  us-east-1  30 min  1.212     within its time limit
@@ -138,7 +134,7 @@ def terminal(account: Account) -> Terminal:
 
 def test_an_account_without_anything_leaks_nothing(terminal: Terminal) -> None:
     assert terminal.type("leaks") == 0
-    assert terminal.said == ["no leaks: no job has any resources"]
+    assert terminal.said == [NO_LEAKS]
 
 
 def test_a_job_that_runs_is_shown_and_is_no_leak(terminal: Terminal) -> None:
@@ -231,7 +227,7 @@ def test_delete_running_removes_everything(terminal: Terminal) -> None:
     terminal.start("mine", nodes=2, hours_ago=1)
     assert terminal.type("leaks", "--delete", "--yes", "--running") == 0
     assert terminal.account.left() == []
-    assert terminal.said[-1] == "no leaks: no job has any resources"
+    assert terminal.said[-1] == NO_LEAKS
 
 
 def test_running_alone_is_refused(terminal: Terminal) -> None:

@@ -321,7 +321,7 @@ def no_answer_from(region: str) -> Iterator[None]:
             raise AwsError("AWS cannot be reached for ec2:DescribeInstances")
         return find(aws, job)
 
-    with mock.patch("launch.ec2.commands.find", asked):
+    with mock.patch("launch.ec2.verbs.find", asked):
         yield
 
 

@@ -11,7 +11,7 @@ from launch.aws.names import Folder
 from launch.aws.progress import in_words
 from launch.ec2.inventory import Fleet, Node, Resource
 from launch.ec2.records import DONE, completed
-from launch.ec2.status import View, all_as_text, as_text, outcome_of
+from launch.ec2.status import View, all_as_text, job_state, outcome_of
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW, node
 from tests.launch.ec2.terminal import Terminal
@@ -32,6 +32,10 @@ SPEC = {
     "deadline": int((NOW + 12 * HOUR).timestamp()),
 }
 MEMBERS = {"nodes": [{"rank": 0, "instance": "i-0"}, {"rank": 1, "instance": "i-1"}]}
+
+
+def as_text(view: View) -> str:
+    return str(job_state(view))
 
 
 def disk(number: int) -> Resource:

@@ -301,7 +301,7 @@ def test_ctrl_c_ends_the_following_and_not_the_job(stage: Stage, capsys: pytest.
     stage.started()
     stage.events = iter([stage.log("a"), interrupt])
     assert stage.type("logs", NAME, "-f") == 130
-    assert capsys.readouterr().out.splitlines()[-2:] == ["the job is still running; to stop it:", f"  {typed('stop')}"]
+    assert capsys.readouterr().out.splitlines()[-2:] == ["the job keeps running; to stop it:", f"  {typed('stop')}"]
     assert stage.account.left() == [f"training job {NAME} (InProgress)"]
 
 

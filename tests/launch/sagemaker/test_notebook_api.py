@@ -10,8 +10,9 @@ import pytest
 
 from launch import sagemaker
 from launch.core.errors import AwsError, Ended
+from launch.core.jobs import NO_LEAKS
 from launch.rehearse.aws.sagemaker.changes import complete, fail
-from launch.sagemaker import leaks, sdk
+from launch.sagemaker import sdk
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.sdk import CONFIGURATION
 from tests.launch.faults import Faults, injected, throttled
@@ -183,7 +184,7 @@ def test_stopping_twice_is_fine(stage: Stage) -> None:
 
 def test_the_jobs_there_are_are_newest_first_and_cost_what_leaks_says(stage: Stage) -> None:
     assert sagemaker.jobs() == []
-    assert sagemaker.costs() == leaks.NONE
+    assert sagemaker.costs() == NO_LEAKS
     complete(stage.started("one"))
     stage.started("two")
     assert [job.name for job in sagemaker.jobs()] == ["two", "one"]

@@ -26,6 +26,10 @@ DONE = {"status": "Completed", "detail": "Completed", "ended": NOW - timedelta(m
 # ---- text
 
 
+def as_text(*args: Any) -> str:
+    return str(status.job_state(*args))
+
+
 def test_all_jobs_are_rows_with_what_they_cost_an_hour() -> None:
     training_jobs = [
         training_job(),
@@ -49,7 +53,7 @@ def test_kept_machines_cost_and_a_passed_time_limit_is_told() -> None:
 
 
 def test_a_running_job_in_full() -> None:
-    assert status.as_text(training_job(), EPOCH, NOW).splitlines() == [
+    assert as_text(training_job(), EPOCH, NOW).splitlines() == [
         f"job {NAME} in us-east-1: Training, started 1 h 0 min ago",
         "",
         "  SageMaker    Training image download completed. Training in progress.",
@@ -76,12 +80,12 @@ def test_a_running_job_in_full() -> None:
     ],
 )
 def test_the_time_limit_is_sagemakers_own(changes: dict[str, Any], limit: str | None) -> None:
-    lines = status.as_text(training_job(**changes), None, NOW).splitlines()
+    lines = as_text(training_job(**changes), None, NOW).splitlines()
     assert [line.split(maxsplit=2)[2] for line in lines if "time limit" in line] == ([limit] if limit else [])
 
 
 def test_a_job_that_is_over_says_how_and_where_its_result_is() -> None:
-    text = status.as_text(training_job(name=f"{NAME}--2", **{**DONE, "model": "s3://b/model.tar.gz"}), None, NOW)
+    text = as_text(training_job(name=f"{NAME}--2", **{**DONE, "model": "s3://b/model.tar.gz"}), None, NOW)
     assert text.splitlines()[0] == (f"job {NAME} in us-east-1 (as {NAME}--2) ended 5 min ago: the training is done")
     assert "  result       s3://b/model.tar.gz" in text
     assert "time limit" not in text
@@ -91,19 +95,19 @@ def test_a_job_that_is_over_says_how_and_where_its_result_is() -> None:
 
 
 def test_of_a_spot_job_only_the_most_is_known_before_its_end() -> None:
-    assert "  cost         at most 11.82 USD so far" in status.as_text(training_job(is_spot=True), None, NOW)
-    assert "  cost         about 7.09 USD so far" in status.as_text(training_job(is_spot=True, **DONE), None, NOW)
+    assert "  cost         at most 11.82 USD so far" in as_text(training_job(is_spot=True), None, NOW)
+    assert "  cost         about 7.09 USD so far" in as_text(training_job(is_spot=True, **DONE), None, NOW)
 
 
 def test_kept_machines_can_be_given_back() -> None:
-    text = status.as_text(training_job(**{**DONE, "pool": "Available"}), None, NOW)
+    text = as_text(training_job(**{**DONE, "pool": "Available"}), None, NOW)
     assert "  warm pool    Available" in text
     assert f"  {typed('stop')}" in text
 
 
 @pytest.mark.parametrize(("given", "shown"), [({"epochs": '"7"'}, "2/7"), ({"epochs": '"70"'}, "2/70"), ({}, "2/5")])
 def test_how_many_epochs_there_shall_be_is_the_jobs_own_setting(given: dict[str, str], shown: str) -> None:
-    assert f"epoch {shown}, " in status.as_text(training_job(hyperparameters=given), EPOCH, NOW)
+    assert f"epoch {shown}, " in as_text(training_job(hyperparameters=given), EPOCH, NOW)
 
 
 # ---- the verb
@@ -251,4 +255,4 @@ def test_a_place_with_line_ends_is_no_line_of_a_status() -> None:
         "CheckpointConfig": {"S3Uri": place},
         "ModelArtifacts": {"S3ModelArtifacts": place},
     }  # fmt: skip
-    assert "curl" not in status.as_text(read_training_job(described, {}, "us-east-1"), None, NOW)
+    assert "curl" not in as_text(read_training_job(described, {}, "us-east-1"), None, NOW)

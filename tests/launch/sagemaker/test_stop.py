@@ -203,7 +203,7 @@ def test_all_ends_everything_of_the_toolkits_and_nothing_else(stage: Stage) -> N
 
 def test_all_with_nothing_there_is_fine(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     assert stage.type("stop", "--all") == 0
-    assert capsys.readouterr().out == "no job is running in us-east-1\n"
+    assert capsys.readouterr().out == "no job is running\n"
 
 
 def test_all_and_a_job_do_not_go_together(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from launch.core.clock import Clock
+from launch.core.jobs import Commands, JobOptions
 from launch.core.manifest import MANIFEST
 from launch.core.training.classifier import Classifier
-from launch.slurm.commands import Commands
 from launch.slurm.folder import name_in, read_folder
 from launch.slurm.follow import MOST_SHOWN, FileTail
 from launch.slurm.names import LOG, SCRIPT, SPEC, STARTS
 from launch.slurm.runtime import Runtime
-from launch.slurm.status import as_text, outcome_of
+from launch.slurm.status import job_state, outcome_of
 from launch.slurm.submit import _content
-from launch.slurm.verbs import VerbOptions
+from launch.slurm.verbs import SlurmJobs
 from tests.launch.slurm.test_ended import NO_SLURM
 from trainer.config import TrainConfig
 
@@ -44,7 +44,7 @@ def test_a_start_that_no_job_notes_is_left_out(start: dict[str, object], tmp_pat
     found = read_folder(folder)
 
     assert outcome_of("job", found, NO_SLURM).exit_code == 0
-    assert "1 so far, with exit code 0 (done)" in as_text("job", None, found, None, None, "?")
+    assert "1 so far, with exit code 0 (done)" in str(job_state("job", None, found, None, None, "?"))
 
 
 def test_no_other_word_of_its_description_stands_in_a_command_to_paste(tmp_path: Path) -> None:
@@ -55,7 +55,8 @@ def test_no_other_word_of_its_description_stands_in_a_command_to_paste(tmp_path:
     (tmp_path / "squeue").write_text("#!/bin/sh\n")  # nothing is in the queue
     (tmp_path / "squeue").chmod(0o755)
     said = list[str]()
-    Commands(Runtime({"PATH": str(tmp_path)}, tmp_path, "python", Clock(), said.append)).status(VerbOptions(job="job"))
+    jobs = SlurmJobs(Runtime({"PATH": str(tmp_path)}, tmp_path, "python", Clock(), said.append))
+    Commands("python -m launch.slurm", jobs).status(JobOptions(job="job"))
     assert said[0].endswith("next:\n  python -m launch.slurm logs job")
     assert "evil" not in said[0]
 

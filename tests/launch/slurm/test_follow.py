@@ -8,13 +8,13 @@ import pytest
 
 from launch.core.clock import Clock
 from launch.core.errors import Ended, LeftRunning
-from launch.slurm.commands import Commands
 from launch.slurm.follow import FileTail, follow
 from launch.slurm.listing import QueuedJob
 from launch.slurm.lookup import Slurm
 from launch.slurm.names import LOG, SCRIPT, SPEC, STARTS
+from launch.slurm.options import AttachOptions
 from launch.slurm.runtime import Runtime
-from launch.slurm.verbs import AttachOptions
+from launch.slurm.verbs import SlurmJobs
 from trainer import outcome
 from trainer.contract import Exit
 from trainer.errors import MachineError
@@ -94,7 +94,7 @@ def test_a_job_that_is_not_followed_any_more_has_not_failed(folder: Path, tmp_pa
     with pytest.raises(
         LeftRunning, match=r"does not answer .* goes on without this command(.|\n)*launch.slurm stop job"
     ):
-        Commands(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=tmp_path / "launcher"))
+        SlurmJobs(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=tmp_path / "launcher"))
 
     written = outcome.read(tmp_path / "launcher")
     assert written is not None
@@ -108,7 +108,7 @@ def test_a_busy_controller_keeps_nobody_from_a_job(folder: Path, tmp_path: Path,
     queue += [BUSY, BUSY, [listed(folder)], []]
 
     with pytest.raises(Ended, match="it left the queue without noting why"):
-        Commands(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=None))
+        SlurmJobs(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=None))
 
     assert time.said[:2] == [f"warning: {BUSY}\n  retrying"] * 2
 
@@ -121,7 +121,7 @@ def test_a_job_that_cannot_be_found_for_a_busy_controller_has_not_failed(
     queue += [BUSY]
 
     with pytest.raises(MachineError, match="does not answer"):
-        Commands(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=tmp_path / "launcher"))
+        SlurmJobs(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=tmp_path / "launcher"))
 
     written = outcome.read(tmp_path / "launcher")
     assert written is not None
@@ -142,7 +142,7 @@ def test_a_job_of_whose_end_a_busy_controller_does_not_tell_has_not_failed(
     monkeypatch.setattr(Slurm, "last_state", ask)
 
     with pytest.raises(MachineError, match="does not answer"):
-        Commands(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=tmp_path / "launcher"))
+        SlurmJobs(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=tmp_path / "launcher"))
 
     written = outcome.read(tmp_path / "launcher")
     assert written is not None

@@ -7,11 +7,21 @@ from launch.nothing.backend import BACKEND, NothingOptions
 
 from launch.core import cli
 from launch.core.job import Job
+from launch.core.jobs import Jobs, Leak, verbs_of
+from launch.core.terminal import say
 from trainer.outcome import Outcome, state_of
 
 
 def _plan(job: Job[NothingOptions]) -> str:
     return f"{job.where.seats} processes do not train {job.train.label}"
+
+
+def _jobs() -> Jobs:
+    from tests.launch.core.listed import ListedJobs
+
+    jobs = ListedJobs([Leak("one", "here", is_leak=False, why="idle", usd_per_hour=0.0, rows=(("one", "here"),))])
+    jobs.say = say
+    return jobs
 
 
 NOTHING = cli.Launcher(
@@ -21,6 +31,7 @@ NOTHING = cli.Launcher(
     show=str,
     show_json=json.dumps,
     perform=lambda plan: Outcome(state_of(0), 0),
+    verbs=verbs_of(BACKEND.command, lambda options: _jobs(), lacks=("ssh",)),
 )
 
 if __name__ == "__main__":

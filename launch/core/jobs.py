@@ -1,0 +1,323 @@
+"""The verbs for jobs that were started, once for every backend: status, logs, stop, leaks, ssh, attach.
+
+A backend finds its jobs and acts on them, as Jobs.  What is asked and printed, confirmation, Ctrl-C and exit codes are
+here.  To add a verb: its text and options in VERBS, and a method of Commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import Field, create_model
+
+from launch.core.options import Options
+from launch.core.price import usd
+from launch.core.terminal import Say, columns, table
+from launch.core.verbs import Verb
+from trainer.contract import STOPPED, Exit
+from trainer.errors import SettingsError
+from trainer.settings.argparser import flag
+
+if TYPE_CHECKING:
+    from launch.core.clock import Clock
+    from trainer.outcome import Outcome
+
+
+class JobOptions(Options):
+    """Options of a verb about one job."""
+
+    job: str | None = Field(None, description="name of the job; may be given first, without the flag")
+
+
+class LogsOptions(JobOptions):
+    follow: bool = Field(False, description="-f: keep printing until the job has ended")
+    node: int | None = Field(None, ge=0, description="only the node with this rank")
+    since: float | None = Field(None, gt=0, description="only the last N minutes")
+
+
+class StopOptions(JobOptions):
+    all: bool = Field(False, description="every job in the regions")
+    yes: bool = Field(False, description="skip the confirmation of --all")
+
+
+class LeaksOptions(Options):
+    all_regions: bool = Field(False, description="check every region that is enabled for the account")
+    delete: bool = Field(False, description="remove the leaks, after confirmation")
+    yes: bool = Field(False, description="skip the confirmation of --delete")
+    running: bool = Field(False, description="with --delete: also remove jobs within their time limit")
+
+
+class SshOptions(JobOptions):
+    node: int = Field(0, ge=0, description="rank of the node")
+
+
+# Verb -> its text for --help, where {command} is `python -m launch.BACKEND`, and its options.
+VERBS: Mapping[str, tuple[str, type[Options]]] = {
+    "status": (
+        """\
+show all jobs, or one: machines, cost, time left, progress, next commands
+
+  {command} status
+  {command} status JOB
+""",
+        JobOptions,
+    ),
+    "logs": (
+        """\
+print the log of a training, also after its end
+
+  {command} logs JOB --follow
+
+With several machines, each line begins with the number of its machine: [1].  Ctrl-C ends this command, not the job.
+""",
+        LogsOptions,
+    ),
+    "stop": (
+        """\
+stop a job, and wait until nothing of it is left that costs money
+
+  {command} stop JOB
+  {command} stop --all --yes
+
+Logs, checkpoints and results are kept.  Stopping a job twice is safe.
+""",
+        StopOptions,
+    ),
+    "leaks": (
+        """\
+list what all jobs cost now, and which of it is a leak
+
+  {command} leaks --all-regions
+  {command} leaks --delete
+
+--delete asks first; --yes skips the question.  What has a job's tag and not all of the toolkit's is listed, and never
+touched.  Exit code 0: no leak is left; 4: one is, or AWS did not answer.  Suitable for cron.
+""",
+        LeaksOptions,
+    ),
+    "ssh": (
+        """\
+print the command that opens a shell on a machine of a job, without keys or open ports
+
+  {command} ssh JOB --node 1
+""",
+        SshOptions,
+    ),
+    "attach": (
+        """\
+follow a job to its end, as its launcher would
+
+  {command} attach JOB
+""",
+        JobOptions,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class State:
+    """One job, as `status` shows it."""
+
+    headline: str
+    facts: Sequence[tuple[str, str]]  # a word, and a sentence about it
+    next: Sequence[str]  # commands that may follow
+    tables: Sequence[str] = ()  # between headline and facts
+    notes: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        lines = [self.headline, *(line for text in self.tables for line in ("", *text.splitlines()))]
+        lines += ["", *columns(self.facts), "", "next:", *(f"  {command}" for command in self.next)]
+        return "\n".join([*lines, *self.notes])
+
+
+@dataclass(frozen=True)
+class Log:
+    """A job's log.  All functions may raise TrainerError."""
+
+    is_running: bool
+    show: Callable[[Say], int]  # prints what there is; returns the number of lines
+    follow: Callable[[], str]  # prints lines until the job has ended; returns a sentence on its end
+    nothing: Callable[[], str]  # why there is no line
+    stop: str  # the command that stops the job
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A job that has something which may cost money; a leak, unless it should have it now."""
+
+    job: str
+    region: str
+    is_leak: bool
+    why: str  # it is a leak, or is not
+    usd_per_hour: float
+    rows: Sequence[Sequence[str]]  # of the table, under Jobs.leak_columns
+    is_ours: bool = True  # all of it has the toolkit's tags, so it may be removed
+    resources: Any = None  # for the backend
+
+
+NO_LEAKS = "no leaks: nothing is running"
+
+
+def leaks_as_text(columns: Sequence[str], leaks: Sequence[Leak]) -> str:
+    """A row per resource, and the price of all of them."""
+    total = usd(sum(leak.usd_per_hour for leak in leaks))
+    leaking = usd(sum(leak.usd_per_hour for leak in leaks if leak.is_leak))
+    rows = [row for leak in leaks for row in leak.rows]
+    return f"{table(columns, rows)}\n\n{total} per hour, {leaking} of it for leaks"
+
+
+class Jobs(Protocol):
+    """The jobs of a backend.  Options are those of the verb, with the backend's own such as region.
+
+    Every method may raise TrainerError.  A backend without leaks or shells lacks those verbs, see verbs_of().
+    """
+
+    @property
+    def say(self) -> Say: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def confirm(self) -> Callable[[str], None]: ...  # raises SettingsError unless the user agrees
+    @property
+    def leak_columns(self) -> Sequence[str]: ...
+
+    def overview(self, options: Any) -> str: ...  # a row per job
+    def state(self, options: Any) -> State | str: ...  # str: of several that were submitted as one
+    def log(self, options: Any) -> Log: ...
+    def stop(self, options: Any) -> None: ...  # idempotent and verified; prints what it removed
+    def attach(self, options: Any) -> Outcome | None: ...
+    def leaks(self, options: Any) -> tuple[Sequence[Leak], bool]: ...  # also: whether all regions answered
+    def active(self, options: Any) -> tuple[Sequence[Leak], bool]: ...  # what `stop --all` ends
+    def remove(self, leaks: Sequence[Leak]) -> Sequence[str]: ...  # returns a sentence for each failure
+    def shell(self, options: Any) -> Iterable[str]: ...  # lines to paste
+
+
+def verbs_of(
+    command: str,
+    jobs: Callable[[Any], Jobs],
+    where: type[Options] = Options,
+    options: Mapping[str, type[Options]] | None = None,
+    lacks: Collection[str] = (),
+) -> dict[str, Verb]:
+    """The verbs of a backend.
+
+    command: `python -m launch.BACKEND`; jobs: called with its options when a verb runs, so that it may import what
+    --help does not need;
+    where: options of all its verbs, such as region; options: of single verbs, in place of those in VERBS.
+    """
+
+    def act(name: str, options: Any) -> int:
+        code: int = getattr(Commands(command, jobs(options)), name)(options)
+        return code
+
+    def verb(name: str) -> Verb:
+        text, usual = VERBS[name]
+        model = create_model(f"{name.title()}Options", __base__=((options or {}).get(name, usual), where))
+        return Verb(text.format(command=command), model, partial(act, name))
+
+    return {name: verb(name) for name in VERBS if name not in lacks}
+
+
+@dataclass(frozen=True)
+class Commands:
+    """One method per verb; each returns its exit code and may raise TrainerError."""
+
+    command: str
+    jobs: Jobs = field(repr=False)
+
+    def status(self, options: Any) -> int:
+        jobs = self.jobs
+        jobs.say(jobs.overview(options) if options.job is None else str(jobs.state(options)))
+        return Exit.DONE
+
+    def logs(self, options: Any) -> int:
+        say, log = self.jobs.say, self.jobs.log(options)
+        if not log.show(say):
+            say(log.nothing())
+        if not (options.follow and log.is_running):
+            return Exit.DONE
+        try:
+            ended = log.follow()
+        except KeyboardInterrupt:
+            say(f"the job keeps running; to stop it:\n  {log.stop}")
+            return STOPPED
+        say(ended)
+        return Exit.DONE
+
+    def stop(self, options: Any) -> int:
+        if options.all:
+            return self._stop_all(options)
+        self.jobs.stop(options)
+        return Exit.DONE
+
+    def _stop_all(self, options: Any) -> int:
+        if options.job is not None:
+            raise SettingsError(f"use either --all or {options.job}, not both.")
+        found, is_complete = self.jobs.active(options)
+        chosen = [leak for leak in found if leak.is_ours]
+        if not chosen:
+            self.jobs.say("no job is running")
+        elif not options.yes:
+            self.jobs.say(self.jobs.overview(options))
+            raise SettingsError(f"--all stops {_names(chosen)}; add --yes to confirm.")
+        return self._remove(chosen) if is_complete else max(self._remove(chosen), Exit.AWS)
+
+    def leaks(self, options: Any) -> int:
+        if options.running and not options.delete:
+            raise SettingsError("--running needs --delete; all jobs are listed anyway.")
+        found, is_complete = self.jobs.leaks(options)
+        if options.delete and self._deleted(options, found):
+            found, is_complete = self.jobs.leaks(options)
+        self._show(found, NO_LEAKS if is_complete else "")
+        leaks = [leak for leak in found if leak.is_leak]
+        if any(leak.is_ours for leak in leaks):
+            self.jobs.say(f"to remove the leaks:\n  {self.command} leaks --delete{_where(options)}")
+        return Exit.DONE if is_complete and not leaks else Exit.AWS
+
+    def _deleted(self, options: Any, found: Sequence[Leak]) -> bool:
+        """Removes the leaks, and asks first; returns whether there were any.  Raises SettingsError
+        if the user declines.
+        """
+        chosen = [leak for leak in found if leak.is_ours and (leak.is_leak or options.running)]
+        if chosen and not options.yes:
+            self._show(found, "")
+            self.jobs.confirm(f"--delete removes {_names(chosen)}")
+        self._remove(chosen)
+        return bool(chosen)
+
+    def _show(self, found: Sequence[Leak], nothing: str) -> None:
+        if text := leaks_as_text(self.jobs.leak_columns, found) if found else nothing:
+            self.jobs.say(text)
+
+    def ssh(self, options: Any) -> int:
+        for line in self.jobs.shell(options):
+            self.jobs.say(line)
+        return Exit.DONE
+
+    def attach(self, options: Any) -> int:
+        outcome = self.jobs.attach(options)
+        return Exit.DONE if outcome is None else outcome.exit_code
+
+    def _remove(self, leaks: Sequence[Leak]) -> int:
+        """Removes what costs most first."""
+        failures = self.jobs.remove(sorted(leaks, key=lambda leak: -leak.usd_per_hour)) if leaks else ()
+        for sentence in failures:
+            self.jobs.say(f"error: {sentence}")
+        return Exit.AWS if failures else Exit.DONE
+
+
+def _names(leaks: Sequence[Leak]) -> str:
+    return ", ".join(dict.fromkeys(leak.job for leak in leaks))
+
+
+def _where(options: Any) -> str:
+    """The flags that say where a verb looked."""
+    if options.all_regions:
+        return " --all-regions"
+    region = getattr(options, "region", None)
+    if not region:
+        return ""
+    return f" {flag('region')} {region if isinstance(region, str) else ','.join(region)}"
