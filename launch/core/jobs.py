@@ -271,6 +271,10 @@ class Commands:
         found, is_complete = self.jobs.leaks(options)
         if options.delete and self._deleted(options, found):
             found, is_complete = self.jobs.leaks(options)
+        return self._report(options, found, is_complete)
+
+    def _report(self, options: Any, found: Sequence[Leak], is_complete: bool) -> int:
+        """Prints what was found; returns the exit code of `leaks`."""
         self._show(found, NO_LEAKS if is_complete else "")
         leaks = [leak for leak in found if leak.is_leak]
         if any(leak.is_ours for leak in leaks):
