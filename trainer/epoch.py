@@ -7,7 +7,7 @@ from time import perf_counter
 
 from trainer.batches import Batches, batches_at
 from trainer.datasets.base import Batch
-from trainer.datasets.unreadable import refuse_none_readable
+from trainer.datasets.encoded import refuse_none_readable
 from trainer.distributed.probe import Communication, measure
 from trainer.distributed.pulse import Pulse
 from trainer.distributed.sampler import Order, positions, updates_left

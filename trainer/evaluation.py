@@ -10,7 +10,7 @@ import torch
 
 from trainer.batches import batches_at
 from trainer.datasets.base import UNREADABLE, Batch
-from trainer.datasets.unreadable import refuse_none_readable
+from trainer.datasets.encoded import refuse_none_readable
 from trainer.distributed.sampler import shard
 from trainer.errors import TrainingError
 from trainer.loop import evaluate

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from trainer.cells import cell
 from trainer.contract import STOPPED, Exit
+from trainer.datasets.encoded import UnreadableError
 from trainer.datasets.tree import SUFFIXES, is_image
-from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import DataError, SettingsError, TrainerError, not_written, one_line, report_end
 from trainer.files import below, is_file, is_place_for_file, write_atomically
 from trainer.settings.argparser import home_path, plain_parser

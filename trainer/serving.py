@@ -11,8 +11,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trainer.datasets.unreadable import UnreadableError
-
 CODE = "code"
 SCRIPT, SCRIPT_TEXT = "inference.py", "from trainer.serving import model_fn, transform_fn\n"
 # What trained.py imports and AWS's inference images may lack; torch, torchvision and pillow they have.
@@ -58,6 +56,8 @@ def transform_fn(model: Any, data: bytes, content_type: str, accept: str) -> tup
     Raises the toolkit's errors: 415 for what is no image, 406 for an answer other than JSON, 400 for a broken image.
     """
     from sagemaker_inference.errors import BaseInferenceToolkitError
+
+    from trainer.datasets.encoded import UnreadableError
 
     if not content_type.startswith(IMAGES):
         raise BaseInferenceToolkitError(415, f"send an image, such as image/jpeg, not {content_type}", "Unsupported")

@@ -21,7 +21,7 @@ from trainer import models
 from trainer.contract import CHECKPOINTS, PLAIN_WEIGHTS, SIGNATURE, WEIGHTS
 from trainer.datasets.crops import middle_crop
 from trainer.datasets.decode import Pixels, read_crop
-from trainer.datasets.unreadable import UnreadableError
+from trainer.datasets.encoded import UnreadableError
 from trainer.errors import CheckpointError, SettingsError, one_line
 from trainer.files import LARGEST_JSON, is_file, is_folder, read_regular
 from trainer.settings.argparser import home_path

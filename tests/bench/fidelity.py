@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from trainer.datasets.crops import PHILOX_BLOCK, Crop, draw, random_crop
-from trainer.datasets.decode import crop
-from trainer.datasets.resize import Pixels
+from trainer.datasets.decode import Pixels, crop
 from trainer.distributed.sampler import Order
 from trainer.models.cnn import build
 

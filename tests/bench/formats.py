@@ -46,7 +46,7 @@ def read_ours(root: Path) -> Iterator[bytes]:
     import torch
 
     from trainer.config import TrainConfig
-    from trainer.datasets.halves import find_halves
+    from trainer.datasets.imagefolder import find_halves
     from trainer.distributed.ranks import Ranks
     from trainer.distributed.sampler import Order
     from trainer.distributed.session import Session

@@ -192,7 +192,7 @@ def bare_opencv(root: Path, workers: int) -> Epoch:
 
 def bare_torch(root: Path, workers: int) -> Epoch:
     """simplejpeg, then torch's antialiased filter, as the trainer calls them: one thread, bytes, not mirrored."""
-    from trainer.datasets.resize import resize
+    from trainer.datasets.decode import resize
 
     return _bare(root, lambda pixels, to, _: resize(pixels, to))
 
@@ -201,8 +201,8 @@ def bare_floats(root: Path, workers: int) -> Epoch:
     """bare_torch, and then mirrored and normalised by the trainer's own calls, into one batch that is used again."""
     import numpy as np
 
-    from trainer.datasets.normalisation import IMAGENET, Normaliser
-    from trainer.datasets.resize import resize
+    from trainer.datasets.base import IMAGENET, Normaliser
+    from trainer.datasets.decode import resize
 
     normaliser = Normaliser(IMAGENET, SIDE, torch.device("cpu"), channels_last=True)
     batch = np.empty((BATCH, SIDE, SIDE, 3), np.float32)
@@ -214,7 +214,7 @@ def split(root: Path, workers: int, **settings: Any) -> Any:
     import tempfile
 
     from trainer.config import TrainConfig
-    from trainer.datasets import imagenet
+    from trainer.datasets import imagefolder
     from trainer.distributed.ranks import Ranks
     from trainer.distributed.session import Session
     from trainer.training import data_request
@@ -223,7 +223,7 @@ def split(root: Path, workers: int, **settings: Any) -> Any:
     folder = shards if shards.is_dir() else root
     config = TrainConfig(dataset="imagenet", data_dir=folder, workers=workers, cache_dir=cache, **settings)
     session = Session(Ranks(), torch.device("cpu"), timeout_s=60)
-    return imagenet.load(data_request(config, session, channels_last=True)).train
+    return imagefolder.load_large(data_request(config, session, channels_last=True)).train
 
 
 def _epoch_of(train: Any) -> Epoch:

@@ -27,7 +27,7 @@ from trainer.datasets.crops import PHILOX_BLOCK, draw, middle_crop, random_crop
 from trainer.datasets.decode import crop
 from trainer.distributed.sampler import Order
 from trainer.models.cnn import build
-from trainer.prepare.picture import Recipe, prepared
+from trainer.prepare.shard import Recipe, prepared
 
 PX = 16  # what the network sees; originals have 32
 QUALITY = 92  # trainer.prepare's

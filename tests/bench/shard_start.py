@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TextIO
 
 import numpy as np
+from trainer.datasets.entries import ENTRY, index_bytes
 
 from tests.bench.report import machine, say
-from trainer.datasets.entries import ENTRY, index_bytes
 from trainer.datasets.manifest import Half, Index, Manifest, Shard, Splits
 from trainer.process.forks import Command, serve
 
@@ -73,7 +73,7 @@ def rank(root: Path, asked: TextIO) -> None:
 
     _wait_there(asked)
     from trainer.config import TrainConfig
-    from trainer.datasets.imagenet import load
+    from trainer.datasets.imagefolder import load
     from trainer.distributed.ranks import Ranks
     from trainer.distributed.sampler import Order
     from trainer.distributed.session import Session

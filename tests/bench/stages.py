@@ -21,8 +21,8 @@ import torch
 
 from tests.bench.input import SHARDS, link, prepare, shrink
 from tests.bench.input_arms import SIDE, split
-from trainer.datasets.looks import Looks
-from trainer.datasets.resize import resize
+from trainer.datasets.crops import Crops
+from trainer.datasets.decode import resize
 from trainer.datasets.rows import ByteRows, FloatRows, Memory
 from trainer.distributed.sampler import Order
 
@@ -57,7 +57,7 @@ def main() -> None:
 def stages(train: Any) -> dict[str, Stage]:
     """What the trainer does with an image, as far as each of them goes."""
     source, cpu = train._source, torch.device("cpu")
-    views = Looks(Order(source.size, 0, 1), range(source.size)).views()
+    views = Crops(Order(source.size, 0, 1), range(source.size)).views()
     decoded, made = np.empty(2**24, np.uint8), np.empty((SIDE, SIDE, 3), np.uint8)
     as_bytes = [ByteRows(BATCH, SIDE, train._normalise, cpu) for _ in range(BATCHES)]
     floats = [FloatRows(BATCH, SIDE, train._normalise, Memory(), channels_last=True) for _ in range(BATCHES)]

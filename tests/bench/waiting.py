@@ -150,7 +150,7 @@ def one_rank(
 def batches(root: Path, workers: int, rounds: int) -> Any:
     """Bytes, as the processes that feed a GPU hand them over."""
     from trainer.config import TrainConfig
-    from trainer.datasets import imagenet, streaming
+    from trainer.datasets import imagefolder, streaming
     from trainer.distributed.ranks import Ranks
     from trainer.distributed.sampler import Order
     from trainer.distributed.session import Session
@@ -161,7 +161,9 @@ def batches(root: Path, workers: int, rounds: int) -> Any:
     streaming.gathered = lambda parts, *_: (torch.cat([part.pixels for part in parts], out=pinned), {})
     cache = Path(tempfile.mkdtemp(dir=root))
     config = TrainConfig(dataset="imagenet", data_dir=root, workers=workers, cache_dir=cache, worker_kind="processes")
-    train = imagenet.load(data_request(config, Session(Ranks(), torch.device("cpu"), 60), channels_last=True)).train
+    train = imagefolder.load_large(
+        data_request(config, Session(Ranks(), torch.device("cpu"), 60), channels_last=True)
+    ).train
     batch = workers * BATCH
     places = [slice(start, start + batch) for start in range(0, train.size // batch * batch, batch)]
     needed = 2 * rounds * (LEFT_OUT + COUNTED)

@@ -189,9 +189,9 @@ def test_a_gpu_decodes_what_a_cpu_decodes(photos: Path) -> None:
     program = f"""
 import pathlib, torch
 from trainer.datasets.crops import middle_crop
-from trainer.datasets.gpu_rows import GpuRows, check_gpu_decodes
-from trainer.datasets.normalisation import IMAGENET, Normaliser
-from trainer.datasets.looks import View
+from trainer.datasets.rows import GpuRows, check_gpu_decodes
+from trainer.datasets.base import IMAGENET, Normaliser
+from trainer.datasets.crops import View
 from trainer.datasets.rows import ByteRows
 device = torch.device("cuda")
 check_gpu_decodes(device)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Run
-from trainer.datasets.normalisation import DIGITS
+from trainer.datasets.base import DIGITS
 from trainer.errors import SettingsError
 from trainer.signature import Signature, from_json, from_values
 from trainer.state.checkpoint import load, read

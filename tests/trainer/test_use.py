@@ -18,7 +18,7 @@ from tests import needs
 from tests.conftest import ROOT
 from trainer import export, models, predict
 from trainer.contract import Exit
-from trainer.datasets.normalisation import Normalisation, Normaliser
+from trainer.datasets.base import Normalisation, Normaliser
 from trainer.errors import SettingsError
 from trainer.models.cnn import build
 from trainer.settings.registry import import_function

@@ -35,7 +35,7 @@ TABLE: Mapping[str, DataSet] = MappingProxyType(
         "digits": DataSet("trainer.datasets.digits:load", reads_data_dir=False, model="cnn"),
         "cifar10": DataSet("trainer.datasets.cifar10:load"),
         "imagefolder": DataSet("trainer.datasets.imagefolder:load", needs_data=True, is_folder=True),
-        "imagenet": DataSet("trainer.datasets.imagenet:load", needs_data=True, is_folder=True),
+        "imagenet": DataSet("trainer.datasets.imagefolder:load_large", needs_data=True, is_folder=True),
         "synthetic": DataSet("trainer.datasets.synthetic:load", reads_data_dir=False),
     }
 )

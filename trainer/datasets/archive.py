@@ -1,4 +1,4 @@
-"""Tars that anybody may have made, read without unpacking anything."""
+"""Archives from elsewhere, read without unpacking anything."""
 
 import bz2
 import gzip
@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-# The last three: of hostile headers, which tarfile believes, such as a thousand that each say how long the next one's
-# name is.
+# The last three: of damaged headers, which tarfile believes.
 DAMAGED = (
     tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, ValueError,
     OverflowError, RecursionError,
@@ -77,15 +76,8 @@ def contents(tar: tarfile.TarFile, wanted: Callable[[str], bool]) -> Iterator[tu
 
 
 def entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """What is in it, in order, but files with holes.
-
-    Raises tarfile.ReadError.
-    """
-    last = -1
+    """What is in it, in order, but files with holes.  Raises tarfile.TarError."""
     while (info := tar.next()) is not None:
         tar.members = []  # type: ignore[attr-defined]  # or it keeps a kilobyte of each
-        if info.offset <= last:  # which older Pythons read for ever, see CVE-2025-8194
-            raise tarfile.ReadError("a member whose header was read before")
-        last = info.offset
         if info.sparse is None:
             yield info

@@ -1,9 +1,11 @@
-"""Reading from S3, by obstore: the Rust library object_store, which finds the credentials of nodes and containers.
+"""Files of a folder in S3, and a cache of them on this machine.
 
-Nothing else of the trainer asks S3 for data, and obstore is imported only where a training has a --data-url.
+They are read by obstore: the Rust library object_store, which finds the credentials of nodes and containers.  It is
+imported only where a training has a --data-url.
 """
 
-import math
+import fcntl
+import hashlib
 import os
 import re
 import urllib.error
@@ -14,8 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from trainer.errors import DataError, MachineError, SettingsError, one_line
-from trainer.files import LARGEST_JSON
+from trainer.errors import DataError, FullDisk, MachineError, SettingsError, is_full, one_line
+from trainer.files import open_lock
 
 URL = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>.*?))?/*")
 CHUNK = 8 * 2**20  # bytes that are written at once
@@ -49,25 +51,17 @@ class Bucket:
             )
 
     def read(self, name: str) -> bytes:
-        """The content of an object of at most LARGEST_JSON bytes.  Raises DataError and MachineError."""
-        return b"".join(self._chunks(name, LARGEST_JSON))
+        """The content of an object.  Raises DataError and MachineError."""
+        return b"".join(self._chunks(name))
 
-    def fetch(self, name: str, target: Path, largest: float = math.inf) -> None:
-        """Writes an object to the file `target`.  Raises DataError, MachineError and, for the file, OSError.
-
-        DataError also for more bytes than `largest`, with which another could fill the disk.
-
-        Also for a link, which in a shared cache somebody may have put in the place of the file meanwhile.
-        """
-        opened = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        with os.fdopen(opened, "wb") as file:
-            for chunk in self._chunks(name, largest):
+    def fetch(self, name: str, target: Path) -> None:
+        """Write an object to the file `target`.  Raises DataError, MachineError and, for the file, OSError."""
+        with target.open("wb") as file:
+            for chunk in self._chunks(name):
                 file.write(chunk)
 
-    def _chunks(self, name: str, largest: float) -> Iterator[bytes]:
+    def _chunks(self, name: str) -> Iterator[bytes]:
         import obstore
-
-        left = largest
 
         with self._errors_in_words(name):
             chunks = iter(obstore.get(self._store, name).stream(min_chunk_size=CHUNK))
@@ -76,9 +70,6 @@ class Bucket:
                 chunk = next(chunks, None)
             if chunk is None:
                 return
-            left -= len(chunk)
-            if left < 0:
-                raise DataError(f"{self.url}/{name} has more than {largest:,} bytes; publish the data again.")
             yield bytes(chunk)
 
     @contextmanager
@@ -107,7 +98,7 @@ class Bucket:
 
 
 def set_defaults(url: str, env: MutableMapping[str, str]) -> None:
-    """Sets the bucket's region, which obstore reads from the environment, unless it is known."""
+    """Set the bucket's region, which obstore reads from the environment, unless it is known."""
     match = URL.fullmatch(url)
     is_known = any(env.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"))
     if match and not is_known and (region := region_of(match["bucket"])):
@@ -115,7 +106,7 @@ def set_defaults(url: str, env: MutableMapping[str, str]) -> None:
 
 
 def region_of(bucket: str) -> str | None:
-    """Where a bucket is, or None if nobody says.
+    """The region of a bucket, or None where S3 does not answer.
 
     HeadBucket answers with it in a header, also to those who may not read the bucket:
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadBucket.html
@@ -130,3 +121,68 @@ def region_of(bucket: str) -> str | None:
         return None
     found: str | None = headers.get("x-amz-bucket-region")
     return found
+
+
+ATTEMPTS = 2
+_LOOK_EVERY_S = 0.05
+
+
+class Cache:
+    """Files of a bucket in a folder of this machine, by their digest.  The ranks of a machine share it."""
+
+    def __init__(self, bucket: Bucket, folder: Path) -> None:
+        self.bucket, self._folder = bucket, folder
+
+    def path(self, sha256: str) -> Path:
+        """Where a file is once it is fetched."""
+        return self._folder / f"{sha256}.shard"
+
+    def fetch(self, name: str, sha256: str, size: int | None = None) -> Path:
+        """The file, fetched unless it is there and whole.  Raises TrainerError.
+
+        size: in bytes, to find a file that was cut off when its machine stopped; None: compare the digest.
+        """
+        path = self.path(sha256)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with _locked(path.with_suffix(".lock")):
+                if not _is_whole(path, sha256, size):
+                    part = path.with_suffix(".part")
+                    self._fill(name, sha256, part)
+                    part.replace(path)
+        except OSError as error:
+            sentence = f"cannot keep {name} in {self._folder} ({one_line(error.strerror or error)})"
+            if is_full(error):
+                raise FullDisk(f"{sentence}; lower --data-cache-gb, or give another --cache-dir.") from error
+            raise MachineError(f"{sentence}; give another --cache-dir.") from error
+        return path
+
+    def _fill(self, name: str, sha256: str, part: Path) -> None:
+        for _ in range(ATTEMPTS):
+            self.bucket.fetch(name, part)
+            if _digest(part) == sha256:
+                return
+        raise DataError(f"{self.bucket.url}/{name} is not what was prepared; publish the data again.")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_whole(path: Path, sha256: str, size: int | None) -> bool:
+    try:
+        return _digest(path) == sha256 if size is None else path.stat().st_size == size
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Inside, no other thread or process of this machine has the lock, which is free of an owner that died."""
+    file = open_lock(path)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)

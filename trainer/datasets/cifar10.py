@@ -16,21 +16,17 @@ import numpy as np
 import torch
 
 from trainer.datasets.archive import DAMAGED, contents, opened
-from trainer.datasets.base import Data, Request
+from trainer.datasets.base import CIFAR10, Data, Request
 from trainer.datasets.cache import cache_path
-from trainer.datasets.decoded import recall_decoded
-from trainer.datasets.normalisation import CIFAR10
-from trainer.datasets.pickled import DAMAGE, read_arrays
-from trainer.datasets.resident import Decoded, Images, resident_data, resized
+from trainer.datasets.resident import Decoded, Images, recall_decoded, resident_data, resized
 from trainer.errors import DataError, MachineError
-from trainer.files import read_regular
+from trainer.prepare.cifar import DAMAGE, read_arrays
 
 ARCHIVE = "cifar-10-python.tar.gz"
 FOLDER = "cifar-10-batches-py"
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 SIDE = 32
-LARGEST = 2**26  # bytes of one file; the official ones have 31 million
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 # In the order of the labels, as batches.meta in the archive has them.
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -69,7 +65,7 @@ def _download(archive: Path) -> None:
     log.warning("downloading CIFAR-10 (170 MB) to %s", archive)
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=archive.parent) as unfinished, _bar_on_terminals(), _patience(PATIENCE_S):
+        with tempfile.TemporaryDirectory(dir=archive.parent) as unfinished, _bar_on_terminals(), _timeout(TIMEOUT_S):
             download_url(cifar.CIFAR10.url, unfinished, ARCHIVE, cifar.CIFAR10.tgz_md5)
             (Path(unfinished) / ARCHIVE).replace(archive)
     except (OSError, RuntimeError, HTTPException) as error:
@@ -77,7 +73,7 @@ def _download(archive: Path) -> None:
 
 
 @contextlib.contextmanager
-def _patience(seconds: float) -> Iterator[None]:
+def _timeout(seconds: float) -> Iterator[None]:
     """Without it, a machine with no way out waits minutes for each address it tries."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
@@ -122,12 +118,11 @@ def _decode(source: Path, side: int) -> Decoded:
 def _files(source: Path, md5s: Mapping[str, str]) -> Iterator[tuple[str, bytes, str]]:
     """Each official file of the folder or archive: its name, content, and checksum.
 
-    Read once, and never unpacked: whoever shares the folder may swap what was checked, and Pythons older than mid-2025
-    unpack links out of the folder that they are told (CVE-2025-4517).
+    Never unpacked: Pythons older than mid-2025 unpack links to places outside the target folder (CVE-2025-4517).
     """
     if source.is_dir():
         for name, md5 in md5s.items():
-            yield name, read_regular(source / name, LARGEST), md5
+            yield name, (source / name).read_bytes(), md5
         return
     with opened(source) as archive:
         for path, data in contents(archive, lambda path: PurePosixPath(path).name in md5s):

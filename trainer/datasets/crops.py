@@ -1,7 +1,13 @@
-"""Which part of an image to look at.  Pure: sizes and random numbers in, a crop out."""
+"""Which part of each image of an epoch is trained or evaluated on, and whether it is mirrored.
+
+Pure: sizes, seeds and positions in, crops out.
+"""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -67,3 +73,33 @@ def middle_crop(height: int, width: int, share: float = MIDDLE) -> Crop:
 
 def _centred(height: int, width: int, h: int, w: int) -> Crop:
     return Crop((height - h) // 2, (width - w) // 2, h, w)
+
+
+class View(NamedTuple):
+    """The crop of one image.  choose: (height, width) -> crop."""
+
+    choose: Callable[[int, int], Crop]
+    mirrored: bool
+
+
+class Crops(NamedTuple):
+    """The crops of images at consecutive positions: random ones of `order`, or their middles if it is None.
+
+    A few bytes, from which any process makes the same views.
+    """
+
+    order: Order | None
+    positions: range
+
+    def of(self, rows: range) -> Crops:
+        """Those of some rows."""
+        return Crops(self.order, self.positions[rows.start : rows.stop])
+
+    def views(self) -> list[View]:
+        """One for each image."""
+        if self.order is None:  # evaluation, and training without augmentation
+            return [View(middle_crop, False)] * len(self.positions)
+        return [
+            View(partial(random_crop, draws=draws[PHILOX_BLOCK:]), mirrored=draws[0] < 0.5)
+            for draws in draw(self.order, self.positions)
+        ]

@@ -1,31 +1,55 @@
-"""From the bytes of an image file to pixels: simplejpeg for JPEGs, Pillow for the other FORMATS and what it refuses.
+"""From the bytes of an image file to a crop of its pixels, resized.
 
-Both release the GIL while they work, so threads suffice.
+simplejpeg reads JPEGs; Pillow the other FORMATS and what simplejpeg refuses.  torch's vectorised kernel resizes: its
+antialiased bilinear filter gives Pillow's pixels to within one level of 255 in a fifth of its time
+(tests/bench/RESULTS.md).  All release the GIL while they work, so threads suffice; none may start threads of torch's.
 """
 
 import math
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import simplejpeg
+import torch
+from numpy.typing import NDArray
 
 from trainer.datasets.crops import Crop
-from trainer.datasets.encoded import LARGEST_BYTES, because, decoded, jpeg_shape
-from trainer.datasets.resize import Pixels as Pixels
-from trainer.datasets.resize import resize
-from trainer.datasets.scratch import Scratch
-from trainer.files import read_regular
+from trainer.datasets.encoded import Pixels, because, decoded, jpeg_shape
 
 # Decoding to 1/2, 1/4 or 1/8 saves time; to 7/8 or 3/4 costs more than it saves.
 WORTHWHILE = 2.0
-_whole = Scratch()
+MOST_KEPT = 2**25  # bytes of memory that a thread keeps: an image of 11 million pixels
+# What torch.nn.functional.interpolate(mode="bilinear", antialias=True) calls, which cannot write to memory of ours.
+_interpolate = torch.ops.aten._upsample_bilinear2d_aa.out
+
+
+class Scratch(threading.local):
+    """One piece of memory for each thread that asks, in which it decodes image after image.
+
+    Memory requested anew for each image costs the system fresh pages: tests/bench/RESULTS.md has how much.
+    """
+
+    def __init__(self) -> None:
+        self._kept: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+    def lend(self, count: int) -> NDArray[np.uint8]:
+        """(count,) of any content, good until this thread asks again.  What is very large is made anew."""
+        if count > MOST_KEPT:
+            return np.empty(count, np.uint8)
+        if count > self._kept.size:
+            self._kept = np.empty(count + count // 2, np.uint8)  # so that it grows a few times only
+        return self._kept[:count]
+
+
+_whole, _part = Scratch(), Scratch()
 
 
 def read_crop(path: Path, choose: Callable[[int, int], Crop], size: int) -> Pixels:
     """`crop` of what a file holds.  Raises UnreadableError."""
     try:
-        data = read_regular(path, LARGEST_BYTES)
+        data = path.read_bytes()
     except Exception as error:
         raise because(error) from error
     return crop(data, choose, size)
@@ -79,10 +103,37 @@ def _cut(pixels: Pixels, part: Crop) -> Pixels:
 
 
 def _shrunk(crop: Crop, height: int, decoded_height: int) -> Crop:
-    """The same crop in an image that was decoded smaller: to some eighths, rounded up, of which its height tells."""
+    """The same crop in an image that was decoded smaller: to some eighths, rounded up, as its height says."""
     if decoded_height == height:
         return crop
     scale = max(1, round(8 * decoded_height / height)) / 8
     top, left = round(crop.top * scale), round(crop.left * scale)
     bottom, right = round((crop.top + crop.height) * scale), round((crop.left + crop.width) * scale)
     return Crop(top, left, max(1, bottom - top), max(1, right - left))
+
+
+def resize(pixels: Pixels, to: Pixels, is_mirrored: bool = False) -> None:
+    """Fills `to`, (size, size, 3) without gaps, with `pixels`, (H, W, 3), resized, and flipped left to right if asked.
+
+    The filter is symmetric, so mirroring may come first: in the copy that is made in any case.
+    """
+    if to.shape == pixels.shape:
+        _copy(pixels, to, is_mirrored)
+        return
+    # Rows without gaps, since torch would close them with threads.
+    part = _part.lend(pixels.size).reshape(pixels.shape)
+    _copy(pixels, part, is_mirrored)
+    _interpolate(_as_torch_has_it(part), to.shape[:2], False, None, None, out=_as_torch_has_it(to))
+
+
+def _copy(pixels: Pixels, to: Pixels, is_mirrored: bool) -> None:
+    if not is_mirrored:
+        to[...] = pixels
+        return
+    for channel in range(3):  # all three in one call would take five times as long
+        to[:, :, channel] = pixels[:, ::-1, channel]
+
+
+def _as_torch_has_it(pixels: Pixels) -> torch.Tensor:
+    """(1, 3, H, W), channels last in memory, which is that of `pixels`."""
+    return torch.from_numpy(pixels.reshape(1, *pixels.shape).transpose(0, 3, 1, 2))

@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.datasets import SMALL_PX
-from trainer.datasets.base import Data, Request
+from trainer.datasets.base import DIGITS, Data, Request
 from trainer.datasets.cache import SUFFIX
-from trainer.datasets.decoded import recall_decoded
-from trainer.datasets.normalisation import DIGITS
-from trainer.datasets.resident import Decoded, Images, resident_data, resized
+from trainer.datasets.resident import Decoded, Images, recall_decoded, resident_data, resized
 
 BRIGHTEST = 16  # the images hold 0..16
 HELD_OUT = 5  # every fifth image of a class is for evaluation

@@ -6,33 +6,26 @@ their end, at which libjpeg only warns.  Pillow's limits hold.  Both release the
 
 import io
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from trainer.datasets.unreadable import UnreadableError
-from trainer.errors import one_line
-from trainer.files import read_regular
+from trainer.errors import DataError, one_line
 
 Pixels = NDArray[np.uint8]
 WHITE_OR_BLACK_IS_ZERO = 262  # the TIFF tag PhotometricInterpretation: 0 if white is
-LARGEST_BYTES = 2**30  # of a file
+SHOWN = 5  # unreadable images that an error names
 # Not all that Pillow knows: for some, such as EPS, it starts another program.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "AVIF", "JPEG2000")
 
 
-def image_sides(path: Path) -> tuple[int, int]:
-    """`sides_of` what a file holds.  Raises UnreadableError."""
-    try:
-        data = read_regular(path, LARGEST_BYTES)
-    except Exception as error:
-        raise because(error) from error
-    return sides_of(data)
+class UnreadableError(Exception):
+    """This file is not an image that can be used; the text says why in a few words."""
 
 
 def whole(data: bytes) -> Pixels:
@@ -129,3 +122,22 @@ def _jpeg_head(data: bytes) -> tuple[tuple[int, int] | None, str]:
         return None, ""
     is_huge = Image.MAX_IMAGE_PIXELS is not None and height * width > Image.MAX_IMAGE_PIXELS
     return None if is_huge else (height, width), colours
+
+
+def refuse_none_readable(readable: float, part: str) -> None:
+    """Raises DataError where no image of a `part`, such as an epoch of training, could be read."""
+    if not readable:
+        raise DataError(f"not one image of {part} could be read; lower --max-bad-images to see which, and why.")
+
+
+def refuse_too_many(bad: Mapping[str, str], limit: int) -> None:
+    """Raises DataError with the first names and reasons in `bad` when there are more than `limit`."""
+    if len(bad) <= limit:
+        return
+    shown = ", ".join(f"{name} ({reason})" for name, reason in [*bad.items()][:SHOWN])
+    shown += ", ..." if len(bad) > SHOWN else ""
+    images = "1 image" if len(bad) == 1 else f"{len(bad)} images"
+    raise DataError(
+        f"{images} could not be read ({limit} allowed): {shown}; "
+        f"replace or delete them, or skip them with --max-bad-images {len(bad)}."
+    )

@@ -9,18 +9,18 @@ from functools import partial
 import numpy as np
 import torch
 
-from trainer.datasets.base import Data, Request
+from trainer.datasets.base import IMAGENET, Data, Request
 from trainer.datasets.cache import cache_path
 from trainer.datasets.crops import Crop, middle_crop
-from trainer.datasets.decode import Pixels, crop
-from trainer.datasets.decoded import recall_decoded
-from trainer.datasets.encoded import sides_of
-from trainer.datasets.halves import find_halves
-from trainer.datasets.normalisation import IMAGENET
-from trainer.datasets.resident import Decoded, Images, fits, resident_data
-from trainer.datasets.source import Halves, Source
+from trainer.datasets.decode import crop
+from trainer.datasets.encoded import Pixels, UnreadableError, sides_of
+from trainer.datasets.manifest import find_manifest
+from trainer.datasets.remote import open_remote
+from trainer.datasets.resident import Decoded, Images, fits, recall_decoded, resident_data
+from trainer.datasets.shards import open_folder
+from trainer.datasets.source import FolderSource, Halves, Source, indexed_files
 from trainer.datasets.streaming import SIDE, stream
-from trainer.datasets.unreadable import UnreadableError
+from trainer.datasets.tree import find_tree
 from trainer.errors import DataError, SettingsError
 
 SMALL = 64  # pixels a side
@@ -40,6 +40,23 @@ def load(request: Request) -> Data:
     else:
         data = stream(request, found, size)
     return replace(data, eval_split=found.eval_split, sizes="" if request.image_size else _choice(sides, size))
+
+
+def load_large(request: Request) -> Data:
+    """All images streamed, as for ImageNet: crops of 224 pixels unless asked otherwise.  Raises DataError."""
+    return stream(request, find_halves(request), request.image_size or SIDE)
+
+
+def find_halves(request: Request) -> Halves:
+    """Both halves of what --data-dir or --data-url holds: images in folders, or shards.  Raises DataError."""
+    if request.data_url is not None:
+        return open_remote(request, request.data_url)
+    manifest = find_manifest(request.data_dir)
+    if manifest is not None:
+        return open_folder(request, manifest)
+    tree = find_tree(request.data_dir)
+    train, evaluation = indexed_files(request.cache_dir, tree)
+    return Halves(FolderSource(train), FolderSource(evaluation), tree.classes, request.data_dir, tree.evaluation.name)
 
 
 def _choice(sides: Sequence[int], size: int) -> str:

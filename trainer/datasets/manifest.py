@@ -1,7 +1,7 @@
 """manifest.json: what a prepared folder holds.  Written last, so a folder without it is not prepared.  Torch-free.
 
 DST/manifest.json     this
-DST/train/index.npy   where each image lies, in the order of the source's own listing: see trainer.datasets.shards
+DST/train/index.npy   where each image lies, in the order of the source's own listing: see ENTRY
 DST/train/000000.tar  WebDataset: KEY.jpg (or .png, ...) with KEY.cls, the number of its class, behind it
 DST/val/...           the same
 """
@@ -18,6 +18,9 @@ from trainer.errors import DataError, one_line
 from trainer.files import read_json
 
 MANIFEST = "manifest.json"
+# Of index.npy.  offset: of the image's first byte in its shard; a tar's header of HEADER bytes lies before it.
+ENTRY = [("shard", "<u4"), ("offset", "<u8"), ("length", "<u4"), ("label", "<u4")]
+HEADER = 512
 UNFINISHED = ".prepare"  # what trainer.prepare goes on from; gone once the manifest is there
 FORMAT: Final = "webdataset"
 VERSION: Final = 1
@@ -105,11 +108,11 @@ def find_manifest(folder: Path) -> Manifest | None:
     except NotADirectoryError:
         return None
     except (OSError, ValueError) as error:
-        if not os.access(folder, os.X_OK):  # no folder, or one that is closed: told where images are looked for
+        if not os.access(folder, os.X_OK):  # no folder, or one without permission: find_tree() reports it
             return None
         raise _damaged(str(path), error) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        return None  # somebody else's
+        return None  # of another program
     return read_manifest(content, str(path))
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import tempfile
 import threading
 import warnings
 import weakref
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from multiprocessing import connection, util
+from multiprocessing import connection, forkserver, util
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any, NamedTuple
 
@@ -24,18 +25,20 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from trainer.datasets.looks import Looks
-from trainer.datasets.rows import PixelRows
-from trainer.datasets.shared import HEAD, SharedMemory, let_go
+from trainer.datasets.base import Normaliser
+from trainer.datasets.crops import Crops
+from trainer.datasets.encoded import UnreadableError
+from trainer.datasets.rows import PixelRows, unpacked
 from trainer.datasets.source import Piece
-from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import FullDisk, MachineError, is_full
-from trainer.process.signals import ignore_requests_to_leave
+from trainer.process.signals import REQUESTS_TO_LEAVE, ignore_requests_to_leave
 
 CHUNK = 64  # images that a process hands over at a time: 10 MB at 224 pixels
 AHEAD = 2  # chunks a process may be ahead
 # What the server imports, once for all processes: this, and what `python -m trainer` imports before it trains.
-PRELOADED = ["trainer.datasets.fork_server", "trainer.config", __name__]
+PRELOADED = ["trainer.config", __name__]
+HEAD = 64  # bytes before the content; the first says whether it is still read
+FREE, LENT = 0, 1
 LONGEST_TMPDIR = 60  # bytes: the path of a socket may have 103 on macOS, of which multiprocessing needs 33
 KILLED = (
     "a process that decodes images was killed; the usual reason is too little memory. Lower --workers, and start again "
@@ -51,7 +54,7 @@ class Task(NamedTuple):
     """Some images of a batch, to be decoded to `side` pixels.  pieces: where their bytes are."""
 
     pieces: tuple[Piece, ...]
-    looks: Looks
+    crops: Crops
     side: int
 
 
@@ -66,22 +69,22 @@ class Decoded:
         return Decoded(self.pixels.pin_memory(), self.flips.pin_memory(), self.bad)
 
 
-class Handed(Decoded):
-    """As a process hands it over: where it arrives its tensors may be used for as long as it is there itself."""
+class SharedDecoded(Decoded):
+    """What a process decoded, in memory it shares with the training: its tensors may be used as long as it lives."""
 
     def __init__(self, piece: Tensor, count: int, side: int, bad: dict[int, str]) -> None:
         sizes = [HEAD, count * side * side * 3, count]
         _, pixels, flips = piece[: sum(sizes)].split(sizes)
         super().__init__(pixels.view(count, side, side, 3), flips.view(torch.bool), bad)
-        self._handed = piece, count, side, bad
+        self._shared = piece, count, side, bad
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, self._handed
+        return _arrived, self._shared
 
 
-def _arrived(*handed: Any) -> Handed:
-    here = Handed(*handed)
-    weakref.finalize(here, let_go, handed[0]).atexit = False
+def _arrived(*shared: Any) -> SharedDecoded:
+    here = SharedDecoded(*shared)
+    weakref.finalize(here, release, shared[0]).atexit = False
     return here
 
 
@@ -99,7 +102,7 @@ class Processes:
 
         Raises MachineError if a process dies or /dev/shm is full.
         """
-        if self._is_busy:  # somebody else is in the middle of an epoch
+        if self._is_busy:  # in the middle of another epoch
             others = Processes(self._count, self._pinned)
             with closing(others.decode(tasks)) as decoded:
                 yield from decoded
@@ -167,9 +170,9 @@ class _Decoder(Dataset[Decoded]):
 
     def __getitem__(self, task: Task) -> Decoded:
         count, side = len(task.pieces), task.side
-        decoded = Handed(self._memory.lend(count * (side * side * 3 + 1)), count, side, {})
+        decoded = SharedDecoded(self._memory.lend(count * (side * side * 3 + 1)), count, side, {})
         rows = PixelRows(decoded.pixels, decoded.flips.zero_())
-        for row, (piece, view) in enumerate(zip(task.pieces, task.looks.views(), strict=True)):
+        for row, (piece, view) in enumerate(zip(task.pieces, task.crops.views(), strict=True)):
             try:
                 rows.put(row, piece.read(), view)
             except UnreadableError as error:
@@ -193,6 +196,13 @@ def _fork_server() -> ForkServerContext:
     _keep_sockets_short()
     context = _Context()
     context.set_forkserver_preload(PRELOADED)
+    # Slurm and terminals send the signals that ask a training to save and leave to all of its processes.  It needs its
+    # images until it has saved.  A program starts with the signals blocked that are blocked where it is started.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS_TO_LEAVE)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     util.Finalize(None, _kill_decoders, exitpriority=1)
     return context
 
@@ -228,3 +238,61 @@ def _follow() -> None:
     assert training is not None
     connection.wait([training.sentinel])
     os._exit(0)
+
+
+def gathered(parts: Sequence[Decoded], normalise: Normaliser, device: torch.device) -> tuple[Tensor, dict[int, str]]:
+    """(B, 3, S, S) float32 on the device, of at least one part; and which rows could not be read, and why.
+
+    Unreadable images are copies of a readable one, rather than black, for batch norm's sake.
+    """
+    good = next((part for part in parts if len(part.bad) < len(part.flips)), None)
+    bad: dict[int, str] = {}
+    start = 0
+    for part in parts:
+        for row, why in part.bad.items():
+            bad[start + row] = why
+            part.pixels[row] = 0 if good is None else good.pixels[_first_readable(good)]
+            part.flips[row] = False
+        start += len(part.flips)
+    images = [unpacked(part.pixels, part.flips, normalise, device) for part in parts]
+    return images[0] if len(images) == 1 else torch.cat(images), bad
+
+
+def _first_readable(part: Decoded) -> int:
+    return next(row for row in range(len(part.flips)) if row not in part.bad)
+
+
+class SharedMemory:
+    """Memory in which a process passes images to the training, and decodes again once they are used.
+
+    Fresh pages of shared memory for each chunk of images took a fifth of all processor time: tests/bench/RESULTS.md.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[Tensor] = []
+
+    def lend(self, count: int) -> Tensor:
+        """(HEAD + at least `count`,) uint8 of any content behind its head, until release() is called in any process."""
+        piece = next((piece for piece in self._pieces if _is_free(piece) and len(piece) >= HEAD + count), None)
+        if piece is None:
+            # What is free and too small has had its time: images have grown.
+            self._pieces = [piece for piece in self._pieces if not _is_free(piece)]
+            piece = _shared_bytes(HEAD + count)
+            self._pieces.append(piece)
+        piece[0] = LENT
+        return piece
+
+
+def release(piece: Tensor) -> None:
+    """Allow the process that lent it to write to it again."""
+    piece[0] = FREE
+
+
+def _is_free(piece: Tensor) -> bool:
+    return int(piece[0]) == FREE
+
+
+def _shared_bytes(count: int) -> Tensor:
+    """(count,) uint8 of any content, in memory that is handed over as it is: any other would be copied into such."""
+    storage = torch.UntypedStorage._new_shared(count)  # as torch's own collate function has it
+    return torch.empty(0, dtype=torch.uint8).set_(storage)

@@ -1,21 +1,34 @@
-"""Shards in S3, read through a cache on this machine: `--data-url s3://BUCKET/FOLDER`."""
+"""Shards in S3, `--data-url s3://BUCKET/FOLDER`: fetched whole, ahead of their use, into a folder of limited size.
+
+reading() gets every image of the epoch that this rank still has to see.  So shards are fetched in the order of their
+first use, as far ahead as there is room, and dropped after their last one.
+"""
+
+from __future__ import annotations
 
 import hashlib
 import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
 from trainer.datasets.base import Request
-from trainer.datasets.bucket import Bucket
-from trainer.datasets.cached_files import Cache
-from trainer.datasets.entries import ENTRY
-from trainer.datasets.fetching import FetchingShelf
-from trainer.datasets.manifest import MANIFEST, Half, read_manifest
-from trainer.datasets.shards import ShardSource, read_index
+from trainer.datasets.bucket import Bucket, Cache
+from trainer.datasets.manifest import MANIFEST, Half, Shard, read_manifest
+from trainer.datasets.shards import ShardSource, numbers_by_shard, read_index
 from trainer.datasets.source import Halves
-from trainer.errors import DataError, one_line
+from trainer.distributed.sampler import Order
+from trainer.errors import DataError, SettingsError, TrainerError, one_line
 
 GB = 1e9
-HEADER_BYTES = 2**16  # at most, before the numbers of an index
 
 
 def open_remote(request: Request, url: str) -> Halves:
@@ -27,18 +40,207 @@ def open_remote(request: Request, url: str) -> Halves:
         raise DataError(f"{bucket.url}/{MANIFEST} is damaged ({one_line(error)}); publish the data again.") from error
     limit = request.data_cache_gb * GB
     both = (manifest.splits.train, manifest.splits.val)
-    cache = Cache(bucket, request.cache_dir.expanduser() / "shards", max(map(_largest, both)))
+    cache = Cache(bucket, request.cache_dir.expanduser() / "shards")
     keeps = sum(half.bytes for half in both) <= limit
 
     def opened(half: Half) -> ShardSource:
         index = read_index(cache.fetch(half.index.file, half.index.sha256), half, len(manifest.classes))
-        return ShardSource(half, index, FetchingShelf(cache, half.shards, limit, request.shuffle_shards, keeps))
+        return ShardSource(half, index, FetchingPool(cache, half.shards, limit, request.shuffle_shards, keeps))
 
     # Its digest names what is kept of decoded small images: the address may hold other data tomorrow.
     place = Path("/s3", hashlib.sha256(text).hexdigest())
     return Halves(opened(both[0]), opened(both[1]), manifest.classes, place, manifest.eval_split)
 
 
-def _largest(half: Half) -> int:
-    """Bytes of its largest file."""
-    return max(HEADER_BYTES + half.images * ENTRY.itemsize, *(shard.bytes for shard in half.shards))
+AT_ONCE = 8  # shards: one connection to S3 brings some 90 MB/s
+
+Numbers = NDArray[np.uint32]
+
+
+class FetchingPool:
+    """The shards of one half, out of a bucket.  limit_bytes: of shards in the folder; window: of the order's mixing.
+
+    keeps: everything fits, so nothing is dropped and a later epoch fetches nothing.
+    """
+
+    def __init__(self, cache: Cache, shards: Sequence[Shard], limit_bytes: float, window: int, keeps: bool) -> None:
+        self.place = f"{cache.bucket.url}/{shards[0].file.partition('/')[0]}"
+        self._cache, self._shards, self._limit, self._window, self._keeps = cache, shards, limit_bytes, window, keeps
+        self._current: _Reading | None = None
+        self._by_shard: list[Tensor] | None = None
+
+    def read(self, shard: int, offset: int, length: int) -> bytes:
+        assert self._current is not None, "inside reading() only"
+        return self._current.read(shard, offset, length)
+
+    def peek(self, shard: int, offset: int, length: int) -> bytes:
+        """Its images may all have been read, and the shard dropped: read() would wait for it."""
+        try:
+            with self._cache.path(self._shards[shard].sha256).open("rb", buffering=0) as file:
+                return os.pread(file.fileno(), length, offset)
+        except FileNotFoundError:
+            return b""
+
+    def lend(self, shard: int) -> str:
+        assert self._current is not None, "inside reading() only"
+        return self._current.lend(shard)
+
+    def give_back(self, shard: int) -> None:
+        if self._current is not None:  # else the reading has ended, and what was lent with it
+            self._current.give_back(shard)
+
+    def permutation(self, order: Order, shard_of: Numbers) -> Tensor:
+        if self._by_shard is None:
+            self._by_shard = numbers_by_shard(shard_of, len(self._shards))
+        return bounded_permutation(order, self._by_shard, self._window)
+
+    @contextmanager
+    def reading(self, shards: Numbers) -> Iterator[None]:
+        sizes = np.array([shard.bytes for shard in self._shards])
+        needed = most_at_once(shards, sizes)
+        if needed > self._limit:
+            raise SettingsError(
+                f"--data-cache-gb {self._limit / 1e9:g} is less than the {needed / 1e9:.3g} GB of shards that are read "
+                "at once; give more, or a smaller --shuffle-shards."
+            )
+        reading = _Reading(self._fetch, self._drop, shards, sizes, self._limit)
+        before, self._current = self._current, reading
+        try:
+            with reading:
+                yield
+        finally:
+            self._current = before
+
+    def _fetch(self, shard: int) -> int:
+        """The open file of a shard."""
+        one = self._shards[shard]
+        while True:
+            try:
+                return os.open(self._cache.fetch(one.file, one.sha256, one.bytes), os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:  # another rank, which is ahead, has dropped it this moment
+                continue
+
+    def _drop(self, shard: int) -> None:
+        """After this rank's last use: a rank that still reads it has it open."""
+        if not self._keeps:
+            self._cache.path(self._shards[shard].sha256).unlink(missing_ok=True)
+
+
+class _Reading:
+    """One pass over images: fetches shards in the order of their first use, while there is room for them."""
+
+    def __init__(
+        self,
+        fetch: Callable[[int], int],
+        drop: Callable[[int], None],
+        shards: Numbers,
+        sizes: NDArray[np.int64],
+        limit: float,
+    ) -> None:
+        self._fetch, self._drop, self._sizes, self._limit = fetch, drop, sizes, limit
+        self._left = np.bincount(shards, minlength=len(sizes))  # images still to be read, by shard
+        self._files: dict[int, Future[int]] = {}
+        self._to_fetch = iter(in_order_of_use(shards))
+        self._next = next(self._to_fetch, None)
+        self._held = 0.0  # bytes of shards that are fetched, or being fetched, and not yet done with
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fetch")
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._start_more()
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        for file in self._files.values():
+            if not file.cancelled() and file.exception() is None:
+                os.close(file.result())
+
+    def read(self, shard: int, offset: int, length: int) -> bytes:
+        """So many bytes, once the shard is here.  Raises TrainerError if it cannot be fetched."""
+        try:
+            return os.pread(self._file(shard).result(), length, offset)
+        finally:
+            self.give_back(shard)
+
+    def lend(self, shard: int) -> str:
+        """The path of this process's open file, once the shard is here: another rank may delete the one in the cache.
+
+        For one image, until give_back(shard).  Raises TrainerError if it cannot be fetched.
+        """
+        return f"/proc/{os.getpid()}/fd/{self._file(shard).result()}"
+
+    def _file(self, shard: int) -> Future[int]:
+        with self._lock:
+            while shard not in self._files:
+                # Its turn has come before the last images of earlier ones were read, which other threads do, or never
+                # will if the training has stopped: it must not wait for them.
+                self._start()
+            return self._files[shard]
+
+    def give_back(self, shard: int) -> None:
+        """Record that an image was read; after a shard's last one, makes room for others."""
+        with self._lock:
+            self._left[shard] -= 1
+            if self._left[shard] != 0:
+                return
+            file = self._files.pop(shard)
+        try:
+            with suppress(TrainerError):  # its reader has had it
+                os.close(file.result())
+                self._drop(shard)
+        finally:  # there is no room before it is gone
+            with self._lock:
+                self._held -= float(self._sizes[shard])
+                self._start_more()
+
+    def _start_more(self) -> None:
+        """Starts to fetch what there is room for."""
+        while self._next is not None and self._held + self._sizes[self._next] <= self._limit:
+            self._start()
+
+    def _start(self) -> None:
+        """Starts to fetch the next shard."""
+        assert self._next is not None, "only announced images are read"
+        self._held += float(self._sizes[self._next])
+        self._files[self._next] = self._threads.submit(self._fetch, self._next)
+        self._next = next(self._to_fetch, None)
+
+
+def in_order_of_use(shards: Numbers) -> list[int]:
+    """Each shard once, in the order of its first image.  shards: of each image to be read."""
+    found, first = np.unique(shards, return_index=True)
+    numbers: list[int] = found[np.argsort(first)].tolist()
+    return numbers
+
+
+def most_at_once(shards: Numbers, sizes: NDArray[np.int64]) -> int:
+    """Bytes of the shards that are begun and not done with, where they are most.  shards: of each image to be read."""
+    if not len(shards):
+        return 0
+    found, first = np.unique(shards, return_index=True)
+    last = len(shards) - 1 - np.unique(shards[::-1], return_index=True)[1]
+    change = np.zeros(len(shards) + 1, np.int64)
+    np.add.at(change, first, sizes[found])
+    np.add.at(change, last + 1, -sizes[found])
+    return int(np.cumsum(change).max())
+
+
+STREAM = 2  # of the order's random numbers: 0 is the whole permutation's, 1 the augmentation's of small images
+
+
+def bounded_permutation(order: Order, by_shard: Sequence[Tensor], window: int) -> Tensor:
+    """(size,) int64: the image at each position of the epoch.  by_shard: the numbers of each shard's images.
+
+    It reads a few shards at a time: shards in random order, the images of a window of them mixed.  As the order over a
+    whole set it is a pure function, of seed, epoch, shards and window.  So resuming is exact here, too, batches are the
+    same for any number of ranks, and each image comes once.  The shards must be samples of the whole set, as
+    trainer.prepare makes them.
+    """
+    return torch.cat(list(_windows(order.generator(STREAM), by_shard, window)))
+
+
+def _windows(generator: torch.Generator, by_shard: Sequence[Tensor], window: int) -> Iterator[Tensor]:
+    for shards in torch.randperm(len(by_shard), generator=generator).split(window):
+        numbers = torch.cat([by_shard[shard] for shard in shards.tolist()])
+        yield numbers[torch.randperm(len(numbers), generator=generator)]

@@ -1,19 +1,20 @@
-"""Small sets: all images on the device as bytes, augmented there a batch at a time.
+"""Small sets: all images on the device as bytes, augmented there a batch at a time; decoded ones are kept on disk.
 
 Every random draw belongs to a position of the epoch, not to a rank or a step: k ranks together see
 the images that one would, and a resumed run goes on with exactly the batches it would have seen.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-from trainer.datasets.base import Batch, Data, Request
-from trainer.datasets.normalisation import Normalisation, Normaliser
-from trainer.datasets.unreadable import refuse_too_many
+from trainer.datasets.base import Batch, Data, Normalisation, Normaliser, Request
+from trainer.datasets.cache import Content, recall
+from trainer.datasets.encoded import refuse_too_many
 from trainer.distributed.sampler import Order
 from trainer.errors import DataError
 from trainer.signature import Signature
@@ -128,3 +129,19 @@ def resized(pixels: Tensor, side: int) -> Tensor:
     pieces = (piece.permute(0, 3, 1, 2) for piece in torch.split(pixels, 4096))
     done = [interpolate(piece, (side, side), mode="bilinear", antialias=True).permute(0, 2, 3, 1) for piece in pieces]
     return torch.cat(done).contiguous()
+
+
+def recall_decoded(path: Path, fingerprint: str, decode: Callable[[], Decoded]) -> Decoded:
+    """The set at `path` if it was made of what `fingerprint` describes, else what `decode` returns, then kept."""
+    content = recall(
+        path,
+        is_current=lambda found: found.get("fingerprint") == fingerprint,
+        build=lambda: {"fingerprint": fingerprint} | _packed(decode()),
+    )
+    return Decoded(Images(**content["train"]), Images(**content["evaluation"]), content["classes"])
+
+
+def _packed(decoded: Decoded) -> Content:
+    halves = {"train": decoded.train, "evaluation": decoded.evaluation}
+    packed = {k: {"pixels": v.pixels, "labels": v.labels, "bad": dict(v.bad)} for k, v in halves.items()}
+    return {**packed, "classes": decoded.classes}

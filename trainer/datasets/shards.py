@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,24 +21,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.datasets.base import Request
-from trainer.datasets.encoded import LARGEST_BYTES
-from trainer.datasets.entries import ENTRY, HEADER, Entries
-from trainer.datasets.manifest import MANIFEST, Half, Manifest, Shard
+from trainer.datasets.encoded import UnreadableError
+from trainer.datasets.manifest import ENTRY, HEADER, MANIFEST, Half, Manifest, Shard
 from trainer.datasets.source import CUT_OFF, Halves, Piece, spread
-from trainer.datasets.unreadable import UnreadableError
 from trainer.distributed.sampler import Order
 from trainer.errors import DataError, one_line
+
+Entries = NDArray[Any]  # (N,) of ENTRY
 
 SPARE_FILES = 256  # that a process may have open besides the shards
 
 
-class Shelf(Protocol):
-    """The shards of one half, as files."""
+class Pool(Protocol):
+    """The files of the shards of one half."""
 
     place: str
 
     def read(self, shard: int, offset: int, length: int) -> bytes:
-        """So many bytes of a shard, or fewer where it ends.  Raises OSError, and TrainerError if it cannot be had."""
+        """So many bytes of a shard, or fewer where it ends.  Raises OSError, and TrainerError for one out of reach."""
         ...
 
     def peek(self, shard: int, offset: int, length: int) -> bytes:
@@ -63,11 +63,11 @@ class Shelf(Protocol):
 
 
 class ShardSource:
-    """The images that `index` lists, out of the shards on `shelf`."""
+    """The images that `index` lists, out of the shards in `pool`."""
 
-    def __init__(self, half: Half, index: Entries, shelf: Shelf) -> None:
-        self._half, self._index, self._shelf = half, index, shelf
-        self.size, self.place = len(index), shelf.place
+    def __init__(self, half: Half, index: Entries, pool: Pool) -> None:
+        self._half, self._index, self._pool = half, index, pool
+        self.size, self.place = len(index), pool.place
 
     def label(self, number: int) -> int:
         return int(self._index[number]["label"])
@@ -75,7 +75,7 @@ class ShardSource:
     def read(self, number: int) -> bytes:
         shard, offset, length, _ = self._index[number].item()
         try:
-            data = self._shelf.read(shard, offset, length)
+            data = self._pool.read(shard, offset, length)
         except OSError as error:
             raise UnreadableError(one_line(error.strerror or error)) from error
         if len(data) < length:
@@ -84,17 +84,17 @@ class ShardSource:
 
     def lend(self, number: int) -> Piece:
         shard, offset, length, _ = self._index[number].item()
-        return Piece(self._shelf.lend(shard), offset, length)
+        return Piece(self._pool.lend(shard), offset, length)
 
     def give_back(self, number: int) -> None:
-        self._shelf.give_back(int(self._index[number]["shard"]))
+        self._pool.give_back(int(self._index[number]["shard"]))
 
     def shown(self, number: int) -> str:
         """The shard, and the image's name in it."""
         shard, offset, _, _ = self._index[number].item()
         file = self._half.shards[shard].file
         try:
-            header = self._shelf.peek(shard, offset - HEADER, 100)  # its first 100 bytes are the name
+            header = self._pool.peek(shard, offset - HEADER, 100)  # its first 100 bytes are the name
         except OSError:
             header = b""
         name = header.partition(bytes(1))[0].decode(errors="replace")
@@ -112,10 +112,10 @@ class ShardSource:
         return torch.from_numpy(chosen[np.argsort(shard_of[chosen], kind="stable")])
 
     def permutation(self, order: Order) -> Tensor:
-        return self._shelf.permutation(order, self._index["shard"])
+        return self._pool.permutation(order, self._index["shard"])
 
     def reading(self, numbers: Tensor) -> AbstractContextManager[object]:
-        return self._shelf.reading(self._index["shard"][numbers.numpy()])
+        return self._pool.reading(self._index["shard"][numbers.numpy()])
 
 
 class Folder:
@@ -177,13 +177,13 @@ def _half(root: Path, half: Half, classes: int) -> ShardSource:
 def read_index(path: Path, half: Half, classes: int) -> Entries:
     """The index of `half`, mapped from the file, so that processes share its memory.  Raises DataError.
 
-    It may be a stranger's, with digests that fit: each image lies in a shard and is of one of so many classes.
+    Each image must lie in a shard, and be of one of so many classes.
     """
     try:
         digest, index = _digest(path), _mapped(path)
     except Exception as error:  # Python's own parser, which NumPy has read the header, raises anything for garbage
         raise _missing(path, error) from error
-    if digest != half.index.sha256 or getattr(index, "dtype", None) != ENTRY or index.shape != (half.images,):
+    if digest != half.index.sha256 or getattr(index, "dtype", None) != np.dtype(ENTRY) or index.shape != (half.images,):
         raise DataError(f"{one_line(path, 300)} is not the one that was prepared; copy or prepare the data again.")
     if not _fits(index, half, classes):
         raise DataError(f"{one_line(path, 300)} lists images that no shard has; prepare the data again.")
@@ -191,17 +191,12 @@ def read_index(path: Path, half: Half, classes: int) -> Entries:
 
 
 def _digest(path: Path) -> str:
-    """Raises OSError, also for a pipe, which would never end."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _fits(index: Entries, half: Half, classes: int) -> bool:
     if index["shard"].max() >= len(half.shards) or index["label"].max() >= classes:
-        return False
-    if index["length"].max() > LARGEST_BYTES:
         return False
     room = np.array([shard.bytes for shard in half.shards], np.uint64)[index["shard"]]
     return bool((index["offset"] <= room).all() and (index["length"] <= room - index["offset"]).all())

@@ -1,22 +1,25 @@
-"""Where the images of one half of a data set come from, by number: files of a folder, or shards."""
+"""Where the images of one half of a data set come from, by number, and the source that reads files of a folder.
+
+The list of those files is kept on disk, since listing a million takes long.
+"""
 
 import hashlib
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.datasets.encoded import LARGEST_BYTES
-from trainer.datasets.tree import Files
-from trainer.datasets.unreadable import UnreadableError
+from trainer.datasets.cache import Content, cache_path, recall
+from trainer.datasets.encoded import UnreadableError
+from trainer.datasets.tree import Files, Tree, list_files
 from trainer.distributed.sampler import Order
 from trainer.errors import one_line
-from trainer.files import read_regular
 
 CUT_OFF = "its shard is cut off"
 
@@ -32,7 +35,7 @@ class Piece(NamedTuple):
         """Raises UnreadableError."""
         try:
             if self.length is None:
-                return read_regular(Path(self.path), LARGEST_BYTES)
+                return Path(self.path).read_bytes()
             with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123  # Path.open takes as long as the read
                 data = os.pread(file.fileno(), self.length, self.offset)
         except OSError as error:
@@ -107,7 +110,7 @@ class FolderSource:
 
     def read(self, number: int) -> bytes:
         try:
-            return read_regular(self._files.root / self._files.names[number], LARGEST_BYTES)
+            return (self._files.root / self._files.names[number]).read_bytes()
         except OSError as error:
             raise UnreadableError(one_line(error.strerror or error)) from error
 
@@ -167,3 +170,64 @@ class Halves(NamedTuple):
     classes: tuple[str, ...]
     place: Path
     eval_split: str
+
+
+class PackedNames(Sequence[str]):
+    """Names as bytes behind each other, mapped from the cache: a million strings of Python's would take 100 MB a rank.
+
+    text: (bytes,) uint8; ends: (names,) int64, where each one ends.
+    """
+
+    def __init__(self, text: Tensor, ends: Tensor) -> None:
+        self._text, self._ends = text.numpy(), ends.numpy()
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        number = range(len(self))[number]
+        start = int(self._ends[number - 1]) if number else 0
+        return os.fsdecode(self._text[start : int(self._ends[number])].tobytes())
+
+
+def indexed_files(cache_dir: Path, tree: Tree) -> tuple[Files, Files]:
+    """The images to train and to evaluate on.  Raises DataError naming a class without images."""
+    return _indexed(cache_dir, tree.train, tree.classes), _indexed(cache_dir, tree.evaluation, tree.classes)
+
+
+def _indexed(cache_dir: Path, root: Path, classes: tuple[str, ...]) -> Files:
+    content = recall(
+        cache_path(cache_dir, "index", root),
+        is_current=lambda found: found.get("classes") == list(classes) and _unchanged(root, found["folders"]),
+        build=lambda: _packed(list_files(root, classes), classes),
+    )
+    names = PackedNames(content["names"], content["ends"])
+    return Files(root, names, content["labels"].numpy(), content["folders"])
+
+
+def _packed(files: Files, classes: tuple[str, ...]) -> Content:
+    names = [os.fsencode(name) for name in files.names]
+    ends = np.cumsum(np.fromiter(map(len, names), np.int64, len(names)))
+    return {
+        "classes": list(classes),
+        "names": torch.frombuffer(bytearray(b"".join(names)), dtype=torch.uint8),
+        "ends": torch.from_numpy(ends),
+        "labels": torch.tensor(files.labels),
+        "folders": files.folders,
+    }
+
+
+def _unchanged(root: Path, folders: dict[str, int]) -> bool:
+    """Whether no file came or went: that changes the modification time of its folder."""
+    try:
+        return all((root / name).stat().st_mtime_ns == time for name, time in folders.items())
+    except FileNotFoundError:
+        return False

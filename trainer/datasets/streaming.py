@@ -14,17 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainer.datasets.base import UNREADABLE, Batch, Data, Request
-from trainer.datasets.crops import MIDDLE
-from trainer.datasets.gathered import gathered
-from trainer.datasets.gpu_rows import GpuRows, check_gpu_decodes
-from trainer.datasets.looks import Looks, View
-from trainer.datasets.normalisation import IMAGENET, Normaliser
+from trainer.datasets.base import IMAGENET, UNREADABLE, Batch, Data, Normaliser, Request
+from trainer.datasets.crops import MIDDLE, Crops, View
+from trainer.datasets.encoded import UnreadableError, refuse_too_many
 from trainer.datasets.processes import CHUNK as TASK
-from trainer.datasets.processes import Processes, Task
-from trainer.datasets.rows import ByteRows, FloatRows, Memory, Rows
+from trainer.datasets.processes import Processes, Task, gathered
+from trainer.datasets.rows import ByteRows, FloatRows, GpuRows, Memory, Rows, check_gpu_decodes
 from trainer.datasets.source import Halves, Source
-from trainer.datasets.unreadable import UnreadableError, refuse_too_many
 from trainer.distributed.sampler import Order
 from trainer.errors import SettingsError
 from trainer.signature import Signature
@@ -35,8 +31,8 @@ AHEAD = 3  # batches in the making while one is trained on
 CHUNK = 4  # images a thread takes at a time, at least: fewer cost more to hand over than they take
 
 
-class Wanted(NamedTuple):
-    """One image of a batch: its number, and how to look at it."""
+class Image(NamedTuple):
+    """One image of a batch: its number, and its crop."""
 
     number: int
     view: View
@@ -77,34 +73,34 @@ class StreamingSplit:
         self._resize(side_at(order.epoch, self._request.epochs, self._request.first_size, self._full))
         permutation = self._source.permutation(order)
         numbers = [permutation[p] for p in positions]
-        looked = replace(order) if self._request.augment else None  # without the permutation, which is large
-        return self._batches(numbers, [Looks(looked, range(p.start, p.stop)) for p in positions])
+        randomly = replace(order) if self._request.augment else None  # without the permutation, which is large
+        return self._batches(numbers, [Crops(randomly, range(p.start, p.stop)) for p in positions])
 
     def eval_batches(self, indices: range, batch_size: int) -> Generator[Batch]:
         """The middles of the images `indices`."""
         chunks = (indices[start : start + batch_size] for start in range(0, len(indices), batch_size))
         numbers = [torch.tensor(chunk) for chunk in chunks]
-        return self._batches(numbers, [Looks(None, range(len(chosen))) for chosen in numbers])
+        return self._batches(numbers, [Crops(None, range(len(chosen))) for chosen in numbers])
 
     @property
     def bad_images(self) -> Sequence[str]:
         """Names of the files this process has skipped up to now."""
         return tuple(self._bad)
 
-    def _batches(self, numbers: Sequence[Tensor], looks: Sequence[Looks]) -> Generator[Batch]:
+    def _batches(self, numbers: Sequence[Tensor], crops: Sequence[Crops]) -> Generator[Batch]:
         """One batch for each tensor of numbers, decoded ahead of their use.  Closing the iterator ends that."""
         if not numbers:
             return
         with self._source.reading(torch.cat(list(numbers))):
             if self._processes is None:
-                yield from self._by_threads(numbers, looks)
+                yield from self._by_threads(numbers, crops)
             else:
-                yield from self._by_processes(self._processes, numbers, looks)
+                yield from self._by_processes(self._processes, numbers, crops)
 
     def _by_processes(
-        self, processes: Processes, numbers: Sequence[Tensor], looks: Sequence[Looks]
+        self, processes: Processes, numbers: Sequence[Tensor], crops: Sequence[Crops]
     ) -> Generator[Batch]:
-        with closing(processes.decode(self._tasks(numbers, looks))) as decoded:
+        with closing(processes.decode(self._tasks(numbers, crops))) as decoded:
             for chosen in numbers:
                 # Not kept here: a process decodes into the memory of its part again once that has gone.
                 parts = (next(decoded) for _ in range(0, len(chosen), TASK))
@@ -114,20 +110,20 @@ class StreamingSplit:
                     self._source.give_back(number)
                 yield self._batch(images, pixels, self._labels(images), bad)
 
-    def _tasks(self, numbers: Sequence[Tensor], looks: Sequence[Looks]) -> Iterator[Task]:
+    def _tasks(self, numbers: Sequence[Tensor], crops: Sequence[Crops]) -> Iterator[Task]:
         """What processes are to do.  Asked for ahead, it says where an image is when one is about to be read."""
-        for chosen, looked in zip(numbers, looks, strict=True):
+        for chosen, cropped in zip(numbers, crops, strict=True):
             for start in range(0, len(chosen), TASK):
                 rows = range(start, min(start + TASK, len(chosen)))
                 pieces = tuple(self._source.lend(number) for number in chosen[rows.start : rows.stop].tolist())
-                yield Task(pieces, looked.of(rows), self._side)
+                yield Task(pieces, cropped.of(rows), self._side)
 
-    def _by_threads(self, numbers: Sequence[Tensor], looks: Sequence[Looks]) -> Generator[Batch]:
+    def _by_threads(self, numbers: Sequence[Tensor], crops: Sequence[Crops]) -> Generator[Batch]:
         unfinished: deque[UnfinishedBatch] = deque()
         threads = ThreadPoolExecutor(self._request.workers, thread_name_prefix="decode")
         try:
-            for chosen, looked in zip(numbers, looks, strict=True):
-                unfinished.append(self._start(threads, [*map(Wanted, chosen.tolist(), looked.views())]))
+            for chosen, cropped in zip(numbers, crops, strict=True):
+                unfinished.append(self._start(threads, [*map(Image, chosen.tolist(), cropped.views())]))
                 if len(unfinished) > AHEAD:
                     yield self._finish(unfinished.popleft())
             while unfinished:
@@ -135,7 +131,7 @@ class StreamingSplit:
         finally:
             threads.shutdown(cancel_futures=True)
 
-    def _start(self, threads: ThreadPoolExecutor, images: list[Wanted]) -> UnfinishedBatch:
+    def _start(self, threads: ThreadPoolExecutor, images: list[Image]) -> UnfinishedBatch:
         numbers = [image.number for image in images]
         batch = UnfinishedBatch(numbers, self._labels(numbers), self._rows(len(images)))
         chunks = chunks_of(len(images), self._request.workers)
@@ -157,7 +153,7 @@ class StreamingSplit:
             return FloatRows(count, self._side, self._normalise, self._memory, request.channels_last)
         return ByteRows(count, self._side, self._normalise, request.device)
 
-    def _fill(self, batch: UnfinishedBatch, images: list[Wanted], rows: range) -> None:
+    def _fill(self, batch: UnfinishedBatch, images: list[Image], rows: range) -> None:
         """Reads the images of `rows`; runs in a thread."""
         for row in rows:
             number, view = images[row]

@@ -110,7 +110,7 @@ def _prepare(asked: argparse.Namespace) -> None:
         raise SettingsError(f"no {source}; give a folder or an archive of images as SRC.")
     if target.resolve() == source.resolve():
         raise SettingsError(f"{target} cannot be SRC and DST; give a new folder as DST.")
-    from trainer.prepare.picture import Recipe  # they take a while to import; wrong paths need not wait
+    from trainer.prepare.shard import Recipe  # they take a while to import; wrong paths need not wait
     from trainer.prepare.whole import Options, Screen, prepare
 
     recipe = Recipe(asked.resize, asked.quality)

@@ -13,11 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.datasets.unreadable import UnreadableError
+from trainer.datasets.encoded import UnreadableError
 from trainer.errors import one_line
-from trainer.files import read_regular
 
-LARGEST_BYTES = 2**30  # of an image's file
 IN_NO_TAR = -1
 
 
@@ -41,13 +39,13 @@ class Origin:
         """The image's bytes.  Raises UnreadableError."""
         try:
             if item.offset == IN_NO_TAR:
-                return read_regular(self.path / item.name, LARGEST_BYTES)
-            if item.size > LARGEST_BYTES:  # before so much memory is asked for
-                raise UnreadableError(f"larger than {LARGEST_BYTES / 2**20:,.0f} MiB")
+                return (self.path / item.name).read_bytes()
             with self.path.open("rb", buffering=0) as tar:
                 data = os.pread(tar.fileno(), item.size, item.offset)
         except OSError as error:
             raise UnreadableError(one_line(error.strerror or error)) from error
+        except (MemoryError, OverflowError) as error:  # the tar gives it an impossible size
+            raise UnreadableError("too large") from error
         if len(data) < item.size:
             raise UnreadableError("cut off")
         return data

@@ -1,4 +1,4 @@
-"""Worker processes that live no longer than this one, however it ends."""
+"""Worker processes that live no longer than this one, however it ends, and how their progress is shown."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer.errors import MachineError
 
-TELL_EVERY_S = 0.25
-LEAVE_WITHIN_S = 10.0
+if TYPE_CHECKING:
+    from rich.progress import Progress, Task
+    from rich.text import Text
 
-Work = Callable[[Any, Callable[[int], None]], Any]  # (task, count) -> result; count is told what is done of it
+REPORT_EVERY_S = 0.25
+LEAVE_WITHIN_S = 10.0
+LINE_EVERY_S = 30.0
+
+Count = Callable[[int], None]  # called with the number of images done
+Work = Callable[[Any, Count], Any]  # (task, count) -> result
 
 
 def run_all(tasks: Iterable[Any], work: Work, workers: int, count: Callable[[int], None]) -> Iterator[tuple[Any, Any]]:
@@ -99,19 +105,19 @@ def _give(worker: _Worker, tasks: Iterator[Any], busy: dict[Any, _Worker]) -> No
 
 
 class _Counter:
-    """Tells the parent what is done, a few times a second."""
+    """Reports what is done to the parent, a few times a second."""
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
-        self._connection, self._untold, self._told_at = connection, 0, time.monotonic()
+        self._connection, self._pending, self._sent_at = connection, 0, time.monotonic()
 
     def __call__(self, done: int) -> None:
-        self._untold += done
-        if time.monotonic() - self._told_at > TELL_EVERY_S:
-            self.tell()
+        self._pending += done
+        if time.monotonic() - self._sent_at > REPORT_EVERY_S:
+            self.send()
 
-    def tell(self) -> None:
-        self._connection.send(("count", self._untold))
-        self._untold, self._told_at = 0, time.monotonic()
+    def send(self) -> None:
+        self._connection.send(("count", self._pending))
+        self._pending, self._sent_at = 0, time.monotonic()
 
 
 def _serve(connection: Connection[Any, Any], work: Work) -> None:
@@ -127,5 +133,63 @@ def _serve(connection: Connection[Any, Any], work: Work) -> None:
                 raise
             except Exception as error:
                 answer = ("failed", error)
-            counter.tell()
+            counter.send()
             connection.send(answer)
+
+
+@contextmanager
+def shown(what: str, total: int, interactive: bool, say: Callable[[str], None]) -> Iterator[Count]:
+    """Yield a function to call with the number done, of `total`: it moves a bar on a terminal, or prints lines."""
+    if not interactive:
+        yield _Lines(what, total, say)
+        return
+    with _bar() as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+def _bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Speed(ProgressColumn):
+        """Of a task; nothing until it is known."""
+
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed:,.0f}/s" if task.speed else "")
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        Speed(),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    return Progress(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=60)
+
+
+class _Lines:
+    def __init__(self, what: str, total: int, say: Callable[[str], None]) -> None:
+        self._what, self._total, self._say = what, total, say
+        self._done, self._began = 0, time.monotonic()
+        self._said_at = self._began
+
+    def __call__(self, done: int) -> None:
+        self._done += done
+        now = time.monotonic()
+        if now - self._said_at >= LINE_EVERY_S:
+            self._said_at = now
+            rate = self._done / (now - self._began)
+            left_s = (self._total - self._done) / max(rate, 1e-9)
+            self._say(
+                f"{self._what}: {self._done:,} of {self._total:,}, {rate:,.0f}/s, about {left_s / 60:.0f} min left"
+            )

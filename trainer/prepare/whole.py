@@ -11,21 +11,25 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from trainer.datasets.manifest import MANIFEST, SPLITS, UNFINISHED, Manifest, Splits, find_manifest
-from trainer.datasets.unreadable import refuse_too_many
-from trainer.errors import FullDisk, MachineError, SettingsError, is_full, is_wrong_path, one_line
-from trainer.files import LARGEST_JSON, write_atomically
-from trainer.prepare.find import find_source
-from trainer.prepare.half import HalfWork
-from trainer.prepare.listing import Found
-from trainer.prepare.picture import Recipe
-from trainer.prepare.pool import run_all
-from trainer.prepare.progress import shown
-from trainer.prepare.shard import PART, check, make
+from trainer.datasets.encoded import refuse_too_many
+from trainer.datasets.manifest import (
+    MANIFEST,
+    SPLITS,
+    UNFINISHED,
+    Manifest,
+    Splits,
+    find_manifest,
+)
+from trainer.datasets.tree import find_tree, images_by_class
+from trainer.errors import DataError, FullDisk, MachineError, SettingsError, is_full, is_wrong_path, one_line
+from trainer.files import write_atomically
+from trainer.prepare import cifar, tars
+from trainer.prepare.listing import Found, Item, Listing, Origin
+from trainer.prepare.pool import run_all, shown
+from trainer.prepare.shard import PART, HalfWork, Recipe, check, make
 from trainer.process.folder_lock import IN_USE, FolderLock
 
 BAD_IMAGES = "bad-images.txt"
-BYTES_OF_SHARD = 200  # in the manifest, with its digest
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Screen:
 
 
 def prepare(options: Options, screen: Screen) -> Manifest:
-    """Makes the shards, or finds that they are made.  Raises TrainerError."""
+    """Make the shards, or find that they are made.  Raises TrainerError."""
     target, room = options.target, options.target / UNFINISHED
     with _errors_in_words(target):
         _take_target(target)
@@ -79,10 +83,10 @@ def _checked(options: Options, found: Found) -> Manifest:
     manifest, recipe = find_manifest(options.target), options.recipe
     flags = (recipe.resize, recipe.quality if recipe.resize else None)
     name = options.name or _usual_name(found.name)
-    wanted = (_source(found), name, *flags)
+    asked = (_source(found), name, *flags)
     # An earlier version did not keep the name of the half.
     source = manifest and {"eval_split": found.eval_split, **manifest.source}
-    if manifest is None or (source, manifest.name, manifest.resize, manifest.quality) != wanted:
+    if manifest is None or (source, manifest.name, manifest.resize, manifest.quality) != asked:
         raise SettingsError(
             f"{one_line(options.target, 300)} is prepared already, from other images or with other flags; "
             "give another DST, or delete it."
@@ -95,13 +99,12 @@ def _made(options: Options, found: Found, screen: Screen) -> Manifest:
     for name in SPLITS:
         (target / name).mkdir(exist_ok=True)
     halves = [HalfWork(name, listing, target, recipe, options.shard_bytes) for name, listing in found.halves()]
-    _check_manifest_size(found.classes, sum(map(len, halves)))
     _make_shards(halves, options, screen)
     bad = {name: why for half in halves for name, why in sorted(half.bad.items())}
     _refuse_bad(options, bad)
     _verify(halves, options, screen)
     splits = Splits(**{half.name: half.finish() for half in halves})
-    _remove_strangers(target, splits)
+    _remove_leftovers(target, splits)
     manifest = Manifest(
         name=options.name or _usual_name(found.name),
         classes=tuple(found.classes),
@@ -113,15 +116,6 @@ def _made(options: Options, found: Found, screen: Screen) -> Manifest:
     )
     write_atomically(target / MANIFEST, manifest.as_json())
     return manifest
-
-
-def _check_manifest_size(classes: Sequence[str], shards: int) -> None:
-    """Raises SettingsError for a manifest that nobody would read, before hours of work: see read_json."""
-    if BYTES_OF_SHARD * shards + sum(len(os.fsencode(name)) + 10 for name in classes) > LARGEST_JSON:
-        raise SettingsError(
-            f"{shards:,} shards and {len(classes):,} classes make a {MANIFEST} of more than {LARGEST_JSON:,} bytes; "
-            "give a larger --shard-mb, or fewer classes."
-        )
 
 
 def _make_shards(halves: Sequence[HalfWork], options: Options, screen: Screen) -> None:
@@ -182,7 +176,7 @@ def _take_target(target: Path) -> None:
         )
 
 
-def _remove_strangers(target: Path, splits: Splits) -> None:
+def _remove_leftovers(target: Path, splits: Splits) -> None:
     """Removes shards of an earlier start with other flags, and parts of what was never finished."""
     ours = {shard.file for half in (splits.train, splits.val) for shard in half.shards}
     for name in SPLITS:
@@ -227,3 +221,49 @@ def _errors_in_words(target: Path) -> Iterator[None]:
             ) from error
         why = one_line(error.strerror or error)
         raise MachineError(f"cannot use {path} ({why}); fix that, and {again}.") from error
+
+
+def find_source(source: Path, room: Path) -> Found:
+    """The images in `source`.  room: a folder where what is compressed is unpacked.  Raises DataError."""
+    if source.is_file():
+        return _archive(source, room)
+    if (source / tars.TRAIN).exists() or (source / tars.VAL).exists():
+        return tars.ilsvrc(source)
+    if archive := next((source / name for name in cifar.ARCHIVES if (source / name).is_file()), None):
+        return cifar.cifar(archive, room)
+    if find_manifest(source) is not None:
+        raise DataError(f"{one_line(source, 300)} is prepared already: it has a {MANIFEST}; prepare its source.")
+    return _folder(source)
+
+
+def _archive(source: Path, room: Path) -> Found:
+    if source.name in (tars.TRAIN, tars.VAL):
+        return tars.ilsvrc(source.parent)
+    if source.name in cifar.ARCHIVES:
+        return cifar.cifar(source, room)
+    return tars.tar_of_folders(source, room)
+
+
+def _folder(source: Path) -> Found:
+    try:
+        tree = find_tree(source)
+    except DataError as error:
+        raise DataError(str(error).replace("point --data-dir at", "give as SRC")) from error
+    train, val = (_listing(root, tree.classes) for root in (tree.train, tree.evaluation))
+    return Found("folder", source.resolve().name, tree.classes, train, val, tree.evaluation.name)
+
+
+def _listing(root: Path, classes: Sequence[str]) -> Listing:
+    listing = Listing(Origin(root))
+    for label, files in enumerate(images_by_class(root, classes, {})):
+        for file in files:
+            listing.add(_item(root, file, label))
+    return listing
+
+
+def _item(root: Path, name: str, label: int) -> Item:
+    try:
+        status = os.stat(f"{root}{os.sep}{name}")  # a Path for each file would double the time
+    except OSError:
+        return Item(name, label, 0)  # reading it says what is wrong
+    return Item(name, label, status.st_size, status.st_mtime_ns)

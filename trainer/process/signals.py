@@ -1,9 +1,11 @@
-"""Signals that are sent to all processes of a training and are for one of them."""
+"""The signals that ask a training to save and leave.  Quickly imported: helper processes use it."""
 
 import signal
 
+REQUESTS_TO_LEAVE = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
+
 
 def ignore_requests_to_leave() -> None:
-    """Has this process, which helps a training, go on until the training has saved and ends it."""
-    for signum in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
+    """Let this process, which helps a training, go on until the training has saved and ends it."""
+    for signum in REQUESTS_TO_LEAVE:
         signal.signal(signum, signal.SIG_IGN)

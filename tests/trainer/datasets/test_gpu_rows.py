@@ -8,13 +8,11 @@ import simplejpeg
 import torch
 from PIL import Image
 
-from trainer.datasets.crops import Crop
-from trainer.datasets.gpu_rows import GpuRows, check_gpu_decodes, decode_on
-from trainer.datasets.looks import View
-from trainer.datasets.normalisation import IMAGENET, Normaliser
-from trainer.datasets.rows import ByteRows
+from trainer.datasets.base import IMAGENET, Normaliser
+from trainer.datasets.crops import Crop, View
+from trainer.datasets.encoded import UnreadableError
+from trainer.datasets.rows import ByteRows, GpuRows, check_gpu_decodes, decode_on
 from trainer.datasets.streaming import UnfinishedBatch
-from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import SettingsError
 
 CPU, SIDE = torch.device("cpu"), 16

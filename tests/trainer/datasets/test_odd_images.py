@@ -11,9 +11,8 @@ from PIL import Image
 
 from trainer.datasets.crops import Crop
 from trainer.datasets.decode import crop
-from trainer.datasets.encoded import format_of, sides_of, whole
-from trainer.datasets.unreadable import UnreadableError
-from trainer.prepare.picture import Recipe, prepared
+from trainer.datasets.encoded import UnreadableError, format_of, sides_of, whole
+from trainer.prepare.shard import Recipe, prepared
 
 PIXELS = np.kron(np.random.default_rng(7).integers(0, 256, (8, 8, 3), dtype=np.uint8), np.ones((6, 8, 1), np.uint8))
 

@@ -1,7 +1,9 @@
 """Images decoded by processes: what threads make of them, to the last bit, and what becomes of the processes."""
 
 import errno
+import gc
 import os
+import pickle
 import select
 import shlex
 import signal
@@ -11,22 +13,23 @@ import warnings
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import numpy as np
 import pytest
+import simplejpeg
 import torch
 
 from tests import needs
 from tests.conftest import ROOT, Run
 from tests.trainer.datasets.test_streaming import together
 from trainer.batches import Batches
-from trainer.datasets import imagenet, streaming
+from trainer.datasets import imagefolder, streaming
 from trainer.datasets.base import UNREADABLE, Batch, Request
-from trainer.datasets.crops import middle_crop
+from trainer.datasets.crops import Crops, middle_crop
 from trainer.datasets.decode import crop
-from trainer.datasets.looks import Looks
-from trainer.datasets.processes import Task, _Decoder, _problem
+from trainer.datasets.processes import HEAD, Decoded, SharedMemory, Task, _Decoder, _problem, release
 from trainer.datasets.source import Piece
 from trainer.distributed.sampler import Order, positions
 from trainer.errors import DataError, MachineError
@@ -45,7 +48,7 @@ def asked(ask: Ask, make_tree: Callable[..., Path]) -> Request:
 
 
 def trained(request: Request) -> Batch:
-    return together(list(imagenet.load(request).train.train_batches(ORDER, WHERE)))
+    return together(list(imagefolder.load_large(request).train.train_batches(ORDER, WHERE)))
 
 
 def words_of(asked: Request) -> tuple[str, ...]:
@@ -67,7 +70,7 @@ def test_what_a_process_decodes_is_in_shared_memory_at_once(asked: Request) -> N
     """DataLoader would copy it there otherwise."""
     path = next((asked.data_dir / "train").glob("*/*"))
 
-    decoded = _Decoder()[Task((Piece(str(path)),), Looks(None, range(1)), 8)]
+    decoded = _Decoder()[Task((Piece(str(path)),), Crops(None, range(1)), 8)]
 
     assert decoded.pixels.is_shared()
     assert decoded.pixels.shape == (1, 8, 8, 3)
@@ -88,7 +91,7 @@ def test_processes_make_what_threads_make(asked: Request, chunk: int, monkeypatc
 
 
 def test_processes_serve_one_epoch_after_another_and_the_evaluation(asked: Request) -> None:
-    threads, processes = (imagenet.load(replace(asked, by_processes=kind)) for kind in (False, True))
+    threads, processes = (imagefolder.load_large(replace(asked, by_processes=kind)) for kind in (False, True))
     with closing(processes.train.train_batches(ORDER, WHERE)) as left_in_the_middle:
         next(left_in_the_middle)
     decoders = decoders_of(os.getpid())
@@ -105,7 +108,7 @@ def test_more_of_them_than_cores_are_nobodys_mistake(asked: Request) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         many = replace(asked, workers=(os.cpu_count() or 1) + 1)
-        with closing(imagenet.load(many).train.train_batches(ORDER, WHERE)) as batches:
+        with closing(imagefolder.load_large(many).train.train_batches(ORDER, WHERE)) as batches:
             next(batches)
 
 
@@ -126,7 +129,7 @@ def test_an_unreadable_image_is_named_or_weighs_nothing(asked: Request) -> None:
 
 def test_a_decoder_that_is_killed_ends_the_training_with_a_sentence(asked: Request) -> None:
     before = set(decoders_of(os.getpid()))
-    with closing(imagenet.load(asked).train.train_batches(ORDER, WHERE)) as batches:
+    with closing(imagefolder.load_large(asked).train.train_batches(ORDER, WHERE)) as batches:
         next(batches)
         for decoder in set(decoders_of(os.getpid())) - before:
             os.kill(decoder, signal.SIGKILL)
@@ -136,7 +139,7 @@ def test_a_decoder_that_is_killed_ends_the_training_with_a_sentence(asked: Reque
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_what_asks_the_training_to_save_does_not_end_its_decoders(asked: Request, signum: int) -> None:
-    with closing(imagenet.load(asked).train.train_batches(ORDER, WHERE)) as batches:
+    with closing(imagefolder.load_large(asked).train.train_batches(ORDER, WHERE)) as batches:
         next(batches), next(batches)  # of one process, and of the other
         for decoder in decoders_of(os.getpid()):
             os.kill(decoder, signum)
@@ -209,10 +212,11 @@ def test_a_program_that_still_has_its_decoders_ends(asked: Request) -> None:
     program = f"""if True:
         import torch
         from pathlib import Path
-        from trainer.datasets import imagenet
+        from trainer.datasets import imagefolder
         from trainer.datasets.base import Request
-        data = imagenet.load(Request(Path({str(asked.data_dir)!r}), Path({str(asked.cache_dir)!r}), torch.device("cpu"),
-                                     8, True, False, 2, 0, False, 0, 1, 2, by_processes=True))
+        folders = Path({str(asked.data_dir)!r}), Path({str(asked.cache_dir)!r})
+        data = imagefolder.load_large(Request(*folders, torch.device("cpu"), 8, True, False, 2, 0, False, 0, 1, 2,
+                                              by_processes=True))
         batches = data.evaluation.eval_batches(range(6), 2)
         next(batches)
     """
@@ -243,3 +247,70 @@ def test_a_training_that_is_killed_leaves_no_decoder(asked: Request) -> None:
     for decoder in gone:
         assert select.select([decoder], [], [], 10)[0]
         os.close(decoder)
+
+
+SIDE = 8
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> list[Task]:
+    """Of one image each, of different greys."""
+    for grey in (0, 100, 200):
+        (tmp_path / f"{grey}.jpg").write_bytes(simplejpeg.encode_jpeg(np.full((SIDE, SIDE, 3), grey, np.uint8)))
+    return [Task((Piece(str(path)),), Crops(None, range(1)), SIDE) for path in sorted(tmp_path.glob("*.jpg"))]
+
+
+def passed(decoded: Decoded) -> Decoded:
+    """As the training gets it."""
+    arrived: Decoded = pickle.loads(ForkingPickler.dumps(decoded))
+    return arrived
+
+
+def test_a_piece_is_lent_again_only_once_it_is_release() -> None:
+    memory = SharedMemory()
+    first, second = memory.lend(100), memory.lend(100)
+    assert first.is_shared()
+    assert first.data_ptr() != second.data_ptr()
+
+    release(second)
+
+    assert memory.lend(90).data_ptr() == second.data_ptr()
+    assert memory.lend(100).data_ptr() not in (first.data_ptr(), second.data_ptr())
+
+
+def test_pieces_that_images_have_outgrown_are_kept_only_while_they_are_read() -> None:
+    memory = SharedMemory()
+    small, read = memory.lend(10), memory.lend(10)
+    release(small)
+
+    large = memory.lend(1000)
+
+    assert len(large) == HEAD + 1000
+    assert {piece.data_ptr() for piece in memory._pieces} == {read.data_ptr(), large.data_ptr()}
+
+
+def test_a_process_decodes_into_its_memory_again_once_the_training_has_read_it(tasks: list[Task]) -> None:
+    decoder = _Decoder()
+    place = (decoded := decoder[tasks[0]]).pixels.data_ptr()
+    arrived = passed(decoded)
+    black = arrived.pixels.clone()
+
+    others = [passed(decoder[task]) for task in tasks[1:]]
+    assert torch.equal(arrived.pixels, black), "it is read, and was written to"
+    assert [int(other.pixels.float().mean()) for other in others] == [100, 200]
+
+    del arrived, decoded
+    gc.collect()
+    assert decoder[tasks[1]].pixels.data_ptr() == place
+
+
+def test_what_was_copied_for_a_gpu_is_read(tasks: list[Task], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)  # which needs a GPU
+    decoder = _Decoder()
+    place = (decoded := decoder[tasks[2]]).pixels.data_ptr()
+
+    pinned = passed(decoded).pin_memory()
+    gc.collect()
+
+    assert decoder[tasks[0]].pixels.data_ptr() == place
+    assert int(pinned.pixels.float().mean()) == 200

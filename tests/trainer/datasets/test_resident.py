@@ -3,8 +3,7 @@ import torch
 from torch import Tensor
 
 from trainer.batches import Batches
-from trainer.datasets.base import Batch
-from trainer.datasets.normalisation import Normalisation, Normaliser
+from trainer.datasets.base import Batch, Normalisation, Normaliser
 from trainer.datasets.resident import Images, ResidentSplit, draw, fits, resized
 from trainer.distributed.sampler import Order, positions, shard, updates_left
 from trainer.errors import DataError

@@ -9,12 +9,11 @@ import simplejpeg
 import torch
 from PIL import Image
 
-from trainer.datasets.crops import Crop
-from trainer.datasets.looks import View
-from trainer.datasets.normalisation import IMAGENET, Normaliser
-from trainer.datasets.resize import resize, resized
+from trainer.datasets.base import IMAGENET, Normaliser
+from trainer.datasets.crops import Crop, View
+from trainer.datasets.decode import MOST_KEPT, Scratch, resize
+from trainer.datasets.encoded import Pixels
 from trainer.datasets.rows import ByteRows, FloatRows, Memory
-from trainer.datasets.scratch import LARGEST_BYTES, Scratch
 
 TASKS = Path("/proc/self/task")
 SIDE, CPU = 16, torch.device("cpu")
@@ -24,7 +23,13 @@ Image.fromarray(NOISE).save(PNG, "PNG")
 JPEG = simplejpeg.encode_jpeg(NOISE)
 
 
-def looks() -> list[tuple[bytes, View]]:
+def resized(pixels: Pixels, size: int) -> Pixels:
+    small = np.empty((size, size, 3), np.uint8)
+    resize(pixels, small)
+    return small
+
+
+def views() -> list[tuple[bytes, View]]:
     part = Crop(3, 5, 32, 20)
     return [(data, View(lambda height, width: part, flip)) for data in (JPEG, PNG.getvalue()) for flip in (False, True)]
 
@@ -36,7 +41,7 @@ def test_a_batch_is_the_same_bit_by_bit_wherever_it_is_normalised(channels_last:
     as_bytes = ByteRows(5, SIDE, normalise, CPU)
 
     for rows in (floats, as_bytes):
-        for row, (data, view) in enumerate(looks()):
+        for row, (data, view) in enumerate(views()):
             rows.put(row, data, view)
         rows.copy(4, 1)
 
@@ -96,7 +101,7 @@ def test_a_thread_has_its_memory_again_and_no_other_thread_has_it() -> None:
     assert np.shares_memory(mine, scratch.lend(500))
     assert not np.shares_memory(mine, others[0])
     assert len(scratch.lend(2000)) == 2000
-    assert not np.shares_memory(scratch.lend(LARGEST_BYTES + 1), scratch.lend(LARGEST_BYTES + 1))
+    assert not np.shares_memory(scratch.lend(MOST_KEPT + 1), scratch.lend(MOST_KEPT + 1))
 
 
 @pytest.mark.parametrize(("height", "width"), [(100, 130), (32, 40), (300, 90), (48, 48)])

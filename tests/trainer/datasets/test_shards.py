@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import io
 import json
 import random
 import resource
@@ -15,13 +16,13 @@ import torch
 from tests.trainer import parts
 from tests.trainer.datasets.test_streaming import together
 from trainer.batches import Batches
-from trainer.datasets import imagefolder, imagenet
+from trainer.datasets import imagefolder
 from trainer.datasets.base import UNREADABLE, Batch, Data
-from trainer.datasets.bounded import bounded_permutation
-from trainer.datasets.halves import find_halves
-from trainer.datasets.manifest import Shard
+from trainer.datasets.imagefolder import find_halves
+from trainer.datasets.manifest import Half, Index, Shard
+from trainer.datasets.remote import bounded_permutation
 from trainer.datasets.resident import ResidentSplit
-from trainer.datasets.shards import Folder, numbers_by_shard
+from trainer.datasets.shards import Folder, numbers_by_shard, read_index
 from trainer.distributed.ranks import Ranks
 from trainer.distributed.sampler import Order, positions, shard
 from trainer.distributed.session import Session
@@ -39,14 +40,14 @@ def same(one: Batch, other: Batch) -> bool:
     return torch.equal(one.images, other.images) and torch.equal(one.labels, other.labels)
 
 
-@pytest.mark.parametrize("dataset", [imagenet, imagefolder], ids=["imagenet", "imagefolder"])
+@pytest.mark.parametrize("load", [imagefolder.load_large, imagefolder.load], ids=["imagenet", "imagefolder"])
 def test_training_and_evaluation_see_the_bits_that_the_folder_gives(
-    dataset, photos, prepared, ask, tmp_path: Path
+    load, photos, prepared, ask, tmp_path: Path
 ) -> None:
     source = photos()
     prepared(source)
 
-    folder, shards = (dataset.load(ask(root, image_size=96)) for root in (source, tmp_path / "prepared"))
+    folder, shards = (load(ask(root, image_size=96)) for root in (source, tmp_path / "prepared"))
 
     evaluated = [together(list(data.evaluation.eval_batches(range(6), 4))) for data in (folder, shards)]
     assert same(trained(folder), trained(shards))
@@ -97,9 +98,9 @@ def test_a_published_folder_is_trained_from_where_it_can_only_be_read(
             raise OSError(errno.ENODEV, "No such device")
         return load(path, **more)
 
-    expected = trained(imagenet.load(ask(folder, image_size=48)))
+    expected = trained(imagefolder.load_large(ask(folder, image_size=48)))
     monkeypatch.setattr(np, "load", maps_nothing)
-    assert same(trained(imagenet.load(ask(folder, image_size=48))), expected)
+    assert same(trained(imagefolder.load_large(ask(folder, image_size=48))), expected)
     assert sorted(folder.rglob("*")) == before
 
 
@@ -135,7 +136,7 @@ def test_small_images_are_resident_from_shards_as_from_a_folder(photos, prepared
 
 def test_ranks_share_each_batch_of_the_shards(photos, prepared, ask, tmp_path: Path) -> None:
     prepared(photos())
-    data = imagenet.load(ask(tmp_path / "prepared", image_size=32))
+    data = imagefolder.load_large(ask(tmp_path / "prepared", image_size=32))
 
     ranks = [trained(data, Batches(2, 1, 2), rank) for rank in (0, 1)]
 
@@ -145,7 +146,7 @@ def test_ranks_share_each_batch_of_the_shards(photos, prepared, ask, tmp_path: P
 
 def test_resuming_reads_nothing_of_what_was_seen(photos, prepared, ask, tmp_path: Path, monkeypatch) -> None:
     prepared(photos())
-    data = imagenet.load(ask(tmp_path / "prepared", image_size=32))
+    data = imagefolder.load_large(ask(tmp_path / "prepared", image_size=32))
     read: list[int] = []
     source = data.train._source
     take = source.read
@@ -159,7 +160,7 @@ def test_resuming_reads_nothing_of_what_was_seen(photos, prepared, ask, tmp_path
 @pytest.mark.parametrize("world_size", [1, 2, 3, 8])
 def test_evaluation_counts_each_image_once(world_size: int, photos, prepared, ask, tmp_path: Path) -> None:
     prepared(photos(val=5))
-    split = imagenet.load(ask(tmp_path / "prepared", image_size=8)).evaluation
+    split = imagefolder.load_large(ask(tmp_path / "prepared", image_size=8)).evaluation
 
     ranks = [[b.labels for b in split.eval_batches(shard(10, rank, world_size), 2)] for rank in range(world_size)]
 
@@ -206,7 +207,7 @@ def test_an_unreadable_image_is_named_by_its_shard_and_weighs_nothing(photos, pr
     data = bytearray(file.read_bytes())
     data[512:1024] = bytes(512)  # the first image's first bytes
     file.write_bytes(data)
-    split = imagenet.load(ask(tmp_path / "prepared", image_size=8, max_bad_images=1)).evaluation
+    split = imagefolder.load_large(ask(tmp_path / "prepared", image_size=8, max_bad_images=1)).evaluation
 
     [batch] = split.eval_batches(range(6), 6)
 
@@ -281,14 +282,14 @@ def test_a_folder_that_is_not_as_it_was_prepared_is_refused(
     alter(tmp_path / "prepared")
 
     with pytest.raises(DataError, match=sentence):
-        imagenet.load(ask(tmp_path / "prepared"))
+        imagefolder.load_large(ask(tmp_path / "prepared"))
 
 
 def test_somebody_elses_manifest_in_a_folder_of_images_is_passed_over(photos, ask) -> None:
     source = photos()
     (source / "manifest.json").write_text('{"name": "an app", "version": 3}')
 
-    assert imagenet.load(ask(source)).train.size == 12
+    assert imagefolder.load_large(ask(source)).train.size == 12
 
 
 def test_more_shards_than_open_files_are_allowed_can_be_read(tmp_path: Path) -> None:
@@ -311,7 +312,37 @@ def test_more_shards_than_open_files_are_allowed_can_be_read(tmp_path: Path) -> 
 def test_the_index_is_mapped_and_small(photos, prepared, ask, tmp_path: Path) -> None:
     prepared(photos())
 
-    index = imagenet.load(ask(tmp_path / "prepared")).train._source._index
+    index = imagefolder.load_large(ask(tmp_path / "prepared")).train._source._index
 
     assert isinstance(index, np.memmap)
     assert index.itemsize == 20
+
+
+def half_of(content: bytes, size: int = 512) -> Half:
+    """Of one image, in a shard of `size` bytes."""
+    index = Index(file="train/index.npy", sha256=hashlib.sha256(content).hexdigest())
+    return Half(
+        images=1, bytes=size, index=index, shards=(Shard(file="train/0.tar", images=1, bytes=size, sha256="0" * 64),)
+    )
+
+
+def index_that_claims(text: bytes) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+def an_archive_of_arrays() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, a=np.zeros(1))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", an_archive_of_arrays(), index_that_claims(b"-" * 9000 + b"1"), index_that_claims(b"(" * 9000)],
+    ids=["empty", "several arrays", "nested", "never closed"],
+)
+def test_an_index_of_anything_else_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "index.npy").write_bytes(content)
+
+    with pytest.raises(DataError, match=r"cannot read .*index\.npy \(.+\)|is not the one that was prepared"):
+        read_index(tmp_path / "index.npy", half_of(content), 1)

@@ -8,9 +8,9 @@ from PIL import Image
 
 from tests.trainer import parts
 from trainer.batches import Batches
-from trainer.datasets import imagefolder, imagenet, streaming
+from trainer.datasets import imagefolder, streaming
 from trainer.datasets.base import UNREADABLE, Batch, Request
-from trainer.datasets.looks import Looks
+from trainer.datasets.crops import Crops
 from trainer.datasets.rows import mirror
 from trainer.distributed.ranks import Ranks
 from trainer.distributed.sampler import Order, positions, shard
@@ -26,13 +26,13 @@ def together(batches: list[Batch]) -> Batch:
 
 def trained(request: Request, batches: Batches, rank: int = 0, done: int = 0, updates: int = 3) -> list[Batch]:
     order = Order(12, seed=0, epoch=1)
-    return list(imagenet.load(request).train.train_batches(order, positions(batches, rank, 1, done, updates)))
+    return list(imagefolder.load_large(request).train.train_batches(order, positions(batches, rank, 1, done, updates)))
 
 
 def reference(path: Path, order: Order, position: int, size: int) -> torch.Tensor:
     """The same image by Pillow alone, which decodes alike where nothing is decoded smaller."""
     image = Image.open(path).convert("RGB")
-    [view] = Looks(order, range(position, position + 1)).views()
+    [view] = Crops(order, range(position, position + 1)).views()
     top, left, height, width = view.choose(image.height, image.width)
     small = image.crop((left, top, left + width, top + height)).resize((size, size), Image.Resampling.BILINEAR)
     pixels = torch.from_numpy(np.asarray(small).copy())
@@ -79,7 +79,7 @@ def test_the_number_of_threads_changes_nothing(ask, make_tree) -> None:
 
 
 def test_images_grow_over_the_epochs_and_are_evaluated_at_full_size(ask, make_tree) -> None:
-    data = imagenet.load(ask(make_tree(), image_size=48, first_size=16, epochs=3))
+    data = imagefolder.load_large(ask(make_tree(), image_size=48, first_size=16, epochs=3))
     where = positions(Batches(4, 1, 1), 0, 1, 0, 1)
 
     shapes = [next(data.train.train_batches(Order(12, 0, epoch), where)).images.shape for epoch in (0, 1, 2, 0)]
@@ -91,7 +91,7 @@ def test_images_grow_over_the_epochs_and_are_evaluated_at_full_size(ask, make_tr
 
 def test_images_that_would_not_grow_are_refused(ask, make_tree) -> None:
     with pytest.raises(SettingsError, match="--image-size-start 48 must be less than the 32 pixels to which images"):
-        imagenet.load(ask(make_tree(), image_size=32, first_size=48, epochs=3))
+        imagefolder.load_large(ask(make_tree(), image_size=32, first_size=48, epochs=3))
 
 
 @pytest.mark.parametrize(("wanted", "flag"), [
@@ -104,7 +104,7 @@ def test_what_only_streamed_images_can_have_is_refused_for_small_ones(ask, make_
 
 @pytest.mark.parametrize("world_size", [1, 4])
 def test_evaluation_covers_each_image_once_in_order(ask, make_tree, world_size: int) -> None:
-    split = imagenet.load(ask(make_tree(val=5), image_size=8)).evaluation
+    split = imagefolder.load_large(ask(make_tree(val=5), image_size=8)).evaluation
 
     ranks = [together(list(split.eval_batches(shard(10, r, world_size), 2))) for r in range(world_size)]
 
@@ -121,7 +121,7 @@ def test_evaluation_sees_the_middle_of_the_image(ask, make_tree) -> None:
     for path in (root / "val").rglob("*.jpg"):
         Image.fromarray(image).save(path, quality=100, subsampling=0)
 
-    [batch] = imagenet.load(ask(root)).evaluation.eval_batches(range(2), 2)
+    [batch] = imagefolder.load_large(ask(root)).evaluation.eval_batches(range(2), 2)
 
     assert batch.images.shape == (2, 3, 224, 224)
     assert torch.allclose(batch.images[0], ((1 - MEAN) / STD)[:, None, None].expand(3, 224, 224), atol=0.1)
@@ -159,7 +159,7 @@ def test_a_batch_is_handed_out_in_few_pieces_that_keep_every_thread_busy(
 
 
 def test_stopping_early_leaves_no_thread(ask, make_tree) -> None:
-    split = imagenet.load(ask(make_tree(train=50), image_size=8)).train
+    split = imagefolder.load_large(ask(make_tree(train=50), image_size=8)).train
     batches = split.train_batches(Order(100, 0, 0), positions(Batches(10, 1, 1), 0, 1, 0, 10))
     next(batches)
 
@@ -174,7 +174,7 @@ def test_no_more_than_a_few_batches_are_made_ahead(ask, make_tree, monkeypatch: 
     made: list[int] = []
     unfinished = streaming.UnfinishedBatch
     monkeypatch.setattr(streaming, "UnfinishedBatch", lambda *args: made.append(1) or unfinished(*args))
-    split = imagenet.load(ask(make_tree(train=50), image_size=8)).train
+    split = imagefolder.load_large(ask(make_tree(train=50), image_size=8)).train
 
     batches = split.train_batches(Order(100, 0, 0), positions(Batches(5, 1, 1), 0, 1, 0, 20))
     next(batches)
@@ -186,7 +186,7 @@ def test_no_more_than_a_few_batches_are_made_ahead(ask, make_tree, monkeypatch: 
 def test_an_unreadable_image_weighs_nothing_and_is_named(ask, make_tree) -> None:
     root = make_tree()
     (root / "val/dog/1.jpg").write_bytes(b"")
-    split = imagenet.load(ask(root, image_size=8, max_bad_images=1)).evaluation
+    split = imagefolder.load_large(ask(root, image_size=8, max_bad_images=1)).evaluation
 
     [batch] = split.eval_batches(range(6), 6)
     list(split.eval_batches(range(6), 6))
@@ -199,7 +199,7 @@ def test_an_unreadable_image_weighs_nothing_and_is_named(ask, make_tree) -> None
 def test_a_batch_without_a_readable_image_is_black(ask, make_tree) -> None:
     root = make_tree()
     (root / "val/cat/0.jpg").write_bytes(b"")
-    split = imagenet.load(ask(root, image_size=8, max_bad_images=1)).evaluation
+    split = imagefolder.load_large(ask(root, image_size=8, max_bad_images=1)).evaluation
 
     [batch] = split.eval_batches(range(1), 1)
 
@@ -215,22 +215,22 @@ def test_too_many_unreadable_images_stop_the_run_and_leave_no_thread(ask, make_t
     with pytest.raises(
         DataError, match=r"1 image could not be read \(0 allowed\): val/cat/0\.jpg \(not an image\); .*--max-bad"
     ):
-        list(imagenet.load(ask(root, image_size=8)).evaluation.eval_batches(range(6), 6))
+        list(imagefolder.load_large(ask(root, image_size=8)).evaluation.eval_batches(range(6), 6))
 
     assert [t.name for t in threading.enumerate() if t.name.startswith("decode")] == []
 
 
 def test_second_start_lists_no_folder_and_notices_a_new_file(ask, make_tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer.datasets import index
+    from trainer.datasets import source
 
     root, listed = make_tree(), []
-    list_files = index.list_files
-    monkeypatch.setattr(index, "list_files", lambda *args: listed.append(args[0].name) or list_files(*args))
+    list_files = source.list_files
+    monkeypatch.setattr(source, "list_files", lambda *args: listed.append(args[0].name) or list_files(*args))
 
-    imagenet.load(ask(root))
-    imagenet.load(ask(root))
+    imagefolder.load_large(ask(root))
+    imagefolder.load_large(ask(root))
     (root / "train/cat/new.jpg").write_bytes((root / "train/cat/0.jpg").read_bytes())
-    data = imagenet.load(ask(root))
+    data = imagefolder.load_large(ask(root))
 
     assert listed == ["train", "val", "train"]
     assert data.train.size == 13

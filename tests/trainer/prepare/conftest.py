@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from trainer.datasets.manifest import Manifest
-from trainer.prepare.picture import Recipe
+from trainer.prepare.shard import Recipe
 from trainer.prepare.whole import Options, Screen, prepare
 
 Photos = Callable[..., Path]

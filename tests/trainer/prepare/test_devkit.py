@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from trainer.prepare.ilsvrc import _synsets
+from trainer.prepare.tars import _synsets
 
 COLUMNS = ("ILSVRC2012_ID", "WNID", "words", "gloss", "num_children", "children", "wordnet_height", "num_train_images")
 

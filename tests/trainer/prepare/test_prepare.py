@@ -323,18 +323,3 @@ def killed(task: int, count) -> int:
 def test_a_worker_that_is_killed_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"a worker was killed \(exit code -9\), probably for lack of memory"):
         list(pool.run_all(range(5), killed, 2, lambda done: None))
-
-
-def test_a_manifest_that_nobody_would_read_is_refused_before_the_work(
-    photos, prepared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    manifest = prepared(photos(), "whole", shard_bytes=1)
-    size = (tmp_path / "whole" / "manifest.json").stat().st_size
-    shards = len(manifest.splits.train.shards) + len(manifest.splits.val.shards)
-    monkeypatch.setattr(whole, "LARGEST_JSON", 18 * 170)
-
-    assert (shards, size // shards) == (18, pytest.approx(whole.BYTES_OF_SHARD, abs=50))
-    prepared(tmp_path / "photos", "smaller", shard_bytes=10**9)
-    with pytest.raises(SettingsError, match=r"18 shards and 2 classes make .* give a larger --shard-mb"):
-        prepared(tmp_path / "photos", "refused", shard_bytes=1)
-    assert not (tmp_path / "refused" / "train" / "000000.tar").exists()

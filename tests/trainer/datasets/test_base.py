@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainer.datasets.normalisation import CIFAR10, Normaliser
+from trainer.datasets.base import CIFAR10, Normaliser
 
 # Black, white and one other: (x / 255 - mean) / std with CIFAR-10's constants, by hand.
 PIXELS = torch.tensor([[[[0, 0, 0], [255, 255, 255]], [[51, 102, 204], [0, 0, 0]]]], dtype=torch.uint8)
