@@ -8,6 +8,6 @@ if _is_command and "launch" not in sys.modules and not sys.flags.safe_path and f
     del sys.path[0]  # the current folder: what is called queue there is the user's own
 
 if _is_command:
-    from trainer.process.as_command import begin
+    from trainer.terminal import begin
 
     begin()

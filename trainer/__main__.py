@@ -24,12 +24,11 @@ from trainer.errors import SettingsError, TrainerError, report_end
 from trainer.health.expected import read_expected
 from trainer.outcome import Record, no_record, recorded
 from trainer.process import libraries
-from trainer.process.output import say
-from trainer.process.parent import end_with_parent
+from trainer.process.parent import end_with_parent, ignore_requests_to_leave
 from trainer.process.run_folder import RunFolder
-from trainer.process.signals import ignore_requests_to_leave
 from trainer.settings import flags
 from trainer.settings.checks import check
+from trainer.terminal import say
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

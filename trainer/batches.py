@@ -1,11 +1,16 @@
 """How many images go through at once: the batch arithmetic of a training.  Torch-free."""
 
+import math
 from dataclasses import dataclass
 
 from trainer.config import TrainConfig
 from trainer.datasets import SMALL_PX, is_folder
 from trainer.errors import SettingsError
 from trainer.models import largest_alone
+
+GROWING = 0.8  # of the epochs; the last ones see images as evaluation does
+STEPS = 4  # few, since every new size is compiled, and benchmarked by cuDNN, once more
+MULTIPLE = 8  # of pixels, which tensor cores want
 
 
 @dataclass(frozen=True)
@@ -61,3 +66,20 @@ def single_images(model: str, px: int) -> SettingsError:
 def _ramped(config: TrainConfig, epoch: int) -> int | None:
     begun = [start for start in config.batch_ramp or {} if start <= epoch]
     return config.batch_ramp[max(begun)] if config.batch_ramp and begun else None
+
+
+def side_at(epoch: int, epochs: int, first: int | None, full: int) -> int:
+    """Pixels a side in `epoch`, counted from 0: `first` in the first one, then more in STEPS, up to `full`."""
+    if first is None:
+        return full
+    last_of_growth = max(1, math.ceil(GROWING * (epochs - 1)))
+    step = STEPS * min(epoch, last_of_growth) // last_of_growth
+    if step == STEPS:
+        return full
+    grown = first + (full - first) * step / STEPS
+    return max(first, int(grown) // MULTIPLE * MULTIPLE)
+
+
+def sides(epochs: int, first: int | None, full: int) -> list[int]:
+    """The different sizes of a training, smallest first."""
+    return sorted({side_at(epoch, epochs, first, full) for epoch in range(epochs)})

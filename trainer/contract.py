@@ -32,7 +32,7 @@ PACE = "pace.json"  # of a script of the user's own, see trainer.script.pace
 CURVES = "curves.png"
 SETTINGS = "config.yaml"
 WEIGHTS, PLAIN_WEIGHTS = "model.pt", "model.safetensors"
-SIGNATURE = "model.json"  # the model's input and output, see trainer.signature
+SIGNATURE = "model.json"  # the model's input and output, see trainer.datasets.base
 CHECKPOINTS = "checkpoints"
 OUTCOME = "outcome.json"  # how the run ended, see trainer.outcome
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from trainer.cells import cell
 from trainer.contract import STOPPED, Exit
 from trainer.datasets.encoded import UnreadableError
 from trainer.datasets.tree import SUFFIXES, is_image
@@ -16,6 +15,7 @@ from trainer.errors import DataError, SettingsError, TrainerError, not_written, 
 from trainer.files import below, is_file, is_place_for_file, write_atomically
 from trainer.settings.argparser import home_path, plain_parser
 from trainer.settings.completion import complete
+from trainer.terminal import cell
 
 ABOUT = """Classifies images with a trained model: prints each image's class and its probability.
 

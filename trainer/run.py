@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from trainer.batches import batches_at
-from trainer.chance import warning_for_guessing
 from trainer.config import TrainConfig
 from trainer.contract import CHECKPOINTS, CURVES, METRICS, RESUME, SETTINGS, SIGNATURE, WEIGHTS
-from trainer.distributed.folders import agree_on_folder, make_folders, remove_empty
+from trainer.distributed.agreement import Interrupt, Pulse, watch
 from trainer.distributed.probe import Communication
-from trainer.distributed.pulse import Pulse
 from trainer.distributed.ranks import Ranks
 from trainer.distributed.sampler import updates_left
-from trainer.distributed.session import Session, session
-from trainer.epoch import is_whole, measure_communication, refuse_empty_epochs, train_one_epoch
+from trainer.distributed.session import Session, agree_on_folder, make_folders, remove_empty, session
+from trainer.epoch import Score, evaluate_exactly, is_whole, measure_communication, refuse_empty_epochs, train_one_epoch
 from trainer.errors import Interrupted, TrainingError, one_line
-from trainer.evaluation import Score, evaluate_exactly
 from trainer.files import write_atomically
 from trainer.health.check import Check
 from trainer.health.expected import NOTHING_EXPECTED, Expected
@@ -30,10 +27,8 @@ from trainer.metrics.progress import Bar
 from trainer.metrics.record import epoch_record, headline, opening, seconds_left
 from trainer.outcome import Record, no_record
 from trainer.precision import warning_for_slow_precision
-from trainer.process.interrupt import Interrupt, watch
-from trainer.process.machine import pick_device, set_up
-from trainer.process.torch_errors import torch_errors_in_words
-from trainer.schedule import count_updates, warning_for_few_updates
+from trainer.process.machine import pick_device, set_up, torch_errors_in_words
+from trainer.schedule import count_updates, warning_for_few_updates, warning_for_guessing
 from trainer.settings.flags import to_yaml
 from trainer.state import snapshot
 from trainer.state.checkpoint import Checkpoints, load, save_weights

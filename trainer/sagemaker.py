@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import subprocess
 import sys
+import tempfile
 import traceback
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import unquote
 
 from trainer.__main__ import leave, read_settings
@@ -37,19 +41,26 @@ from trainer.contract import (
     SAGEMAKER_INFERENCE,
     SAGEMAKER_MODEL,
     SAGEMAKER_PACKAGES,
+    SAGEMAKER_SECRET,
     SETTINGS,
     SIGNATURE,
     WEIGHTS,
     Exit,
 )
 from trainer.distributed.ranks import Ranks, read_ranks
-from trainer.errors import MachineError, TrainerError, ends_reported_to, report_end
-from trainer.process import packages
+from trainer.errors import MachineError, SettingsError, TrainerError, ends_reported_to, one_line, report_end
 from trainer.process.parent import end_with_parent
-from trainer.process.secrets import read_secrets
 
 # Everything but the checkpoints, which would make model.tar.gz several times as large.
 RESULTS = (WEIGHTS, PLAIN_WEIGHTS, SIGNATURE, METRICS, SETTINGS, CURVES)
+ATTEMPTS = 10  # all ranks ask at once, and Systems Manager answers 40 questions a second
+# Parts of error codes after which a retry would fail again.
+_REFUSED = ("AccessDenied", "NotFound", "Invalid", "Validation", "Decryption")
+# Without dependencies, as the list has them all; without building, which would run what nobody has hashed.
+PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
+       "--only-binary", ":all:")  # fmt: skip
+
+Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
 
 def start() -> NoReturn:
@@ -70,7 +81,7 @@ def main(argv: Sequence[str], env: MutableMapping[str, str]) -> int:
         try:
             env.update(read_secrets(env))
             if read_ranks(env).is_head:  # the one that tracks
-                packages.install(Path(sys.argv[0]).with_name(SAGEMAKER_PACKAGES))
+                install(Path(sys.argv[0]).with_name(SAGEMAKER_PACKAGES))
             if (words := script_words(argv)) is not None:
                 return _run_script(words, env)
             code = train(flags, env)
@@ -217,3 +228,84 @@ def _report_to_toolkit(code: int, sentence: str) -> None:
 
 if __name__ == "__main__":
     start()
+
+
+def read_secrets(env: Mapping[str, str]) -> dict[str, str]:
+    """{variable: value} for each DDP_SECRET_variable of `env`.  Raises SettingsError, MachineError."""
+    start = len(SAGEMAKER_SECRET)
+    wanted = {name[start:]: where for name, where in env.items() if name.startswith(SAGEMAKER_SECRET)}
+    if not wanted:
+        return {}
+    try:
+        import boto3
+        from botocore.config import Config
+    except ModuleNotFoundError as error:
+        raise SettingsError("--secret needs boto3, which this image lacks; add it, or drop --secret.") from error
+    config = Config(retries={"mode": "standard", "total_max_attempts": ATTEMPTS})
+    session = boto3.session.Session(region_name=env.get("AWS_REGION"))
+    return {name: _value(session, config, name, where) for name, where in wanted.items()}
+
+
+def _value(session: Any, config: Any, name: str, where: str) -> str:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    service, _, key = where.partition(":")
+    try:
+        client = session.client(service, config=config)
+        if service == "ssm":
+            found = client.get_parameter(Name=key, WithDecryption=True)["Parameter"]["Value"]
+        else:
+            found = client.get_secret_value(SecretId=key).get("SecretString")
+    except ClientError as error:
+        raise _refusal(name, where, error.response["Error"].get("Code", "")) from error
+    except BotoCoreError as error:
+        raise MachineError(f"cannot read {where} for {name} ({type(error).__name__}); start again.") from error
+    if found is None:
+        raise SettingsError(f"--secret {name}: {where} is binary; store it as text.")
+    # As the nodes of launch.ec2 read it: most ways to store a file keep the newline at its end.
+    return str(found).rstrip("\n")
+
+
+def _refusal(name: str, where: str, code: str) -> TrainerError:
+    """The error without AWS's own message, which may contain part of the secret."""
+    if any(part in code for part in _REFUSED):
+        return SettingsError(
+            f"--secret {name}: cannot read {where} ({code}); create it in the job's region, and allow the role to read "
+            "it: see infra/account.md."
+        )
+    return MachineError(f"cannot read {where} for {name} ({code}); start again.")
+
+
+def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def install(listed: Path, run: Run = _run) -> None:
+    """Makes what the list `listed` names importable; no list asks for nothing.
+
+    Of what the image has, its own is imported, and nothing of it is replaced.  Raises MachineError.
+    """
+    lacking = _lacking(listed.read_text()) if listed.is_file() else ""
+    if not lacking:
+        return
+    folder = Path(tempfile.mkdtemp(prefix="packages-"))
+    (folder / "lacking.txt").write_text(lacking)
+    ended = run([sys.executable, *PIP, "--target", str(folder), "-r", str(folder / "lacking.txt")])
+    if ended.returncode != 0:
+        why = one_line((ended.stderr.strip().splitlines() or ["pip says nothing"])[-1], 300)
+        raise MachineError(f"the packages of --tensorboard, --wandb or --mlflow cannot be installed: {why}")
+    sys.path.append(str(folder))  # at the end: the image's own come first
+
+
+def _lacking(text: str) -> str:
+    """The requirements, with their lines of hashes, of packages that are not installed."""
+    rows = re.findall(r"^(([\w.-]+)==.*(?:\n[ \t]+--hash=.*)*\n)", text, re.MULTILINE)
+    return "".join(requirement for requirement, name in rows if not _is_installed(name))
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True

@@ -8,8 +8,10 @@ import math
 from bisect import bisect_right
 from itertools import pairwise
 
+from trainer import datasets, optimizers
 from trainer.batches import batches_at
 from trainer.config import TrainConfig
+from trainer.models import SENSITIVE
 from trainer.optimizers import TABLE
 
 # Warm-up starts here, as in fast.ai's one-cycle: starting at 0 would waste the first update.
@@ -18,6 +20,12 @@ ONECYCLE_RISING = 0.3
 WARMUP_SHARE, LONGEST_WARMUP = 0.2, 5.0  # of the run; epochs (5 is Goyal et al. 2017's)
 # Below this even a well-tuned training stays far from its accuracy; measured, see warning_for_few_updates.
 FEW_UPDATES = 200
+# Factor of an optimizer's usual rate for the models of SENSITIVE.
+CAREFUL = {"sgd": 0.1, "adamw": 0.3, "lars": 0.1, "muon": 0.3}
+# Models whose norms look at one image alone.  Others average over batches for as many updates as a short run has.
+WITHOUT_BATCH_NORM = ("cnn",)
+PATIENCE = 3  # epochs
+SIGMAS = 3.0  # guessing is above its mean by more than this once in 700 times
 
 
 def learning_rate(config: TrainConfig, progress: float, global_batch: int) -> float:
@@ -100,3 +108,59 @@ def warmup_length(config: TrainConfig) -> float:
     if config.schedule == "onecycle":
         return ONECYCLE_RISING * config.epochs
     return 0.0 if config.schedule == "constant" else min(LONGEST_WARMUP, WARMUP_SHARE * config.epochs)
+
+
+def resolved(config: TrainConfig, train_images: int, replicas: int) -> TrainConfig:
+    """`config` with a learning rate, weight decay and warm-up where none is given.
+
+    They follow from model, optimizer, schedule and the number of updates over `train_images`.
+    Raises SettingsError where a global batch does not divide among the replicas.
+    """
+    usual = optimizers.TABLE[config.optimizer]
+    found = {
+        "lr": _rate(config, train_images, replicas),
+        "weight_decay": usual.weight_decay,
+        "warmup_epochs": warmup_length(config),
+    }
+    return config.model_copy(update={name: value for name, value in found.items() if getattr(config, name) is None})
+
+
+def _rate(config: TrainConfig, train_images: int, replicas: int) -> float:
+    rate = optimizers.TABLE[config.optimizer].peak_lr
+    if config.model.startswith(SENSITIVE):
+        rate *= CAREFUL[config.optimizer]
+    if config.model not in WITHOUT_BATCH_NORM:
+        rate *= _share_of_long_run(config, train_images, replicas)
+    return float(f"{rate:.3g}")
+
+
+def _share_of_long_run(config: TrainConfig, train_images: int, replicas: int) -> float:
+    """Less than 1 for a run of few updates: batch norm's running averages lag behind weights that change fast."""
+    # Not fewer for --max-steps, or a run stopped by it could not be continued as if it had not been.
+    whole = config.model_copy(update={"max_steps": None})
+    return min(1.0, count_updates(whole, train_images, replicas) / FEW_UPDATES)
+
+
+def warning_for_guessing(
+    config: TrainConfig, epoch: int, *, is_last: bool, best_top1: float, images: int, classes: int, updates: int
+) -> str | None:
+    """A warning for a run that only guesses after a few epochs or at its end, with what to change; else None.
+
+    epoch: how many are done; best_top1: the best share of right answers yet, on `images` of so many classes; updates:
+    up to now.  Says it once after PATIENCE epochs, and once at the end.
+    """
+    is_time = is_last or epoch - config.eval_every < PATIENCE <= epoch
+    if not is_time or config.dataset == "synthetic" or best_top1 > _most_by_guessing(images, classes):
+        return None
+    longer = f"; train for more updates (--epochs, a smaller --batch-size) than {updates:,}"
+    folders = "; and check that each image is in the folder of its class"
+    return (
+        f"after {epoch} epoch{'s' if epoch > 1 else ''} an accuracy of {best_top1:.1%} is no better than guessing "
+        f"among {classes} classes. Lower --lr to {peak_lr(config) / 10:.2g}{longer if updates < FEW_UPDATES else ''}"
+        f"{folders if datasets.is_folder(config.dataset) else ''}."
+    )
+
+
+def _most_by_guessing(images: int, classes: int) -> float:
+    share = 1 / classes
+    return share + SIGMAS * math.sqrt(share * (1 - share) / images)

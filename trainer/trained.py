@@ -19,14 +19,14 @@ from torch.overrides import TorchFunctionMode
 
 from trainer import models
 from trainer.contract import CHECKPOINTS, PLAIN_WEIGHTS, SIGNATURE, WEIGHTS
+from trainer.datasets.base import Signature, from_json, from_values
 from trainer.datasets.crops import middle_crop
-from trainer.datasets.decode import Pixels, read_crop
-from trainer.datasets.encoded import UnreadableError
+from trainer.datasets.decode import read_crop
+from trainer.datasets.encoded import Pixels, UnreadableError
 from trainer.errors import CheckpointError, SettingsError, one_line
 from trainer.files import LARGEST_JSON, is_file, is_folder, read_regular
 from trainer.settings.argparser import home_path
 from trainer.settings.registry import check_name, import_function
-from trainer.signature import Signature, from_json, from_values
 from trainer.state import checkpoint
 
 Weights = dict[str, Tensor]

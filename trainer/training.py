@@ -1,7 +1,8 @@
 """A training put together: the data, the model on its ranks, the optimizer, and how far it has come."""
 
 import textwrap
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -9,14 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from trainer import datasets, models, optimizers, strategies
-from trainer.batches import single_images, smallest_batch
+from trainer.batches import sides, single_images, smallest_batch
 from trainer.config import TrainConfig
-from trainer.criterion import criterion_of, guard_of
 from trainer.datasets.base import Data, Request
-from trainer.defaults import resolved
 from trainer.distributed.session import Session
 from trainer.errors import CheckpointError, DataError, SettingsError, is_wrong_path, one_line
 from trainer.files import read_regular
@@ -24,10 +24,10 @@ from trainer.loop import Trainee
 from trainer.metrics.counters import Totals
 from trainer.models.shapes import run_on_shapes
 from trainer.precision import Stepper, autocast, gradient_scaler, pick_precision
+from trainer.process.libraries import own_folder
 from trainer.process.machine import share_of_cores
-from trainer.process.own_folder import own_folder
+from trainer.schedule import resolved
 from trainer.settings.registry import import_function
-from trainer.sizes import sides
 from trainer.state.checkpoint import are_finite, load, read
 from trainer.state.ema import WeightAverage
 from trainer.strategies.base import Wrapped
@@ -258,3 +258,34 @@ def read_weights(path: Path) -> dict[str, Any]:
             f"--init-from {path} holds no weights by name; give the model.pt of a finished run, or a checkpoint."
         )
     return content
+
+
+def criterion_of(config: TrainConfig) -> Callable[[Tensor, Tensor], Tensor]:
+    """logits (B, K), labels (B,) -> () mean loss, as the settings ask for it."""
+    if config.max_bad_images:
+        return partial(mean_over_readable, label_smoothing=config.label_smoothing)
+    return nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
+
+
+def mean_over_readable(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """As torch's mean, but 0 with gradients of 0, not NaN, for a batch in which no image could be read."""
+    total = cross_entropy(logits, labels, reduction="sum", label_smoothing=label_smoothing)
+    return total / (labels >= 0).sum().clamp(min=1)
+
+
+def guard_of(config: TrainConfig, model: nn.Module) -> Callable[[Tensor], AbstractContextManager[object]]:
+    """labels (B,) -> the context in which the batch passes `model`."""
+    buffers = list(model.buffers())
+    return partial(unread_leave_no_trace, buffers) if config.max_bad_images and buffers else nullcontext
+
+
+@contextmanager
+def unread_leave_no_trace(buffers: Sequence[Tensor], labels: Tensor) -> Iterator[None]:
+    """Inside, a batch passes a model with these `buffers`, such as batch norm's; afterwards they are as before where
+    no image of it could be read.  Waits for no device.
+    """
+    before = [buffer.clone() for buffer in buffers]
+    yield
+    is_readable = (labels >= 0).any()
+    for buffer, was in zip(buffers, before, strict=True):
+        buffer.copy_(torch.where(is_readable, buffer, was))

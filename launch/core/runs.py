@@ -10,11 +10,11 @@ from statistics import median
 from typing import Any, Literal
 
 from trainer import outcome as outcomes
+from trainer.batches import side_at
 from trainer.contract import METRICS, SETTINGS
 from trainer.errors import SettingsError, one_line, printable
 from trainer.files import below, read_json, write_atomically
 from trainer.settings.yaml_file import read_typed
-from trainer.sizes import side_at
 
 HOUR_S = 3600
 UNKNOWN_SIDES = 10

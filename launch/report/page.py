@@ -14,7 +14,7 @@ from launch.report.findings import Findings
 from launch.report.own import CHART, MOST_TOLD
 from launch.report.series import efficiency, limit, speedup
 from launch.report.tables import Table
-from trainer.cells import encodable
+from trainer.terminal import encodable
 
 # In the head of every page: it marks a report that a later one may replace.
 MARK = '<meta name="generator" content="launch.report">'

@@ -15,8 +15,8 @@ from launch.core.terminal import narrowed, table, terminal_width, without_empty
 from launch.sweep.folder import LOG
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price, total
-from trainer.cells import harmless
 from trainer.files import write_atomically
+from trainer.terminal import csv_row
 
 CSV = "runs.csv"
 # Medians of the steady epochs; trainer/README.md describes them.
@@ -69,10 +69,10 @@ def _most(run: Run, name: str) -> Any:
 
 def write_csv(runs: Sequence[Run], out: Path) -> None:
     """Writes OUT/runs.csv, whole or not at all: a line per run, empty where a value is not known."""
-    rows = [harmless(row(run)) for run in runs]
+    rows = [csv_row(row(run)) for run in runs]
     names: dict[str, None] = {}  # in order; what a run has of its own before what was measured
     for run in runs:
-        names |= dict.fromkeys(("name", "state", "reason", "exit_code", *harmless(dict(run.point))))
+        names |= dict.fromkeys(("name", "state", "reason", "exit_code", *csv_row(dict(run.point))))
     for values in rows:
         names |= dict.fromkeys(values)
     text = StringIO(newline="")

@@ -122,12 +122,11 @@ class Feed:
 
 def ours(setting: Setting) -> Block:
     """What `python -m trainer` does in an epoch."""
-    from trainer.distributed.pulse import Pulse
+    from trainer.distributed.agreement import Interrupt, Pulse
     from trainer.distributed.ranks import Ranks
     from trainer.distributed.session import Session
     from trainer.epoch import train_one_epoch
     from trainer.metrics.progress import Bar
-    from trainer.process.interrupt import Interrupt
     from trainer.state import snapshot
     from trainer.state.checkpoint import Checkpoints
     from trainer.training import assemble

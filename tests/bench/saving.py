@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torchvision import models
 
-from trainer import plain
+from trainer.state import plain
 from trainer.state.checkpoint import Checkpoints, load
 from trainer.state.snapshot import copied
 

@@ -24,7 +24,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torchvision import models
 
-from trainer import plain
+from trainer.state import plain
 from trainer.state.checkpoint import write
 from trainer.state.snapshot import copied
 from trainer.strategies.fsdp import whole

@@ -40,9 +40,9 @@ from tests.launch.rehearse.receipt.receipts import RECEIPT
 from tests.launch.report.conftest import NOON
 from tests.launch.report.made import run
 from tests.launch.slurm.jobs import GPUS, planned
-from trainer.cells import FORMULAS, cell
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
+from trainer.terminal import FORMULAS, cell
 
 KNOWN = (
     "it's", '"', "\\", "$(touch ran)", "`touch ran`", "${HOME}", "a\nb; touch ran", "\r\n#SBATCH --wrap=ran", "';",

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from trainer import models
 from trainer.config import TrainConfig
 from trainer.datasets.base import Split
-from trainer.distributed.pulse import Pulse
+from trainer.distributed.agreement import Interrupt, Pulse
 from trainer.distributed.sampler import Order
 from trainer.distributed.session import Session
 from trainer.errors import Interrupted
 from trainer.metrics.log import Journal
 from trainer.metrics.progress import Bar
-from trainer.process.interrupt import Interrupt
 from trainer.run import train
 from trainer.state.checkpoint import Checkpoints, load
 from trainer.state.snapshot import restore

@@ -16,11 +16,21 @@ import pytest
 
 from tests import needs
 from trainer import container
-from trainer.container import Relay, reason_of, run_to_end, wait_for, write_failure
+from trainer.container import (
+    Inputs,
+    Relay,
+    command,
+    flags,
+    read_inputs,
+    reason_of,
+    run_to_end,
+    value_of,
+    variables,
+    wait_for,
+    write_failure,
+)
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, Exit
 from trainer.errors import MachineError, SettingsError
-from trainer.process import sagemaker_inputs
-from trainer.process.sagemaker_inputs import Inputs, command, flags, read_inputs, value_of, variables
 
 TWO = {"current_host": "algo-2", "hosts": ["algo-2", "algo-1"], "network_interface_name": "eth0"}
 
@@ -208,7 +218,3 @@ def test_who_is_asked_to_stop_waits_for_nobody() -> None:
     wait_for(["algo-2.invalid"], relay)
 
     assert time.monotonic() - begun < 1
-
-
-def test_sagemaker_inputs_imports_nothing_that_acts() -> None:
-    assert not {"subprocess", "socket", "os"} & set(vars(sagemaker_inputs))

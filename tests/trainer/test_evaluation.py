@@ -10,7 +10,7 @@ from tests.trainer.ranks_here import alone, on_ranks
 from trainer.config import TrainConfig
 from trainer.datasets.base import Batch
 from trainer.distributed.session import Session
-from trainer.evaluation import Score, evaluate_exactly
+from trainer.epoch import Score, evaluate_exactly
 from trainer.state.snapshot import take, whole_weights
 from trainer.training import Training, assemble
 

@@ -16,7 +16,7 @@ from trainer.config import TrainConfig
 from trainer.distributed.ranks import Ranks
 from trainer.errors import SettingsError, TrainingError
 from trainer.metrics.log import read_records
-from trainer.process.torch_errors import torch_errors_in_words
+from trainer.process.machine import torch_errors_in_words
 
 
 @pytest.mark.parametrize(

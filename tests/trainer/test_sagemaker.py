@@ -4,20 +4,26 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+from moto import mock_aws
 
 from tests import needs
-from tests.conftest import trainer_env
+from tests.conftest import Run, trainer_env
 from tests.trainer.settings.test_flags import BOOLEANS, OTHER, read
 from trainer import sagemaker
 from trainer.config import TrainConfig
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_SCRIPT_TEXT, Exit
 from trainer.distributed.failure import say
-from trainer.errors import ends_reported_to
+from trainer.distributed.ranks import Ranks, read_ranks
+from trainer.errors import MachineError, SettingsError, ends_reported_to
+from trainer.sagemaker import install, read_secrets
+from trainer.script.config import ScriptConfig, parse
 from trainer.settings.argparser import as_text
 
 # The toolkit's own functions, for many jobs: hyperparameters.json -> the flags of train.py.
@@ -238,3 +244,286 @@ def test_the_script_of_the_bundle_starts_the_trainer_and_ends_with_its_code(tmp_
 
     assert ended.returncode == Exit.SETTINGS
     assert told(ended.stderr) == (2, "unknown flag --bach-size; did you mean --batch-size? See --help for all of them.")
+
+
+PLANTED = "planted-0f3c9a7e51"
+ENV = {
+    "AWS_REGION": "us-east-1",
+    "DDP_SECRET_WANDB_API_KEY": "ssm:/ddp-toolkit/wandb",
+    "DDP_SECRET_MLFLOW_TRACKING_PASSWORD": "secretsmanager:ddp-toolkit/mlflow",
+}
+
+
+@pytest.fixture
+def region(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One that holds both secrets."""
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        boto3.client("ssm", "us-east-1").put_parameter(Name="/ddp-toolkit/wandb", Type="SecureString", Value=PLANTED)
+        held = boto3.client("secretsmanager", "us-east-1")
+        held.create_secret(Name="ddp-toolkit/mlflow", SecretString=PLANTED + "\nand more")
+        held.create_secret(Name="ddp-toolkit/bytes", SecretBinary=PLANTED.encode())
+        yield
+
+
+@pytest.mark.usefixtures("region")
+def test_what_the_environment_names_is_read() -> None:
+    assert read_secrets(ENV) == {"WANDB_API_KEY": PLANTED, "MLFLOW_TRACKING_PASSWORD": PLANTED + "\nand more"}
+
+
+def test_without_any_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+
+    assert read_secrets({"SM_MODEL_DIR": "/opt/ml/model"}) == {}
+
+
+def test_an_image_without_boto3_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+
+    with pytest.raises(
+        SettingsError, match=r"--secret needs boto3, which this image lacks; add it, or drop --secret\."
+    ):
+        read_secrets(ENV)
+
+
+@pytest.mark.usefixtures("region")
+def test_the_newline_at_the_end_of_a_file_that_was_stored_is_no_part_of_it() -> None:
+    """As on the nodes of launch.ec2; in a header of HTTP it would end the training."""
+    boto3.client("ssm", "us-east-1").put_parameter(Name="/ddp-toolkit/file", Value=f"{PLANTED}\n", Type="SecureString")
+
+    assert read_secrets({"AWS_REGION": "us-east-1", "DDP_SECRET_KEY": "ssm:/ddp-toolkit/file"}) == {"KEY": PLANTED}
+
+
+@pytest.mark.usefixtures("region")
+@pytest.mark.parametrize(
+    ("where", "sentence"),
+    [
+        (
+            "ssm:/ddp-toolkit/none",
+            r"cannot read ssm:/ddp-toolkit/none \(ParameterNotFound\); create it in the job",
+        ),
+        ("secretsmanager:none", r"cannot read secretsmanager:none \(ResourceNotFoundException\); create it in the job"),
+        ("secretsmanager:ddp-toolkit/bytes", "secretsmanager:ddp-toolkit/bytes is binary"),
+    ],
+)
+def test_one_that_is_not_there_is_a_wrong_setting(where: str, sentence: str) -> None:
+    with pytest.raises(SettingsError, match=f"--secret KEY: {sentence}"):
+        read_secrets({"AWS_REGION": "us-east-1", "DDP_SECRET_KEY": where})
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "sentence"),
+    [
+        (ClientError({"Error": {"Code": "AccessDeniedException", "Message": PLANTED}}, "GetParameter"), SettingsError,
+         "--secret KEY: cannot read ssm:/a (AccessDeniedException); create it in the job's region, and allow the role "
+         "to read it: see infra/account.md."),
+        (ClientError({"Error": {"Code": "InternalServerError", "Message": PLANTED}}, "GetParameter"), MachineError,
+         "cannot read ssm:/a for KEY (InternalServerError); start again."),
+        (EndpointConnectionError(endpoint_url=PLANTED), MachineError,
+         "cannot read ssm:/a for KEY (EndpointConnectionError); start again."),
+    ],
+)  # fmt: skip
+def test_an_error_of_aws_is_named_and_not_repeated(error: Exception, kind: type[Exception], sentence: str) -> None:
+    def refuse(**_: object) -> None:
+        raise error
+
+    client = boto3.client("ssm", "us-east-1", aws_access_key_id="-", aws_secret_access_key="-")
+    client.meta.events.register("before-send.ssm", refuse)
+    with pytest.raises(kind) as caught:
+        sagemaker._value(_Session(client), None, "KEY", "ssm:/a")
+    assert str(caught.value) == sentence
+
+
+class _Session:
+    """boto3's, with one client."""
+
+    def __init__(self, client: object) -> None:
+        self._client = client
+
+    def client(self, *_: object, **__: object) -> object:
+        return self._client
+
+
+@pytest.mark.usefixtures("region")
+def test_the_training_finds_them_in_its_environment_and_nobody_else_hears_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seen = dict[str, str]()
+
+    def train(argv: Sequence[str], env: Mapping[str, str]) -> int:
+        assert PLANTED not in " ".join(argv)
+        seen.update(env)
+        return Exit.INTERRUPTED
+
+    monkeypatch.setattr(sagemaker, "train", train)
+
+    assert sagemaker.main([], {**ENV, "SM_MODEL_DIR": str(tmp_path / "model")}) == Exit.INTERRUPTED
+
+    assert seen["WANDB_API_KEY"] == PLANTED
+    assert PLANTED not in "".join(capfd.readouterr())
+
+
+def test_a_rank_that_may_not_read_them_says_so_and_trains_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(env: Mapping[str, str]) -> dict[str, str]:
+        raise SettingsError("--secret KEY: cannot read ssm:/a (AccessDenied).")
+
+    monkeypatch.setattr(sagemaker, "read_secrets", refuse)
+
+    assert sagemaker.main([], {}) == Exit.SETTINGS
+
+    err = capfd.readouterr().err
+    assert "error: --secret KEY: cannot read ssm:/a (AccessDenied).\n" in err
+    assert "Exception: exit code 2: --secret KEY" in err
+
+
+@pytest.mark.slow("a training leaves its trackers' keys nowhere")
+def test_a_training_leaves_the_keys_of_its_trackers_nowhere(start_trainer: Run, tmp_path: Path) -> None:
+    """wandb and MLflow for real, offline; a key of wandb's has 40 characters."""
+    key = PLANTED.replace("planted-", "") * 4
+    env = {"WANDB_API_KEY": key, "WANDB_MODE": "offline", "MLFLOW_TRACKING_PASSWORD": key, "HF_TOKEN": key,
+           "MLFLOW_TRACKING_URI": ""}  # an earlier test's may be left: MLflow sets it  # fmt: skip
+
+    done = start_trainer("--wandb", "project", "--mlflow", "experiment", "--tensorboard", "--epochs", "1", env=env)
+
+    assert done.returncode == 0, done.stderr
+    assert key not in done.stdout + done.stderr
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"mlflow.db", "config.yaml"} <= {path.name for path in files}, done.stdout + done.stderr
+    assert any(path.suffix == ".wandb" for path in files)
+    assert [path.name for path in files if key.encode() in path.read_bytes()] == []
+
+
+HERE = "numpy==1.0.0 \\\n    --hash=sha256:00\n"  # installed here, in another version
+AWAY = "no-such-package==1.0 ; sys_platform != 'x' \\\n    --hash=sha256:11 \\\n    --hash=sha256:22\n"
+
+
+class Pip:
+    """In the place of the process."""
+
+    def __init__(self, code: int = 0, stderr: str = "") -> None:
+        self.code, self.stderr = code, stderr
+        self.calls: list[tuple[Sequence[str], str]] = []
+
+    def __call__(self, words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        self.calls.append((words, Path(words[-1]).read_text()))
+        return subprocess.CompletedProcess(words, self.code, "", self.stderr)
+
+
+@pytest.fixture(autouse=True)
+def path() -> Iterator[None]:
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
+
+
+def test_only_what_the_image_lacks_is_installed_and_its_own_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "packages.txt").write_text(HERE + AWAY)
+    before, pip = list(sys.path), Pip()
+
+    install(tmp_path / "packages.txt", pip)
+
+    ((words, listed),) = pip.calls
+    assert listed == AWAY
+    assert {"--require-hashes", "--no-deps", "--only-binary", "--target"} <= set(words)
+    assert sys.path == [*before, words[words.index("--target") + 1]]
+
+
+def test_where_nothing_lacks_pip_is_not_asked(tmp_path: Path) -> None:
+    (tmp_path / "packages.txt").write_text(HERE)
+    pip = Pip()
+    install(tmp_path / "packages.txt", pip)
+    install(tmp_path / "none.txt", pip)
+    assert pip.calls == []
+
+
+def test_a_failure_says_why_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "packages.txt").write_text(AWAY)
+    with pytest.raises(MachineError, match=r"cannot be installed: ERROR: no network$"):
+        install(tmp_path / "packages.txt", Pip(1, "WARNING: old\nERROR: no network\n"))
+
+
+def test_a_file_that_is_not_the_one_that_was_locked_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the real pip, from a folder in which somebody else's file lies."""
+    from tests.test_locks import forged
+
+    wheel = forged(tmp_path)
+    monkeypatch.setattr("trainer.sagemaker._is_installed", lambda name: False)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    locked = f"tqdm=={wheel.name.split('-')[1]} \\\n    --hash=sha256:{'0' * 64}\n"
+    (tmp_path / "packages.txt").write_text(locked)
+
+    with pytest.raises(MachineError, match="cannot be installed"):
+        install(tmp_path / "packages.txt")
+
+    assert "packages-" not in sys.path[-1]
+
+
+# The second of two hosts with four GPUs each, by the two ways in which AWS's toolkit starts ranks.
+TORCHRUN = {"RANK": "4", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4",
+            "MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}  # fmt: skip
+MPIRUN = {"OMPI_COMM_WORLD_RANK": "4", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+          "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "MASTER_ADDR": "algo-1"}  # fmt: skip
+
+
+class Runs(list[tuple[ScriptConfig, Ranks]]):
+    """What trainer.script was told, and its place."""
+
+    def main(self, argv: Sequence[str], env: Mapping[str, str]) -> int:
+        self.append((parse(argv), read_ranks(env)))
+        return 0
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    runs = Runs()
+    monkeypatch.setattr("trainer.script.__main__.main", runs.main)
+    return runs
+
+
+def start(tmp_path: Path, env: Mapping[str, str], *flags: str) -> int:
+    words = ["--source", "/s", "--digest", "0" * 64, "--work", "/w", *flags, "--", "train.py"]
+    places = {"SM_MODEL_DIR": str(tmp_path / "model"), "SM_CHANNEL_SCRIPT": str(tmp_path / "input/data/script")}
+    return sagemaker.main(["--script", ",".join(words)], {**places, **env})
+
+
+@pytest.mark.parametrize("env", [TORCHRUN, MPIRUN], ids=["torchrun", "mpirun"])
+def test_one_process_of_a_host_with_several_gpus_is_the_only_one_there(
+    tmp_path: Path, runs: Runs, env: Mapping[str, str]
+) -> None:
+    assert start(tmp_path, env, "--processes", "one") == 0
+
+    ((config, ranks),) = runs
+    assert config.processes == "one"
+    assert (ranks.rank, ranks.world_size) == (ranks.node_rank, ranks.nodes) == (1, 2)
+    assert (ranks.local_rank, ranks.local_world_size, ranks.master_addr) == (0, 1, "algo-1")
+
+
+def test_the_other_processes_of_its_host_end_at_once(tmp_path: Path, runs: Runs) -> None:
+    assert start(tmp_path, TORCHRUN | {"RANK": "5", "LOCAL_RANK": "1"}, "--processes", "one") == 0
+    assert runs == []
+
+
+@pytest.mark.parametrize(
+    ("channels", "folder"),
+    [
+        ([], None),
+        (["data"], "input/data/data"),
+        (["data", "weights"], "input/data/data"),
+        (["train", "val"], "input/data"),
+        (["training"], "input/data"),  # as SageMaker's own examples call it
+        (["images"], "input/data"),
+    ],
+)
+def test_a_script_is_told_where_its_channels_are(
+    tmp_path: Path, runs: Runs, channels: Sequence[str], folder: str | None
+) -> None:
+    places = {f"SM_CHANNEL_{name.upper()}": str(tmp_path / "input/data" / name) for name in channels}
+
+    assert start(tmp_path, TORCHRUN | places) == 0
+
+    ((config, ranks),) = runs
+    assert config.data_dir == (None if folder is None else tmp_path / folder)
+    assert ranks.rank == 4

@@ -14,8 +14,8 @@ from PIL import Image
 from tests import needs
 from trainer import sagemaker, serving
 from trainer.contract import SAGEMAKER_INFERENCE, SIGNATURE, WEIGHTS
+from trainer.datasets.base import Signature
 from trainer.models.cnn import build as build_cnn
-from trainer.signature import Signature
 
 CLASSES = ("cat", "dog", "cow")
 # What AWS's model server does with a request, without the server: its handler, and a request's properties.

@@ -3,17 +3,27 @@
 import os
 import stat
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.nn.functional import cross_entropy
 
+from tests.conftest import Run
 from tests.trainer.ranks_here import alone
 from trainer.config import TrainConfig
+from trainer.datasets.base import UNREADABLE
 from trainer.errors import SettingsError
+from trainer.loop import Trainee, train_epoch
+from trainer.metrics.counters import Stopwatch, Totals
+from trainer.metrics.log import read_records
+from trainer.precision import Stepper
 from trainer.state.checkpoint import save_weights
-from trainer.training import _load_weights, data_request, read_weights
+from trainer.training import _load_weights, criterion_of, data_request, guard_of, read_weights
 
 WEIGHTS = {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}
 
@@ -99,3 +109,79 @@ def test_a_user_without_a_home_gets_a_cache_of_his_own_in_the_temporary_folder(h
     request = data_request(TrainConfig(), alone(), channels_last=False)
     assert request.cache_dir == homeless / f"aws-ddp-toolkit-data-{os.getuid()}"
     assert stat.S_IMODE(request.cache_dir.stat().st_mode) == 0o700
+
+
+BAD = ("train/a/1.jpg", "train/b/2.jpg", "val/a/0.jpg")
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_is_the_mean_over_readable_images(smoothing: float) -> None:
+    logits = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    labels = torch.tensor([0, UNREADABLE, 2, 3, UNREADABLE, 1])
+    criterion = criterion_of(TrainConfig(max_bad_images=2, label_smoothing=smoothing))
+
+    torch.testing.assert_close(criterion(logits, labels), cross_entropy(logits, labels, label_smoothing=smoothing))
+
+    nothing = criterion(logits, torch.full((6,), UNREADABLE))
+    nothing.backward()
+    assert nothing.item() == 0
+    assert logits.grad is not None
+    assert not logits.grad.any()
+
+
+def test_a_batch_without_a_readable_image_leaves_no_trace_in_batch_norm() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 36, 3))
+    config = TrainConfig(max_bad_images=2)
+    stepper = Stepper(torch.optim.SGD(model.parameters(), lr=0.1), model.parameters(), GradScaler("cpu", enabled=False))
+    trainee = Trainee(model, criterion_of(config), stepper, nullcontext, nullcontext, guard_of(config, model))
+
+    def train(*labels: int) -> list[torch.Tensor]:
+        batch = torch.randn(2, 3, 8, 8), torch.tensor(labels)
+        device = torch.device("cpu")
+        list(train_epoch(trainee, [batch], lambda step: 0.1, Totals(device), Stopwatch(device)))
+        return [buffer.clone() for buffer in model.buffers()]
+
+    before = train(0, UNREADABLE)
+    assert all(torch.equal(*pair) for pair in zip(before, train(UNREADABLE, UNREADABLE), strict=True))
+    assert not any(torch.equal(*pair) for pair in zip(before, train(2, 1), strict=True))
+
+
+def folder(root: Path) -> Path:
+    """A set of 16 images that is streamed, of which BAD cannot be read."""
+    for half, count in (("train", 6), ("val", 2)):
+        for label, shade in (("a", 0), ("b", 200)):
+            (root / half / label).mkdir(parents=True)
+            for number in range(count):
+                Image.new("RGB", (80, 80), (shade + number,) * 3).save(root / half / label / f"{number}.jpg")
+    for name in BAD:
+        (root / name).write_bytes(b"")
+    return root
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_batches_without_a_readable_image_are_skipped(ranks: int, train: Run, tmp_path: Path) -> None:
+    """One image a rank and pass: a bad one is a batch of its own."""
+    flags = ("--dataset", "imagefolder", "--data-dir", folder(tmp_path / "set"), "--image-size", "72", "--lr", "0.01",
+             "--batch-size", "1", "--eval-batch-size", "1", "--probe-steps", "0", "--epochs", "1")  # fmt: skip
+
+    done = train(*flags, "--max-bad-images", "3", ranks=ranks)
+
+    assert done.returncode == 0, done.stderr
+    (record,) = read_records(tmp_path / "run" / "metrics.jsonl")
+    assert (record["bad_images"], record["eval_images"]) == (3, 3)
+    assert 0 < record["train_loss"] < 20
+
+
+@pytest.mark.parametrize("half", ["train", "val"])
+def test_a_half_without_a_readable_image_is_refused(half: str, train: Run, tmp_path: Path) -> None:
+    data = folder(tmp_path / "set")
+    for path in (data / half).rglob("*.jpg"):
+        path.write_bytes(b"")
+
+    done = train("--dataset", "imagefolder", "--data-dir", data, "--image-size", "72", "--batch-size", "4",
+                 "--max-bad-images", "100", "--epochs", "1")  # fmt: skip
+
+    assert done.returncode == 3
+    part = "an epoch of training" if half == "train" else "the evaluation"
+    assert f"error: not one image of {part} could be read; lower --max-bad-images to see which" in done.stderr

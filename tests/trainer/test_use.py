@@ -18,11 +18,10 @@ from tests import needs
 from tests.conftest import ROOT
 from trainer import export, models, predict
 from trainer.contract import Exit
-from trainer.datasets.base import Normalisation, Normaliser
+from trainer.datasets.base import Normalisation, Normaliser, Signature
 from trainer.errors import SettingsError
 from trainer.models.cnn import build
 from trainer.settings.registry import import_function
-from trainer.signature import Signature
 from trainer.state import checkpoint
 from trainer.trained import load
 

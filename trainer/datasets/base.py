@@ -1,9 +1,11 @@
 """What a data set gives the training: two splits that yield normalised batches on the device."""
 
+import json
+import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -11,11 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.datasets.encoded import Pixels
+from trainer.datasets.tree import class_name
 from trainer.distributed.sampler import Order
-from trainer.signature import Signature
+from trainer.errors import SettingsError
 
 # The label of an image that could not be read: cross_entropy's default ignore_index, so it weighs nothing.
 UNREADABLE = -100
+ROWS = 16  # of an image, at most, for which the constants are repeated: fewer take longer, more need more of the cache
+Channels = tuple[float, float, float]
 
 
 class Batch(NamedTuple):
@@ -42,6 +47,29 @@ class Split(Protocol):
     def bad_images(self) -> Sequence[str]:
         """Names of the images this process skipped because they could not be read."""
         ...
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How an image becomes the input of a model, and what its outputs are called.
+
+    classes: their names, in the order of the outputs.  image_size: pixels a side.  mean, std: per channel, red
+    first, of pixels scaled to 0..1.  middle: the square that is cut out of an image's middle and resized, as a
+    share of the image's shorter side.
+    """
+
+    classes: tuple[str, ...]
+    image_size: int
+    mean: Channels
+    std: Channels
+    middle: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", tuple(map(class_name, self.classes)))  # the data, or a model, may be older
+
+    def as_json(self, model: str) -> str:
+        """The text of model.json for the model of that name."""
+        return json.dumps({"model": model, **asdict(self)}, indent=2) + "\n"
 
 
 @dataclass(frozen=True)
@@ -107,8 +135,6 @@ CIFAR10 = Normalisation((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 # https://docs.pytorch.org/vision/stable/models.html: what torchvision's weights expect.
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
-ROWS = 16  # of an image, at most, for which the constants are repeated: fewer take longer, more need more of the cache
-
 
 class Normaliser:
     """Turns (B, S, S, 3) uint8 images into (B, 3, S, S) float32, S = `size`, on their device."""
@@ -145,3 +171,57 @@ class Normaliser:
         floats[...] = pixels.reshape(floats.shape)
         np.multiply(floats, self._scales, out=floats)
         np.add(floats, self._offsets, out=floats)
+
+
+def from_json(text: str | bytes, source: Path) -> tuple[str, Signature]:
+    """The model's name and signature in a model.json.  Raises SettingsError naming `source`."""
+    try:
+        content: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or not isinstance(content.get("model"), str):
+        raise _unusable(source)
+    return content["model"], from_values(content, source)
+
+
+def from_values(content: Any, source: Path) -> Signature:
+    """The signature among the values of a model.json or a checkpoint.  Raises SettingsError naming `source`."""
+    try:
+        if isinstance(content["classes"], str):
+            raise _unusable(source)
+        signature = Signature(
+            classes=tuple(content["classes"]),
+            image_size=content["image_size"],
+            mean=_channels(content["mean"]),
+            std=_channels(content["std"]),
+            middle=float(content["middle"]),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise _unusable(source) from error
+    if not _is_sound(signature):
+        raise _unusable(source)
+    return signature
+
+
+def _channels(values: Any) -> Channels:
+    red, green, blue = (float(value) for value in values)
+    return red, green, blue
+
+
+def _is_sound(signature: Signature) -> bool:
+    numbers = (*signature.mean, *signature.std, signature.middle)
+    return (
+        all(isinstance(name, str) for name in signature.classes)
+        and len(signature.classes) > 0
+        and type(signature.image_size) is int
+        and 1 <= signature.image_size <= 1024
+        and all(map(math.isfinite, numbers))
+        and min(signature.std) > 0
+        and 0 < signature.middle <= 1
+    )
+
+
+def _unusable(source: Path) -> SettingsError:
+    return SettingsError(
+        f"{source} does not say what the model's classes and images are; give a run of this version of the trainer."
+    )

@@ -24,6 +24,8 @@ CHUNK = 8 * 2**20  # bytes that are written at once
 # S3 answers "slow down" to many nodes that begin at once; AWS advises to retry with growing pauses.
 RETRIES, RETRY_FOR_S, ANSWER_WITHIN_S = 10, 180, 60
 LOOK_UP_S = 5.0
+ATTEMPTS = 2
+_LOOK_EVERY_S = 0.05
 
 
 class Bucket:
@@ -121,10 +123,6 @@ def region_of(bucket: str) -> str | None:
         return None
     found: str | None = headers.get("x-amz-bucket-region")
     return found
-
-
-ATTEMPTS = 2
-_LOOK_EVERY_S = 0.05
 
 
 class Cache:

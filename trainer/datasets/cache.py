@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from trainer import plain
 from trainer.errors import one_line
+from trainer.state import plain
 
 Content = dict[str, Any]
 

@@ -31,7 +31,7 @@ from trainer.datasets.encoded import UnreadableError
 from trainer.datasets.rows import PixelRows, unpacked
 from trainer.datasets.source import Piece
 from trainer.errors import FullDisk, MachineError, is_full
-from trainer.process.signals import REQUESTS_TO_LEAVE, ignore_requests_to_leave
+from trainer.process.parent import REQUESTS_TO_LEAVE, ignore_requests_to_leave
 
 CHUNK = 64  # images that a process hands over at a time: 10 MB at 224 pixels
 AHEAD = 2  # chunks a process may be ahead

@@ -29,6 +29,10 @@ from trainer.distributed.sampler import Order
 from trainer.errors import DataError, SettingsError, TrainerError, one_line
 
 GB = 1e9
+AT_ONCE = 8  # shards: one connection to S3 brings some 90 MB/s
+
+Numbers = NDArray[np.uint32]
+STREAM = 2  # of the order's random numbers: 0 is the whole permutation's, 1 the augmentation's of small images
 
 
 def open_remote(request: Request, url: str) -> Halves:
@@ -50,11 +54,6 @@ def open_remote(request: Request, url: str) -> Halves:
     # Its digest names what is kept of decoded small images: the address may hold other data tomorrow.
     place = Path("/s3", hashlib.sha256(text).hexdigest())
     return Halves(opened(both[0]), opened(both[1]), manifest.classes, place, manifest.eval_split)
-
-
-AT_ONCE = 8  # shards: one connection to S3 brings some 90 MB/s
-
-Numbers = NDArray[np.uint32]
 
 
 class FetchingPool:
@@ -224,9 +223,6 @@ def most_at_once(shards: Numbers, sizes: NDArray[np.int64]) -> int:
     np.add.at(change, first, sizes[found])
     np.add.at(change, last + 1, -sizes[found])
     return int(np.cumsum(change).max())
-
-
-STREAM = 2  # of the order's random numbers: 0 is the whole permutation's, 1 the augmentation's of small images
 
 
 def bounded_permutation(order: Order, by_shard: Sequence[Tensor], window: int) -> Tensor:

@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-from trainer.datasets.base import Batch, Data, Normalisation, Normaliser, Request
+from trainer.datasets.base import Batch, Data, Normalisation, Normaliser, Request, Signature
 from trainer.datasets.cache import Content, recall
 from trainer.datasets.encoded import refuse_too_many
 from trainer.distributed.sampler import Order
 from trainer.errors import DataError
-from trainer.signature import Signature
 
 SHIFT = 4  # pixels, after He et al. 2015 (arXiv:1512.03385), section 4.2
 AUGMENTATION = 1  # the order's stream of random numbers; 0 is the permutation's

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainer.datasets.base import IMAGENET, UNREADABLE, Batch, Data, Normaliser, Request
+from trainer.batches import side_at
+from trainer.datasets.base import IMAGENET, UNREADABLE, Batch, Data, Normaliser, Request, Signature
 from trainer.datasets.crops import MIDDLE, Crops, View
 from trainer.datasets.encoded import UnreadableError, refuse_too_many
 from trainer.datasets.processes import CHUNK as TASK
@@ -23,8 +24,6 @@ from trainer.datasets.rows import ByteRows, FloatRows, GpuRows, Memory, Rows, ch
 from trainer.datasets.source import Halves, Source
 from trainer.distributed.sampler import Order
 from trainer.errors import SettingsError
-from trainer.signature import Signature
-from trainer.sizes import side_at
 
 SIDE = 224
 AHEAD = 3  # batches in the making while one is trained on

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from trainer.datasets import SMALL_PX
-from trainer.datasets.base import Batch, Data, Request
+from trainer.datasets.base import Batch, Data, Request, Signature
 from trainer.distributed.sampler import Order
-from trainer.signature import Signature
 
 POOL_BYTES = 64 * 2**20
 POOL_IMAGES = 4096

@@ -16,8 +16,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from trainer.distributed import loopback
 from trainer.distributed.failure import Failure, end_process, say
-from trainer.distributed.heartbeat import Heartbeat
-from trainer.distributed.notes import Notes
+from trainer.distributed.heartbeat import Heartbeat, Notes
 from trainer.distributed.ranks import Ranks
 from trainer.errors import MachineError
 from trainer.outcome import Record

@@ -9,20 +9,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainer import plain
+from trainer.distributed.failure import listen, named
+from trainer.distributed.heartbeat import NoAnswer, Notes
 from trainer.distributed.join import Before, Link, join
-from trainer.distributed.lost import listen, named
-from trainer.distributed.notes import NoAnswer, Notes
 from trainer.distributed.ranks import Ranks
 from trainer.distributed.stall import Place, StallWatch, watched
-from trainer.errors import MachineError, TrainerError, error_with, is_full, not_written, one_line
+from trainer.errors import MachineError, TrainerError, error_with, is_full, not_writable, not_written, one_line
 from trainer.outcome import Record, no_record
+from trainer.state import plain
 
 Result = TypeVar("Result")
 
@@ -270,3 +271,42 @@ def _is_communication(error: RuntimeError) -> bool:
     if isinstance(error, (dist.DistError, NoAnswer)):
         return True
     return any(word in str(error) for word in ("gloo", "NCCL", "peer", "Connection"))
+
+
+def agree_on_folder(joined: Session, claim_folder: Callable[[], Path]) -> Path:
+    """The run's folder, as soon as rank 0 has claimed it.
+
+    Collective.  It may take half a minute, until it is certain that the folder's last owner is dead.
+    """
+    claimed = joined.once_per_node(lambda: str(claim_folder()) if joined.ranks.is_head else "")
+    return Path(joined.gather(claimed)[0])
+
+
+def make_folders(joined: Session, *folders: Path) -> list[Path]:
+    """Makes sure that `folders` can be written to; returns those that this rank made, the innermost first.  Collective.
+
+    Called before the data is loaded, so that a folder that cannot be written to fails the run at once.
+    """
+    made: list[Path] = []
+
+    def make() -> None:
+        for folder in folders:
+            missing = [path for path in (folder, *folder.parents) if not path.exists()]
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                made[:0] = missing
+                trial = folder / f".writable-{joined.ranks.rank}"
+                trial.touch()
+                trial.unlink()
+            except OSError as error:
+                raise not_writable(folder, error) from error
+
+    joined.once_per_node(make)
+    return made
+
+
+def remove_empty(folders: list[Path]) -> None:
+    """Removes the folders that are still empty, as after an error in the data."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()

@@ -12,9 +12,9 @@ from trainer.contract import STOPPED, Exit
 from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import TrainerError
 from trainer.health.expected import Expected, read_expected
-from trainer.process.output import say
 from trainer.process.parent import end_with_parent
 from trainer.settings import flags
+from trainer.terminal import say
 
 ABOUT = """Check this machine's GPUs, a matrix product on each, and the network between the nodes.
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from trainer.contract import FAILED_CHECK
-from trainer.distributed.notes import Notes
+from trainer.distributed.heartbeat import Notes
 from trainer.distributed.ranks import Ranks
 from trainer.errors import MachineError, SickNode
 

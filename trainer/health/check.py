@@ -6,7 +6,7 @@ from time import monotonic
 
 import torch
 
-from trainer.distributed.notes import Notes
+from trainer.distributed.heartbeat import Notes
 from trainer.distributed.ranks import Ranks
 from trainer.distributed.session import Session
 from trainer.health import agree

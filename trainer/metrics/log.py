@@ -13,8 +13,7 @@ from trainer.contract import LARGEST_METRICS, METRIC_PREFIX, METRICS
 from trainer.errors import MachineError, not_written
 from trainer.files import append, read_regular, write_atomically
 from trainer.metrics.trackers import Record, Sink, is_number, open_trackers
-from trainer.process.output import say
-from trainer.terminal import harmless
+from trainer.terminal import harmless, say
 
 
 class Journal:

@@ -4,8 +4,7 @@ from typing import Any
 
 from trainer import datasets
 from trainer.distributed.probe import Communication
-from trainer.epoch import EpochResult
-from trainer.evaluation import Score
+from trainer.epoch import EpochResult, Score
 from trainer.metrics.counters import peak_memory_mib
 from trainer.metrics.progress import duration
 from trainer.process.machine import device_name

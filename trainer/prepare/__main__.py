@@ -15,9 +15,9 @@ from typing import NoReturn
 
 from trainer.contract import STOPPED, Exit
 from trainer.errors import Interrupted, SettingsError, TrainerError, report_end
-from trainer.process.output import say
 from trainer.settings.argparser import home_path, plain_parser
 from trainer.settings.completion import complete
+from trainer.terminal import say
 
 ABOUT = """Converts images into shards for training, once, and limits their shorter side.
 

@@ -1,8 +1,11 @@
 """What torch and the libraries below it read from the environment when they are loaded."""
 
+import os
+import tempfile
 from collections.abc import MutableMapping
+from pathlib import Path
 
-from trainer.process.own_folder import own_folder
+from trainer.errors import SettingsError
 
 
 def set_defaults(env: MutableMapping[str, str]) -> None:
@@ -25,3 +28,19 @@ def name_compile_cache(env: MutableMapping[str, str]) -> None:
     """
     if not env.get("TORCHINDUCTOR_CACHE_DIR"):
         env["TORCHINDUCTOR_CACHE_DIR"] = str(own_folder("compiled", remedy="set TMPDIR to a folder of your own"))
+
+
+def own_folder(name: str, *, remedy: str) -> Path:
+    """The folder for `name`, which only this user may read; made if it is not there.
+
+    Raises SettingsError if it cannot be made.
+    """
+    try:
+        folder = Path(tempfile.gettempdir()) / f"aws-ddp-toolkit-{name}-{os.getuid()}"
+    except OSError as error:
+        raise SettingsError(f"there is no folder in which temporary files can be written; {remedy}.") from error
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"cannot make {folder} ({error.strerror}); {remedy}.") from error
+    return folder

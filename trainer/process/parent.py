@@ -14,6 +14,7 @@ LOOK_EVERY_S = 1.0
 SAVE_WITHIN_S = 10.0
 # torchrun gives its workers 30 s, and then kills them.
 TORCHRUN_WITHIN_S = 40.0
+REQUESTS_TO_LEAVE = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
 
 
 def end_with_parent(
@@ -43,3 +44,9 @@ def _follow(parent: int, name: str, within_s: float | None, at_last: Callable[[]
     at_last()
     report_end(Exit.MACHINE, f"{name} is gone, and its training did not end by itself; start again to resume.")
     os._exit(Exit.MACHINE)
+
+
+def ignore_requests_to_leave() -> None:
+    """Let this process, which helps a training, go on until the training has saved and ends it."""
+    for signum in REQUESTS_TO_LEAVE:
+        signal.signal(signum, signal.SIG_IGN)

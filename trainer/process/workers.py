@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainer.process.forks import Command, Fork, Server, serve
-from trainer.process.signals import ignore_requests_to_leave
+from trainer.process.parent import ignore_requests_to_leave
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler

@@ -22,9 +22,9 @@ from typing import Any
 from trainer.contract import Exit
 from trainer.errors import MachineError, SettingsError, TrainerError, error_with, not_writable, one_line
 from trainer.files import open_lock, read_json, write_atomically
-from trainer.process.output import say
 from trainer.script.ending import SHOWN_LINES
 from trainer.script.requirements import files_in, hashes_in, hashes_of, lines_of, text_of
+from trainer.terminal import say
 
 Run = Callable[[Sequence[str], Path], "subprocess.CompletedProcess[str]"]
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from trainer import plain
 from trainer.errors import CheckpointError, not_written
 from trainer.files import is_file, read_regular, write_atomically
+from trainer.state import plain
 
 NAME = "epoch-{epoch:04d}-step-{step:06d}.pt"
 BEST = "best.pt"

@@ -11,9 +11,9 @@ from trainer import datasets
 from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError, TrainingError, report_end
-from trainer.process.output import say
 from trainer.settings import flags
 from trainer.settings.checks import check
+from trainer.terminal import say
 from trainer.tune.choose import Trial, best, largest_that_fits, next_batch_size, worker_counts
 from trainer.tune.trial import run_trial
 

@@ -9,10 +9,9 @@ from launch.core.estimate.formulas import Layout, Work
 from launch.core.estimate.rates import Kind
 from launch.core.estimate.tables import Cost, DataSet, cost, data_set
 from launch.core.estimate.volume import NewVolume
-from trainer.batches import batches_at
+from trainer.batches import batches_at, side_at
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
-from trainer.sizes import side_at
 
 GRADIENT_BYTES = 4
 FIRST_BF16 = 80  # the first compute capability with bf16

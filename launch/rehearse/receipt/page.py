@@ -29,9 +29,9 @@ from launch.rehearse.receipt.timeline import (
     ticks,
     write_marks,
 )
-from trainer.cells import encodable
 from trainer.contract import CHECKPOINTS, CURVES, METRICS, SETTINGS, SIGNATURE, WEIGHTS
 from trainer.files import write_atomically
+from trainer.terminal import encodable
 
 if TYPE_CHECKING:
     from launch.rehearse.stage.recording import Epoch, Line

@@ -1,6 +1,6 @@
 """--secret: what is taken, and that a secret planted wherever one may lie is found nowhere that launchers leave things.
 
-What nodes do with it is in ec2/boot/test_secrets.py and tests/trainer/process/test_secrets.py; a whole rehearsal is in
+What nodes do with it is in ec2/boot/test_secrets.py and tests/trainer/test_sagemaker.py; a whole rehearsal is in
 rehearse/ec2/test_undisturbed.py.
 """
 

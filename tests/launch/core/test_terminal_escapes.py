@@ -19,7 +19,7 @@ from trainer import kit
 from trainer.contract import Exit
 from trainer.errors import DataError, SettingsError, report_end
 from trainer.metrics.log import _to_stderr
-from trainer.process.output import say as trainers_say
+from trainer.terminal import say as trainers_say
 
 HOSTILE = [
     "\x1b[2J",
@@ -143,7 +143,7 @@ def test_nothing_of_launch_prints_past_what_shows_escapes() -> None:
 # kit, of which numbers and the folder's own names come; what predict shows of files is made printable there.
 OF_TRAINER = {"trainer/container.py", "trainer/count.py", "trainer/distributed/stall.py", "trainer/errors.py",
               "trainer/kit.py", "trainer/metrics/log.py", "trainer/predict.py", "trainer/process/forks.py",
-              "trainer/process/output.py", "trainer/sagemaker.py", "trainer/script/__main__.py",
+              "trainer/terminal.py", "trainer/sagemaker.py", "trainer/script/__main__.py",
               "trainer/settings/argparser.py", "trainer/torchrun.py"}  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from torch import distributed
 
 from tests import warm
 from tests.trainer.ranks_here import alone, on_ranks
-from trainer.distributed.lost import Lost, listen
+from trainer.distributed.failure import Lost, listen
 from trainer.distributed.ranks import Ranks
 from trainer.distributed.session import Session, session
 from trainer.errors import DataError, SettingsError, TrainerError

@@ -7,7 +7,7 @@ import pytest
 from torch import distributed
 
 from trainer.contract import Exit
-from trainer.distributed.notes import Notes
+from trainer.distributed.heartbeat import Notes
 from trainer.distributed.ranks import Ranks
 from trainer.errors import MachineError, SickNode
 from trainer.health.agree import agree, alone

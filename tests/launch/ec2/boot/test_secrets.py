@@ -80,7 +80,7 @@ def test_a_secret_of_bytes_ends_the_node_and_no_training_gets_none_for_it(here: 
     left = record(here, node)
 
     assert (left["code"], left["step"]) == (27, "secret")
-    # As trainer/process/secrets.py says it.
+    # As trainer/sagemaker.py says it.
     assert left["reason"] == "--secret KEY: secretsmanager:ddp-toolkit/bytes is binary; store it as text."
     assert not any(call[0] == "run" for call in node.docker_calls)
     assert "planted" not in get(here, f"boot/{node.instance}.log")

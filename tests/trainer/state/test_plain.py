@@ -10,7 +10,7 @@ import pytest
 import safetensors.torch as library
 import torch
 
-from trainer import plain
+from trainer.state import plain
 
 TREE: dict[str, Any] = {
     "model": {"conv.weight": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(7), "none": torch.empty(0, 3)},

@@ -1,10 +1,9 @@
 import pytest
 
+from trainer.batches import side_at, sides
 from trainer.config import TrainConfig
-from trainer.datasets.base import Data
+from trainer.datasets.base import Data, Signature
 from trainer.errors import SettingsError
-from trainer.signature import Signature
-from trainer.sizes import side_at, sides
 from trainer.training import _build_model
 
 

@@ -1,6 +1,7 @@
 """Commands end in a sentence, or in silence, also where a stream is closed or Ctrl-C comes early."""
 
 import os
+import runpy
 import shlex
 import signal
 import subprocess
@@ -9,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests import warm
+from tests.conftest import ROOT, trainer_env, trainer_words
 from trainer.contract import Exit
+from trainer.metrics.log import read_records
+from trainer.terminal import say
 
 
 def run(command: str, closed: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -58,3 +62,32 @@ def test_a_program_that_imports_the_toolkit_keeps_its_own_streams_and_tracebacks
     ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert ended.stderr.endswith("KeyboardInterrupt\n")
+
+
+def _train(words: list[str], folder: Path, lost: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    out = os.open("/dev/full", os.O_WRONLY) if lost == "full" else writer
+    os.dup2(out, sys.stdout.fileno())
+    os.dup2(os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT), sys.stderr.fileno())
+    os.chdir(folder)
+    sys.argv[1:] = words
+    runpy.run_module("trainer", run_name="__main__", alter_sys=True)
+
+
+@pytest.mark.parametrize(("lost", "why"), [("full", "No space left on device"), ("closed", "Broken pipe")])
+def test_a_training_outlives_its_standard_output(lost: str, why: str, tmp_path: Path) -> None:
+    words = trainer_words(tmp_path, "--epochs", "2")
+
+    process = warm.start(_train, list(map(str, words)), tmp_path, lost, env=trainer_env())
+    process.join(timeout=100)
+
+    assert process.exitcode == 0
+    told = (tmp_path / "stderr").read_text()
+    assert told == f"warning: standard output is lost ({why}); the training goes on without it.\n"
+    assert [record["epoch"] for record in read_records(tmp_path / "run" / "metrics.jsonl")] == [1, 2]
+
+
+def test_a_path_of_any_bytes_can_be_said(capfd: pytest.CaptureFixture[str]) -> None:
+    say("weights  runs/caf" + os.fsdecode(b"\xe9") + "/model.pt")
+    assert capfd.readouterr().out == "weights  runs/caf\\udce9/model.pt\n"

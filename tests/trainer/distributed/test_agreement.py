@@ -3,10 +3,9 @@
 import torch
 
 from tests.trainer.ranks_here import alone, on_ranks
-from trainer.distributed.pulse import Pulse, Verdict
+from trainer.distributed.agreement import Interrupt, Pulse, Verdict
 from trainer.distributed.session import Session
 from trainer.metrics.counters import NEVER
-from trainer.process.interrupt import Interrupt
 
 
 class Clock:

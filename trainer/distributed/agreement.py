@@ -4,19 +4,54 @@ A signal reaches one rank, a clock runs on one rank, a loss explodes on one rank
 the same update or the next collective hangs.  So every now and then they exchange a few numbers.
 """
 
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 
 from torch import Tensor
 
 from trainer.distributed.session import Session
 from trainer.metrics.counters import NEVER
-from trainer.process.interrupt import Interrupt
 
 # A look waits for the device, so there is about one a second: often enough for a two-minute spot notice.
 LOOK_EVERY_S = 1.0
 # Half of what torchrun leaves a process between SIGTERM and SIGKILL.
 SAVE_BEFORE_EVALUATION_S = 15.0
+
+
+class Interrupt:
+    """Whether this process has been asked to stop.  The training checks it between updates."""
+
+    def __init__(self, tells: bool = False) -> None:
+        self.requested = False
+        self._tells = tells
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt  # the second Ctrl-C does not wait
+        if number == signal.SIGINT and self._tells:
+            # Not print: a signal may arrive in the middle of one.
+            os.write(2, b"\nstopping and saving; press Ctrl-C again to quit without saving\n")
+        self.requested = True
+
+
+@contextmanager
+def watch(*, tells: bool) -> Iterator[Interrupt]:
+    """Handles requests to stop inside the block.  Main thread only: signal handlers can be set nowhere else.
+
+    tells: acknowledge Ctrl-C with a line, since saving may take a moment.
+    """
+    interrupt = Interrupt(tells)
+    watched = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # USR1: sbatch --signal=USR1@120
+    before = {number: signal.signal(number, interrupt._on_signal) for number in watched}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @dataclass(frozen=True)
