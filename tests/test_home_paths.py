@@ -17,8 +17,9 @@ from launch.sagemaker.__main__ import main as sagemaker
 from launch.slurm.options import SlurmOptions
 from trainer import export, predict
 from trainer.prepare.__main__ import main as prepare
+from trainer.script import config as script_config
 from trainer.script.config import ScriptConfig
-from trainer.settings import flags, plain
+from trainer.settings import flags
 from trainer.settings.argparser import holds_paths
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +56,7 @@ def models() -> Iterator[Any]:
             for one in vars(import_module(name)).values():
                 if isinstance(one, type) and issubclass(one, BaseModel) and one.__module__ == name:
                     yield one
-    yield SimpleNamespace(__name__="ScriptConfig", model_fields=plain._settings_of(ScriptConfig))
+    yield SimpleNamespace(__name__="ScriptConfig", model_fields=script_config._settings_of(ScriptConfig))
 
 
 PATHS = [(model, name) for model in models() for name, field in model.model_fields.items() if holds_paths(field)]
@@ -115,6 +116,6 @@ def test_commands_with_words_of_their_own_know_it(home: Path, capsys: pytest.Cap
 
 
 def test_a_rank_of_a_script_knows_it(home: Path) -> None:
-    found = plain.read(["--run-dir=~/run", "--work=~/w"], ScriptConfig, prog="", about="", sections={})
+    found = script_config.read(["--run-dir=~/run", "--work=~/w"], ScriptConfig, prog="", about="", sections={})
     assert found == {"run_dir": home / "run", "work": home / "w"}
     assert dataclasses.is_dataclass(ScriptConfig)

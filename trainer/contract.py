@@ -27,7 +27,6 @@ STOPPED = 130  # 128 + SIGINT, as a shell reports Ctrl-C
 
 # Files of a run folder, relative to it.
 METRICS = "metrics.jsonl"
-LARGEST_METRICS = 2**30  # bytes that are read of it: another's may be a sparse file that claims to have terabytes
 PACE = "pace.json"  # of a script of the user's own, see trainer.script.pace
 CURVES = "curves.png"
 SETTINGS = "config.yaml"

@@ -19,7 +19,7 @@ from trainer.loop import evaluate, train_epoch
 from trainer.metrics.counters import Stopwatch
 from trainer.metrics.progress import Bar
 from trainer.schedule import learning_rate, peak_lr, updates_after
-from trainer.state.statistics import averaged_statistics
+from trainer.state.snapshot import averaged_statistics
 from trainer.training import Training
 
 

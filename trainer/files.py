@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and read only if they are files.  Torch-free, as the launchers use the same."""
+"""Files written whole or not at all, and what is in folders.  Torch-free, as the launchers use the same."""
 
 import errno
 import json
@@ -81,12 +81,12 @@ def below(folder: Path) -> Iterator[Path]:
 
 
 def read_json(path: Path) -> Any:
-    """Reads a JSON file of at most LARGEST_JSON bytes.
+    """The content of a JSON file.
 
     Raises OSError, and ValueError for what is no JSON, is nested too deeply or has a name twice.
     """
     try:
-        return json.loads(read_regular(path, LARGEST_JSON), object_pairs_hook=_without_duplicates)
+        return json.loads(path.read_bytes(), object_pairs_hook=_without_duplicates)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 from trainer.contract import OUTCOME, Exit
 from trainer.errors import TrainerError
-from trainer.files import LARGEST_JSON, read_regular, write_atomically
+from trainer.files import write_atomically
 from trainer.settings.hidden import without_secrets
 
 # Records an exit code and a sentence; the first call counts, later ones change nothing.
@@ -98,7 +98,7 @@ def _fits(kept: Mapping[str, Any]) -> bool:
 def read(folder: Path) -> Outcome | None:
     """The outcome in `folder`; None where there is none, or it is damaged."""
     try:
-        return parse(read_regular(folder / OUTCOME, LARGEST_JSON))
+        return parse((folder / OUTCOME).read_bytes())
     except OSError:
         return None
 

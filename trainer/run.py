@@ -20,8 +20,8 @@ from trainer.errors import Interrupted, TrainingError, one_line
 from trainer.files import write_atomically
 from trainer.health.check import Check
 from trainer.health.expected import NOTHING_EXPECTED, Expected
+from trainer.metrics.counters import GpuUse
 from trainer.metrics.curves import draw
-from trainer.metrics.gpu_use import GpuUse
 from trainer.metrics.log import Journal, open_journal, read_records
 from trainer.metrics.progress import Bar
 from trainer.metrics.record import epoch_record, headline, opening, seconds_left

@@ -24,7 +24,7 @@ from trainer.datasets.crops import middle_crop
 from trainer.datasets.decode import read_crop
 from trainer.datasets.encoded import Pixels, UnreadableError
 from trainer.errors import CheckpointError, SettingsError, one_line
-from trainer.files import LARGEST_JSON, is_file, is_folder, read_regular
+from trainer.files import is_file, is_folder
 from trainer.settings.argparser import home_path
 from trainer.settings.registry import check_name, import_function
 from trainer.state import checkpoint
@@ -167,7 +167,7 @@ def _content(source: Path) -> dict[str, Any]:
     """What a model.pt or a checkpoint holds, which its digest vouches for where there is one."""
     try:
         has_digest = source.with_name(source.name + ".sha256").exists()
-        content: Any = checkpoint.load(checkpoint.read(source) if has_digest else read_regular(source))
+        content: Any = checkpoint.load(checkpoint.read(source) if has_digest else source.read_bytes())
     except CheckpointError as error:
         raise SettingsError(f"{error} Give another.") from error
     except OSError as error:
@@ -194,7 +194,7 @@ def _beside(weights: Path) -> tuple[str, Signature]:
     """What the model.json beside `weights` says."""
     path = weights.with_name(SIGNATURE)
     try:
-        return from_json(read_regular(path, LARGEST_JSON), path)
+        return from_json(path.read_bytes(), path)
     except OSError as error:
         raise SettingsError(
             f"{path} cannot be read ({error.strerror}): it names the model and its classes; "

@@ -19,7 +19,6 @@ from trainer.config import TrainConfig
 from trainer.datasets.base import Data, Request
 from trainer.distributed.session import Session
 from trainer.errors import CheckpointError, DataError, SettingsError, is_wrong_path, one_line
-from trainer.files import read_regular
 from trainer.loop import Trainee
 from trainer.metrics.counters import Totals
 from trainer.models.shapes import run_on_shapes
@@ -239,7 +238,7 @@ def read_weights(path: Path) -> dict[str, Any]:
     """
     try:
         has_digest = path.with_name(path.name + ".sha256").exists()
-        content: Any = load(read(path) if has_digest else read_regular(path))
+        content: Any = load(read(path) if has_digest else path.read_bytes())
     except CheckpointError as error:
         raise SettingsError(f"--init-from: {error} Give the model.pt of a finished run.") from error
     except OSError as error:

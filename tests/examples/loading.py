@@ -16,7 +16,7 @@ import torch
 from tests import warm
 from tests.conftest import ROOT
 from tests.processes import left_of, processes_with
-from trainer.script.metrics import MetricLines
+from trainer.script.relay import MetricLines
 
 EXAMPLES = ROOT / "infra" / "examples"
 

@@ -12,7 +12,6 @@ from trainer.files import (
     append,
     below,
     open_lock,
-    read_regular,
     write_atomically,
 )
 
@@ -22,17 +21,6 @@ def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not an ordinary file"):
         write_atomically(tmp_path / "pipe", "x")
     assert (tmp_path / "pipe").is_fifo()
-
-
-def test_a_file_that_grows_while_it_is_read_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of /proc, too, say that they are empty."""
-    with (tmp_path / "endless").open("wb") as file:
-        file.truncate(2**40)
-    small = os.stat(tmp_path)
-    monkeypatch.setattr(os, "fstat", lambda _: os.stat_result((0o100644, *small[1:6], 3, *small[7:])))
-
-    with pytest.raises(OSError, match="larger than 2 MiB"):
-        read_regular(tmp_path / "endless", 2 * 2**20)
 
 
 def test_what_a_killed_process_left_under_the_temporary_name_is_replaced(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config import TrainConfig
-from trainer.contract import LARGEST_METRICS, METRIC_PREFIX, METRICS
+from trainer.contract import METRIC_PREFIX, METRICS
 from trainer.errors import MachineError, not_written
-from trainer.files import append, read_regular, write_atomically
+from trainer.files import append, write_atomically
 from trainer.metrics.trackers import Record, Sink, is_number, open_trackers
 from trainer.terminal import harmless, say
 
@@ -93,7 +93,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 def _lines(path: Path) -> list[bytes]:
     """The lines of `path`; a last one that was cut off is left out."""
-    *lines, _ = read_regular(path, LARGEST_METRICS).split(b"\n")
+    *lines, _ = path.read_bytes().split(b"\n")
     return [line for line in lines if line.strip()]
 
 

@@ -24,12 +24,10 @@ from trainer.process.parent import end_with_parent
 from trainer.process.run_folder import end_run
 from trainer.script import child
 from trainer.script.config import ScriptConfig, parse
-from trainer.script.ending import SHOWN_LINES, End, end_of
+from trainer.script.ending import SHOWN_LINES, Book, End, end_of, process_start, results_in
 from trainer.script.environment import RUN_WORD, command_of, own_port, run_of, script_environment
-from trainer.script.metrics import MetricLines
 from trainer.script.pace import PaceFile
-from trainer.script.record import Book, process_start, results_in
-from trainer.script.relay import Line, Relay
+from trainer.script.relay import Line, MetricLines, Relay
 from trainer.script.unpack import source_folder
 from trainer.settings.hidden import without_secrets
 

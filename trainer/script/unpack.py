@@ -9,7 +9,6 @@ import zlib
 from pathlib import Path
 
 from trainer.errors import MachineError, SettingsError, TrainerError, is_full, is_wrong_path, not_written, one_line
-from trainer.files import read_regular
 from trainer.script.config import ScriptConfig
 
 # Of its digest, in the name of the folder.
@@ -37,7 +36,7 @@ def _unpack(archive: Path, digest: str, goal: Path) -> None:
     """Unpacks beside `goal` and takes its name at once: of several that do so the first counts."""
     if not archive.is_file():
         raise SettingsError(f"--source {one_line(archive, 300)} is no file; give the archive of the source.")
-    content = read_regular(archive)  # once: who may write there could change it between two looks
+    content = archive.read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if found != digest:
         raise MachineError(

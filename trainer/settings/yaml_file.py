@@ -1,8 +1,8 @@
 """Files in YAML: names with values.  Torch-free.
 
-Those of a settings file are read as the text that a flag would have been given.  What a value means is its setting's
-business: YAML's own guesses would turn `epochs: yes` into 1, `max_steps: 1:30` into 90 and `run_dir: 2026-02-30` into
-an error.  So `yes` is a boolean only where one is meant.
+Those of a settings file are read as the text that a flag would have been given.  The setting decides what it means:
+YAML's own guesses would turn `epochs: yes` into 1, `max_steps: 1:30` into 90 and `run_dir: 2026-02-30` into an error.
+So `yes` is a boolean only where one is meant.
 """
 
 from __future__ import annotations
@@ -17,10 +17,6 @@ from trainer.settings.argparser import setting
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
-
-# Far above what a file of settings needs: more is another file, or one that unfolds its anchors without end.
-LARGEST_BYTES, MOST_VALUES, DEEPEST = 2**18, 10_000, 20
-LONGEST_NUMBER = 500  # characters: one in hexadecimal digits, or of many minutes, may be too long to be shown
 
 _YAML = "tag:yaml.org,2002:"
 _NULL, _TEXT, _MERGE, _DATE = f"{_YAML}null", f"{_YAML}str", f"{_YAML}merge", f"{_YAML}timestamp"
@@ -70,12 +66,9 @@ def _composed(path: Path | Traversable, loader: Any, name: str) -> Any:
     import yaml
 
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_BYTES + 1)
+        data = path.read_bytes()
     except OSError as error:
         raise SettingsError(f"{name}: {error.strerror}; check the path.") from error
-    if len(data) > LARGEST_BYTES:
-        raise SettingsError(f"{name} has more than {LARGEST_BYTES:,} bytes; give a file of settings.")
     try:
         return yaml.compose(data.decode(), Loader=loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -83,19 +76,13 @@ def _composed(path: Path | Traversable, loader: Any, name: str) -> Any:
 
 
 class _Reader:
-    """Turns nodes into values, and counts them.  name: of the file, in sentences."""
+    """Turns nodes into values.  name: of the file, in sentences."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._values = 0
 
     def value(self, node: Any, depth: int = 0) -> Any:
         """Text or None for a scalar; a list or a dict for the others."""
-        self._values += 1
-        if depth > DEEPEST:
-            raise _too_deep(self.name)
-        if self._values > MOST_VALUES:
-            raise SettingsError(f"{self.name} has more than {MOST_VALUES:,} values; give a file of settings.")
         if node.id == "scalar":
             return None if node.tag == _NULL else self._scalar(node)
         self._check_tag(node)
@@ -148,8 +135,6 @@ class _TypedReader(_Reader):
         if node.tag not in _NUMBERS:
             return node.value if node.tag == _DATE else super()._scalar(node)
         try:
-            if len(node.value) > LONGEST_NUMBER:
-                raise ValueError("too long")
             return SafeConstructor().construct_object(node)
         except (ValueError, LookupError, ArithmeticError) as error:  # `!!bool maybe`, `!!int ""`, a float of 400 hours
             raise self._refused(node, f"has the number {one_line(node.value, 40)}, which cannot be read") from error

@@ -17,13 +17,12 @@ from typing import Any
 import torch
 
 from trainer.errors import CheckpointError, not_written
-from trainer.files import is_file, read_regular, write_atomically
+from trainer.files import is_file, write_atomically
 from trainer.state import plain
 
 NAME = "epoch-{epoch:04d}-step-{step:06d}.pt"
 BEST = "best.pt"
 SAFE_TORCH = (2, 10)  # the first whose weights_only keeps what it promises: CVE-2026-24747
-LARGEST_DIGEST = 2**16  # bytes of the file that holds it; ours has a hundred
 _PATTERN = re.compile(r"epoch-(\d+)-step-(\d+)\.pt")
 
 
@@ -125,7 +124,7 @@ def write(path: Path, data: bytes | Sequence[bytes | memoryview]) -> None:
 def read(path: Path) -> bytes:
     """The bytes of a checkpoint.  Raises CheckpointError if it is missing, unfinished or damaged."""
     try:
-        data, digest = read_regular(path), _digest(path)
+        data, digest = path.read_bytes(), _digest(path)
     except OSError as error:
         raise CheckpointError(f"checkpoint {path} cannot be read ({error.strerror}).") from error
     if digest != hashlib.sha256(data).hexdigest().encode():
@@ -217,7 +216,7 @@ def _digest_file(path: Path) -> Path:
 
 def _digest(path: Path) -> bytes:
     """The digest that was written beside `path`; anything may stand in that file."""
-    return b"".join(read_regular(_digest_file(path), LARGEST_DIGEST).split()[:1])
+    return b"".join(_digest_file(path).read_bytes().split()[:1])
 
 
 def _is_whole(path: Path) -> bool:

@@ -5,6 +5,8 @@ number of ranks.  With the same number it resumes bit for bit: each rank's rando
 statistics and running sums are kept too.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -17,7 +19,6 @@ from trainer.errors import SettingsError, one_line
 from trainer.optimizers.muon import MuonWithAdamW
 from trainer.settings.flags import LARGEST
 from trainer.state.checkpoint import is_name
-from trainer.state.statistics import averaged_statistics
 from trainer.training import Progress, Training
 
 FORMAT = 1
@@ -302,3 +303,27 @@ def copied(tree: Any) -> Any:
     if isinstance(tree, (list, tuple)):
         return [copied(value) for value in tree]
     return tree
+
+
+@contextmanager
+def averaged_statistics(training: Training) -> Iterator[None]:
+    """Inside, the model has the mean of all ranks' statistics; afterwards each rank's own, bit for bit.
+
+    So that it changes nothing in a training how often it is evaluated or saved.  Collective.
+    """
+    buffers = training.wrapped.plain.buffers() if training.wrapped.communicates else ()
+    statistics = [buffer for buffer in buffers if buffer.is_floating_point()]
+    if not statistics:
+        yield
+        return
+    own = torch.cat([buffer.flatten() for buffer in statistics])
+    _write(statistics, training.session.sum(own.clone()) / training.session.ranks.world_size)
+    try:
+        yield
+    finally:
+        _write(statistics, own)
+
+
+def _write(buffers: list[torch.Tensor], flat: torch.Tensor) -> None:
+    for buffer, values in zip(buffers, flat.split([buffer.numel() for buffer in buffers]), strict=True):
+        buffer.copy_(values.view_as(buffer))

@@ -111,8 +111,7 @@ def measure(config: TrainConfig, seconds: float) -> Answer:
 
 
 def _measured(config: TrainConfig, seconds: float, session: Any) -> Answer:
-    from trainer.metrics.counters import peak_memory_mib
-    from trainer.metrics.gpu_use import GpuUse
+    from trainer.metrics.counters import GpuUse, peak_memory_mib
     from trainer.training import assemble
 
     device, training = session.device, assemble(config, session)

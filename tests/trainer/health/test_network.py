@@ -1,15 +1,19 @@
 """The network between the ranks: real sums, and what is said of the figure."""
 
+import time
 from dataclasses import replace
+from itertools import combinations
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from tests.trainer.ranks_here import alone, on_ranks
 from trainer.distributed.session import Session
 from trainer.errors import MachineError
 from trainer.health import network
-from trainer.health.network import Measured, measure, measure_connected
+from trainer.health.network import ROUNDS, Machine, Measured, measure, measure_connected, rounds, slow_ones
 
 SIZES = (2**16, 2**18)
 
@@ -85,3 +89,57 @@ def test_a_slow_network_is_measured_with_little_and_a_fast_one_with_much(monkeyp
     assert set(sizes) == {2**20}
     assert at(100) == pytest.approx(100)
     assert max(sizes) == 2**28
+
+
+SIZE = 2**23  # on a machine that is busy, less would say more of that
+
+
+def measured_pairs(session: Session, slow: int | None, ranks_per_node: int) -> Measured | None:
+    """As on nodes of so many ranks, of which one takes half a second more for every exchange."""
+    network.SMALLEST = network.LARGEST = SIZE
+    node, local = divmod(session.ranks.rank, ranks_per_node)
+    places = {"node_rank": node, "local_rank": local, "nodes": session.ranks.world_size // ranks_per_node}
+    exchange = dist.batch_isend_irecv
+
+    def late(operations: list[Any]) -> Any:
+        if node == slow:
+            time.sleep(0.5)
+        return exchange(operations)
+
+    dist.batch_isend_irecv = late
+    return measure(replace(session, ranks=replace(session.ranks, **places)))
+
+
+@pytest.mark.parametrize(("world", "ranks_per_node", "slow"), [(3, 1, 2), (6, 2, 1)])
+def test_the_slow_one_of_several_nodes_is_named(world: int, ranks_per_node: int, slow: int) -> None:
+    """The all-reduce, which is as slow as the slowest, named nobody."""
+    answers = on_ranks(world, measured_pairs, slow, ranks_per_node)
+
+    assert len(set(answers)) == 1
+    (warning,) = answers[0].warnings(None)
+    assert warning.startswith(f"node {slow} (")
+    assert "where" in warning
+
+
+def test_two_nodes_are_not_told_apart() -> None:
+    for answer in on_ranks(2, measured_pairs, 1, 1):
+        assert answer.warnings(None) == ()
+
+
+@pytest.mark.parametrize("machines", [2, 3, 4, 5, 8, 9, 64])
+def test_all_machines_meet_each_other_once_and_in_the_rounds_that_are_played_several(machines: int) -> None:
+    played = rounds(machines)
+
+    assert all(pairs[other] == one for pairs in played for one, other in pairs.items())
+    assert sorted(pair for pairs in played for pair in pairs.items() if pair[0] < pair[1]) == list(
+        combinations(range(machines), 2)
+    )
+    if machines > 2:
+        assert all(sum(one in pairs for pairs in played[:ROUNDS]) >= 2 for one in range(machines))
+
+
+def test_machines_that_differ_little_are_not_named() -> None:
+    machines = [Machine(node, node, "host", gbps) for node, gbps in enumerate((9.5, 10.0, 5.1, 10.2))]
+
+    assert slow_ones(machines) == []
+    assert len(slow_ones([*machines, Machine(4, 4, "host", 4.0)])) == 1

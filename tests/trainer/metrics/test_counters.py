@@ -1,9 +1,11 @@
 """What is counted while training."""
 
+import sys
+
 import pytest
 import torch
 
-from trainer.metrics.counters import NEVER, Stopwatch, Totals, is_timed, per_update, tally
+from trainer.metrics.counters import NEVER, GpuUse, Stopwatch, Totals, is_timed, per_update, tally
 
 CPU = torch.device("cpu")
 
@@ -91,3 +93,44 @@ def test_slow_first_updates_of_a_gpu_count_for_themselves_alone() -> None:
 def test_an_even_epoch_of_a_gpu_has_the_mean_of_its_updates(updates: int) -> None:
     timed = [(update, "forward", 5.0) for update in range(updates) if is_timed(update)]
     assert per_update(timed, updates) == {"forward": pytest.approx(5.0)}
+
+
+def samples(monkeypatch: pytest.MonkeyPatch, *answers: int | Exception) -> GpuUse:
+    """A GPU that answers so, asked without delay until the last answer, an error."""
+    left = list(answers)
+
+    def utilization(device: torch.device) -> int:
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("trainer.metrics.counters.SAMPLE_EVERY_S", 0.0)
+    monkeypatch.setattr(torch.cuda, "utilization", utilization)
+    use = GpuUse(torch.device("cuda", 0))
+    use._thread.join(timeout=10)
+    return use
+
+
+def test_the_mean_is_of_the_samples_since_the_last_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    use = samples(monkeypatch, 40, 60, RuntimeError("the end"))
+    assert [use.mean_percent(), use.mean_percent()] == [50.0, None]
+    use.close()
+
+
+def test_a_driver_without_nvml_ends_the_sampling_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    pynvml = pytest.importorskip("pynvml")
+    use = samples(monkeypatch, pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
+    assert use.mean_percent() is None  # an exception in the thread would fail this test as a warning
+    use.close()
+
+
+def test_without_its_package_nothing_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert samples(monkeypatch).mean_percent() is None
+
+
+def test_a_cpu_has_no_utilisation() -> None:
+    use = GpuUse(torch.device("cpu"))
+    use.close()
+    assert use.mean_percent() is None

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainer.script.metrics import MetricLines
 from trainer.script.pace import Pace, PaceFile, parse, share_done
+from trainer.script.relay import MetricLines
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ from trainer.process.folder_lock import FolderLock
 from trainer.script.__main__ import Rank, main
 from trainer.script.child import FORCE_AFTER_S, Requests, Watch, say_unless_asked
 from trainer.script.config import ScriptConfig
+from trainer.script.ending import Book
 from trainer.script.environment import ON_PATH, own_port, run_of
-from trainer.script.record import Book
 from trainer.script.relay import Relay
 
 Start = Callable[..., Job]
