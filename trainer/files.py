@@ -120,10 +120,9 @@ def open_regular(path: Path) -> FileIO:
 def open_lock(path: Path) -> int:
     """The descriptor of a file for flock, made if it is not there.  Raises OSError.
 
-    Whoever may write in its folder may use it, whatever the umask, so that a team can share the folder.  A link, as in
-    a run folder from an archive, is an error: its holder writes into it.
+    All who may write in its folder may use it, whatever the umask, so that a team can share the folder.
     """
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with suppress(OSError):  # a colleague's
         os.fchmod(file, 0o600 | path.absolute().parent.stat().st_mode & 0o666)
     return file

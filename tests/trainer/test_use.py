@@ -290,13 +290,6 @@ def test_the_pages_snippets_run_as_they_are(
     assert max(len(code.splitlines()) for code in snippets()) <= 10
 
 
-def test_no_list_of_classes_without_end_is_read(run: Path) -> None:
-    os.truncate(run / "model.json", 2**40)  # a hole
-
-    with pytest.raises(SettingsError, match=r"model\.json cannot be read \(larger than 16 MiB\)"):
-        load(run)
-
-
 def test_a_million_classes_do_not_take_gigabytes(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their names take three megabytes."""
     built = []

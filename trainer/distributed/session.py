@@ -274,10 +274,7 @@ def _is_communication(error: RuntimeError) -> bool:
 
 
 def agree_on_folder(joined: Session, claim_folder: Callable[[], Path]) -> Path:
-    """The run's folder, as soon as rank 0 has claimed it.
-
-    Collective.  It may take half a minute, until it is certain that the folder's last owner is dead.
-    """
+    """The run's folder, as soon as rank 0 has claimed it.  Collective."""
     claimed = joined.once_per_node(lambda: str(claim_folder()) if joined.ranks.is_head else "")
     return Path(joined.gather(claimed)[0])
 

@@ -1,6 +1,5 @@
 """A whole preparation, from a source to manifest.json.  Killed at any moment, it goes on where it was."""
 
-import _thread
 import os
 import re
 import shutil
@@ -196,8 +195,7 @@ def _removed_if_empty(target: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(target: Path) -> Iterator[None]:
-    # This process was suspended for so long that another has taken its place: it ends as if by Ctrl-C.
-    lock = FolderLock(target, on_lost=lambda owner: _thread.interrupt_main())
+    lock = FolderLock(target)
     lock.take()
     try:
         yield

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from trainer.contract import CHECKPOINTS, CURVES, METRICS, OUTCOME, PLAIN_WEIGHTS, SETTINGS, SIGNATURE, WEIGHTS, Exit
-from trainer.errors import SettingsError, not_writable, one_line, report_end
+from trainer.contract import CHECKPOINTS, CURVES, METRICS, OUTCOME, PLAIN_WEIGHTS, SETTINGS, SIGNATURE, WEIGHTS
+from trainer.errors import SettingsError, not_writable, one_line
 from trainer.files import is_file, is_folder
-from trainer.process.folder_lock import IN_USE, FolderLock, Owner, Taken
+from trainer.process.folder_lock import IN_USE, FolderLock, Taken
 
 
 class RunFolder:
@@ -54,7 +53,7 @@ class RunFolder:
             if not self._is_named:
                 return None
             try:
-                self._take(self.path, may_wait=False)
+                self._take(self.path)
             except (OSError, Taken):
                 return None
         return self.path if self._is_named or _has_content(self.path) else None
@@ -90,13 +89,13 @@ class RunFolder:
         for number in itertools.count(2):
             yield self.path.with_name(f"{self.path.name}-{number}")
 
-    def _take(self, folder: Path, *, is_new: bool = False, may_wait: bool = True) -> None:
+    def _take(self, folder: Path, *, is_new: bool = False) -> None:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(exist_ok=not is_new)
         self._made[:0] = missing
-        lock = FolderLock(folder, lambda owner: end_run(folder, owner))
-        lock.take(may_wait=may_wait)
+        lock = FolderLock(folder)
+        lock.take()
         self._locks.append(lock)
 
 
@@ -118,11 +117,3 @@ def _refuse_no_files(run_dir: Path, checkpoint_dir: Path) -> None:
 
 def _has_content(folder: Path) -> bool:
     return any(path.name != IN_USE for path in folder.iterdir())
-
-
-def end_run(folder: Path, owner: Owner) -> None:
-    """Ends this run, which was suspended for so long that another run took its folder over."""
-    sys.stdout.flush()
-    who = f"process {one_line(owner.process)} on host {one_line(owner.host)}"
-    report_end(Exit.MACHINE, f"{who} took over {folder} while this run was suspended; this one ends.")
-    os._exit(Exit.MACHINE)

@@ -21,7 +21,6 @@ from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import Interrupted, MachineError, SettingsError, TrainerError, not_writable, one_line, report_end
 from trainer.process.folder_lock import FolderLock, Taken, keep_out
 from trainer.process.parent import end_with_parent
-from trainer.process.run_folder import end_run
 from trainer.script import child
 from trainer.script.config import ScriptConfig, parse
 from trainer.script.ending import SHOWN_LINES, Book, End, end_of, process_start, results_in
@@ -100,7 +99,7 @@ def _own_folder(rank: Rank) -> Iterator[None]:
         keep_out(folder, rank.book.run)
         yield
         return
-    lock = FolderLock(folder, partial(end_run, folder), rank.book.run)
+    lock = FolderLock(folder, rank.book.run)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.take()

@@ -247,15 +247,6 @@ def test_a_server_of_a_tracker_writes_neither_escapes_nor_a_password(tmp_path: P
     assert len(warnings[0]) < 400
 
 
-def test_metrics_without_end_are_not_read(tmp_path: Path) -> None:
-    """A file that is one hole takes no room on a disk."""
-    with (tmp_path / "metrics.jsonl").open("wb") as file:
-        file.truncate(2**36)
-
-    with pytest.raises(MachineError, match=r"cannot read .*metrics\.jsonl \(larger than 1,024 MiB\); move it away"):
-        JsonLines(tmp_path / "metrics.jsonl", 1)
-
-
 def test_a_full_disk_still_ends_the_run_with_what_to_do(tmp_path: Path) -> None:
     journal = open_journal(TrainConfig(), tmp_path / "nowhere", 0)
     with pytest.raises(MachineError, match=r"cannot write .*metrics.jsonl"):

@@ -93,7 +93,7 @@ def test_a_job_id_names_the_folder(env: dict[str, str], name: str) -> None:
 def test_a_second_training_in_one_folder_is_refused_by_one_sentence(ranks: int, train: Run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    lock = FolderLock(folder, lambda owner: None)
+    lock = FolderLock(folder)
     lock.take()
     Outcome("done", 0, "of the first").write(folder)
     before = sorted((path.name, path.read_bytes()) for path in folder.iterdir())

@@ -249,7 +249,7 @@ def test_the_first_failure_counts_and_what_follows_does_not(tmp_path: Path) -> N
 
 def test_a_rank_whose_run_came_second_leaves_the_first_ones_outcome_alone(tmp_path: Path) -> None:
     """They began at the same moment: before the lock was there to keep this rank out."""
-    lock = FolderLock(tmp_path, lambda _: pytest.fail("nobody took it over"), "first")
+    lock = FolderLock(tmp_path, "first")
     lock.take()
 
     Book(tmp_path, "mine", 0.0, is_head=False, run="second").write(3, "no data")

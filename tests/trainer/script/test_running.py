@@ -286,7 +286,7 @@ def test_a_second_run_is_kept_out_of_the_folder(
 ) -> None:
     monkeypatch.setattr(Requests, "listen", lambda *_: None)  # which is for processes of their own
     (tmp_path / "outcome.json").write_text("the first run's")
-    first = FolderLock(tmp_path, lambda _: pytest.fail("nobody took it over"))
+    first = FolderLock(tmp_path)
     first.take()
 
     code = main(["--run-dir", str(tmp_path), "--", "t.py"], {})
@@ -304,11 +304,10 @@ def test_the_other_ranks_of_a_second_run_are_kept_out_as_well_and_touch_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Requests, "listen", lambda *_: None)
-    monkeypatch.setattr("trainer.process.folder_lock.TOUCH_EVERY_S", 0.02)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.py").write_text("open('begun', 'w').close(); raise SystemExit(3)")
     (tmp_path / "outcome.json").write_text("the first run's")
-    first = FolderLock(tmp_path, lambda _: pytest.fail("nobody took it over"), "the first run")
+    first = FolderLock(tmp_path, "the first run")
     first.take()
 
     code = main(["--run-dir", str(tmp_path), "--", "t.py"], OTHER_RANK)
