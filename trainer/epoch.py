@@ -11,7 +11,7 @@ import torch
 from trainer.batches import Batches, batches_at
 from trainer.datasets.base import UNREADABLE, Batch
 from trainer.datasets.encoded import refuse_none_readable
-from trainer.distributed.agreement import Pulse
+from trainer.distributed.agreement import Agreement
 from trainer.distributed.probe import Communication, measure
 from trainer.distributed.sampler import Order, positions, shard, updates_left
 from trainer.errors import Interrupted, SettingsError, TrainingError
@@ -38,7 +38,9 @@ class EpochResult:
     phases_ms: dict[str, float]  # per update
 
 
-def train_one_epoch(training: Training, epoch: int, pulse: Pulse, bar: Bar, save: Callable[[], str]) -> EpochResult:
+def train_one_epoch(
+    training: Training, epoch: int, agreement: Agreement, bar: Bar, save: Callable[[], str]
+) -> EpochResult:
     """Trains the rest of `epoch`.  Collective.
 
     save: starts writing a checkpoint and returns where.  Raises Interrupted after a last save, and
@@ -53,7 +55,7 @@ def train_one_epoch(training: Training, epoch: int, pulse: Pulse, bar: Bar, save
     before, began = progress.seconds, perf_counter()
     with closing(_loader(training, epoch, batches, updates)) as loader, closing(bar):
         steps = train_epoch(
-            training.trainee, loader, rate, training.totals, watch, first_step=first, accumulate=batches.accumulate
+            training.step_context, loader, rate, training.totals, watch, first_step=first, accumulate=batches.accumulate
         )
         for step in steps:
             progress.learning_rate = rate(step - 1)
@@ -63,8 +65,8 @@ def train_one_epoch(training: Training, epoch: int, pulse: Pulse, bar: Bar, save
             if training.ema:
                 training.ema.update()
             bar.advance()
-            if pulse.due() or step == first + updates:
-                _look(training, pulse, bar, save, epoch_ends=step == first + updates)
+            if agreement.due() or step == first + updates:
+                _look(training, agreement, bar, save, epoch_ends=step == first + updates)
     progress.seconds = before + perf_counter() - began
     return _result(training, batches, watch)
 
@@ -76,9 +78,9 @@ def is_whole(training: Training) -> bool:
     return updates_left(training.data.train.size, progress.images, batches) == 0
 
 
-def _look(training: Training, pulse: Pulse, bar: Bar, save: Callable[[], str], *, epoch_ends: bool) -> None:
+def _look(training: Training, agreement: Agreement, bar: Bar, save: Callable[[], str], *, epoch_ends: bool) -> None:
     """Checks the loss, and saves or stops when it is time to.  Collective."""
-    verdict = pulse.look(training.totals.first_bad, epoch_ends=epoch_ends)
+    verdict = agreement.reach(training.totals.first_bad, epoch_ends=epoch_ends)
     if verdict.bad_step is not None:
         raise TrainingError(_not_finite(training, verdict.bad_step))
     bar.show(training.totals)
@@ -87,7 +89,7 @@ def _look(training: Training, pulse: Pulse, bar: Bar, save: Callable[[], str], *
         raise Interrupted(f"stopped on request in epoch {training.progress.epoch + 1}; saved in {path}.")
     if verdict.save:
         save()
-        pulse.saved()
+        agreement.saved()
 
 
 def _not_finite(training: Training, step: int) -> str:
@@ -178,7 +180,7 @@ def measure_communication(training: Training) -> Communication | None:
     order = Order(training.data.train.size, training.config.seed, training.progress.epoch)
     with closing(training.data.train.train_batches(order, where)) as loader:
         batch = next(iter(loader))
-    return measure(training.trainee, batch, training.session, training.config.probe_steps)
+    return measure(training.step_context, batch, training.session, training.config.probe_steps)
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,7 @@ def evaluate_exactly(training: Training) -> Score:
     began = perf_counter()
     session, split = training.session, training.data.evaluation
     with averaged_statistics(training), _averaged_weights(training):
-        sums = evaluate(training.wrapped.plain, _share(training), training.trainee.autocast, session.device)
+        sums = evaluate(training.wrapped.plain, _share(training), training.step_context.autocast, session.device)
     loss, top1, top5, images = session.sum(sums).tolist()
     skipped = sum(len(names) for names in session.gather(list(split.bad_images)))
     assert split.size - skipped <= images <= split.size, f"{images:g} of {split.size} images were counted"

@@ -19,7 +19,7 @@ Context = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
-class Trainee:
+class StepContext:
     """What one training step needs.
 
     no_sync: a context in which gradients stay on their rank; guard: one for the pass of a batch with these labels.
@@ -34,7 +34,7 @@ class Trainee:
 
 
 def train_epoch(
-    trainee: Trainee,
+    step_context: StepContext,
     batches: Batches,
     learning_rate: Callable[[int], float],
     totals: Totals,
@@ -48,21 +48,21 @@ def train_epoch(
     batches: images (B, 3, H, W) and labels (B,).  Collective under ddp and fsdp: every rank must take
     equally many steps.
     """
-    trainee.model.train()
+    step_context.model.train()
     step = first_step
     for passed, (images, labels) in enumerate(watch.waiting(batches), start=1):
         completes = passed % accumulate == 0
         # DDP decides in the forward pass whether the backward pass will communicate.
-        with nullcontext() if completes else trainee.no_sync(), trainee.guard(labels):
-            with watch.phase("forward"), trainee.autocast():
-                logits = trainee.model(images)
-                loss = trainee.criterion(logits, labels)
+        with nullcontext() if completes else step_context.no_sync(), step_context.guard(labels):
+            with watch.phase("forward"), step_context.autocast():
+                logits = step_context.model(images)
+                loss = step_context.criterion(logits, labels)
             with watch.phase("backward"):
-                trainee.stepper.backward(loss / accumulate if accumulate > 1 else loss)
+                step_context.stepper.backward(loss / accumulate if accumulate > 1 else loss)
         totals.add(loss, logits, labels, step)
         if completes:
             with watch.phase("optimizer"):
-                trainee.stepper.update(learning_rate(step))
+                step_context.stepper.update(learning_rate(step))
             step += 1
             yield step
 

@@ -10,7 +10,7 @@ from typing import Any
 from trainer.batches import batches_at
 from trainer.config import TrainConfig
 from trainer.contract import CHECKPOINTS, CURVES, METRICS, RESUME, SETTINGS, SIGNATURE, WEIGHTS
-from trainer.distributed.agreement import Interrupt, Pulse, watch
+from trainer.distributed.agreement import Agreement, Interrupt, watch
 from trainer.distributed.probe import Communication
 from trainer.distributed.ranks import Ranks
 from trainer.distributed.sampler import updates_left
@@ -52,7 +52,7 @@ def run(
     does not have it; expected: of this machine, for --health-check.
     """
     connect = strategy_name(config, ranks.world_size) in DISTRIBUTED
-    with watch(tells=ranks.is_head) as interrupt, ExitStack() as stack:
+    with watch(acknowledges=ranks.is_head) as interrupt, ExitStack() as stack:
         check = Check(config.device, config.timeout_s, ranks, expected) if config.health_check else None
         device = check.look(connected=connect) if check else pick_device(config.device, ranks)
         set_up(config, device, ranks)
@@ -91,11 +91,11 @@ def _run_in(
         stack.callback(journal.close)
         # After a failure a tracker may still take long to send its last: no other rank waits, so none may end this one.
         stack.push(lambda failed, *_: joined.leave() if failed else None)
-        pulse = Pulse(
+        agreement = Agreement(
             joined, interrupt, time.monotonic, save_every_s=config.checkpoint_every_s, at_most_every=config.log_every
         )
         try:
-            train(training, checkpoints, journal, pulse, bar, say)
+            train(training, checkpoints, journal, agreement, bar, say)
         except Interrupted as stopped:
             joined.on_head(checkpoints.wait)
             joined.on_head(lambda: _draw(training, run_dir, say))
@@ -107,7 +107,7 @@ def train(
     training: Training,
     checkpoints: Checkpoints,
     journal: Journal,
-    pulse: Pulse,
+    agreement: Agreement,
     bar: Bar,
     say: Callable[[str], None],
 ) -> None:
@@ -122,7 +122,7 @@ def train(
     with closing(GpuUse(training.session.device)) as gpu_use:
         while not _is_done(training):
             epoch = progress.epoch
-            result = train_one_epoch(training, epoch, pulse, bar, save)
+            result = train_one_epoch(training, epoch, agreement, bar, save)
             if result.global_batch != measured_at:
                 communication, measured_at = measure_communication(training), result.global_batch
             last = epoch + 1 == config.epochs or _out_of_steps(training)
@@ -135,7 +135,7 @@ def train(
             if is_whole(training):  # else --max-steps ended it, and a run that is allowed more goes on in it
                 begin_next_epoch(training)
             save(is_best=score is not None and _is_best(training, checkpoints, score))
-            pulse.saved()
+            agreement.saved()
 
 
 def _is_best(training: Training, checkpoints: Checkpoints, score: Score) -> bool:

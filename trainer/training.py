@@ -19,7 +19,7 @@ from trainer.config import TrainConfig
 from trainer.datasets.base import Data, Request
 from trainer.distributed.session import Session
 from trainer.errors import CheckpointError, DataError, SettingsError, is_wrong_path, one_line
-from trainer.loop import Trainee
+from trainer.loop import StepContext
 from trainer.metrics.counters import Totals
 from trainer.models.shapes import run_on_shapes
 from trainer.precision import Stepper, autocast, gradient_scaler, pick_precision
@@ -56,7 +56,7 @@ class Training:
     data: Data
     wrapped: Wrapped
     optimizer: Optimizer
-    trainee: Trainee
+    step_context: StepContext
     precision: str
     ema: WeightAverage | None
     totals: Totals
@@ -95,7 +95,7 @@ def assemble(config: TrainConfig, session: Session, *, resumes: bool = False) ->
     stepper = Stepper(
         optimizer, wrapped.plain.parameters(), gradient_scaler(precision, session.device), config.clip_norm
     )
-    trainee = Trainee(
+    step_context = StepContext(
         model=_compiled(wrapped.train, config) if config.compile else wrapped.train,
         criterion=criterion_of(config),
         stepper=stepper,
@@ -105,7 +105,7 @@ def assemble(config: TrainConfig, session: Session, *, resumes: bool = False) ->
     )
     ema = WeightAverage(wrapped.plain, config.ema_decay) if config.ema_decay else None
     totals = Totals(session.device, at_once=config.compile)
-    return Training(config, session, data, wrapped, optimizer, trainee, precision, ema, totals)
+    return Training(config, session, data, wrapped, optimizer, step_context, precision, ema, totals)
 
 
 def _compiled(model: nn.Module, config: TrainConfig) -> nn.Module:

@@ -122,7 +122,7 @@ class Feed:
 
 def ours(setting: Setting) -> Block:
     """What `python -m trainer` does in an epoch."""
-    from trainer.distributed.agreement import Interrupt, Pulse
+    from trainer.distributed.agreement import Agreement, Interrupt
     from trainer.distributed.ranks import Ranks
     from trainer.distributed.session import Session
     from trainer.epoch import train_one_epoch
@@ -143,12 +143,12 @@ def ours(setting: Setting) -> Block:
     session = Session(Ranks(), setting.device, settings.timeout_s)
     training = assemble(settings, session)
     training.data = replace(training.data, train=Feed(setting))  # type: ignore[arg-type]
-    pulse = Pulse(session, Interrupt(), time.monotonic, save_every_s=1e9, at_most_every=settings.log_every)
+    agreement = Agreement(session, Interrupt(), time.monotonic, save_every_s=1e9, at_most_every=settings.log_every)
     checkpoints = Checkpoints(setting.folder / "ours", keep=1) if setting.folder else None
 
     def train(steps: int) -> None:
         training.config = training.config.model_copy(update={"max_steps": training.progress.updates + steps})
-        train_one_epoch(training, 0, pulse, Bar(False), lambda: "")
+        train_one_epoch(training, 0, agreement, Bar(False), lambda: "")
         if checkpoints is not None:
             checkpoints.save(snapshot.take(training), 0, training.progress.updates, is_best=False)
             checkpoints.wait()

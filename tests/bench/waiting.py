@@ -113,14 +113,14 @@ def one_rank(
     root: Path, workers: int, share: float, rounds: int, together: Barrier, answers: "Queue[list[tuple[float, ...]]]"
 ) -> None:
     """Puts the shares of idleness and waiting, batches/s, and those for a device that takes no time, of each round."""
-    from trainer.loop import Trainee, train_epoch
+    from trainer.loop import StepContext, train_epoch
     from trainer.metrics.counters import Stopwatch, Totals
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # DataLoader's, of more processes than there are processors
     sleep, watch, device = Sleep(), Stopwatch(torch.device("cpu")), torch.device("cpu")
-    trainee = Trainee(sleep, lambda logits, labels: logits.sum(), sleep, nullcontext, nullcontext)  # type: ignore[arg-type]
-    loop = train_epoch(trainee, batches(root, workers, rounds), lambda step: 0.1, Totals(device), watch)
+    step_context = StepContext(sleep, lambda logits, labels: logits.sum(), sleep, nullcontext, nullcontext)  # type: ignore[arg-type]
+    loop = train_epoch(step_context, batches(root, workers, rounds), lambda step: 0.1, Totals(device), watch)
     steps, blocks = 0, list[tuple[float, ...]]()
 
     def block() -> tuple[float, float, float]:

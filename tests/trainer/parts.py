@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from trainer import models
 from trainer.config import TrainConfig
 from trainer.datasets.base import Split
-from trainer.distributed.agreement import Interrupt, Pulse
+from trainer.distributed.agreement import Agreement, Interrupt
 from trainer.distributed.sampler import Order
 from trainer.distributed.session import Session
 from trainer.errors import Interrupted
@@ -89,7 +89,7 @@ def trained(
     anew = restore(training, load(found)) if found else []
     stop = StopAt(stop_at)
     stop.training = training
-    pulse = Pulse(
+    agreement = Agreement(
         session,
         stop,
         time.monotonic,
@@ -97,7 +97,7 @@ def trained(
         at_most_every=settings.log_every,
     )
     with suppress(Interrupted):
-        train(training, checkpoints, journal or Journal([]), pulse, bar or Bar(False), lambda line: None)
+        train(training, checkpoints, journal or Journal([]), agreement, bar or Bar(False), lambda line: None)
     session.on_head(checkpoints.wait)
     checkpoints.close()
     session.barrier()

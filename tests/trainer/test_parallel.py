@@ -34,7 +34,12 @@ def train(session: Session, settings: TrainConfig) -> tuple[list[float], dict[st
     loader = training.data.train.train_batches(Order(training.data.train.size, settings.seed, 0), where)
     losses, totals = [], Totals(session.device)
     steps = train_epoch(
-        training.trainee, loader, lambda step: 0.05, totals, Stopwatch(session.device), accumulate=batches.accumulate
+        training.step_context,
+        loader,
+        lambda step: 0.05,
+        totals,
+        Stopwatch(session.device),
+        accumulate=batches.accumulate,
     )
     for _ in steps:
         loss, _, images = session.sum(totals.sums.clone()).tolist()

@@ -18,7 +18,7 @@ from tests.trainer.ranks_here import alone
 from trainer.config import TrainConfig
 from trainer.datasets.base import UNREADABLE
 from trainer.errors import SettingsError
-from trainer.loop import Trainee, train_epoch
+from trainer.loop import StepContext, train_epoch
 from trainer.metrics.counters import Stopwatch, Totals
 from trainer.metrics.log import read_records
 from trainer.precision import Stepper
@@ -134,12 +134,12 @@ def test_a_batch_without_a_readable_image_leaves_no_trace_in_batch_norm() -> Non
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 36, 3))
     config = TrainConfig(max_bad_images=2)
     stepper = Stepper(torch.optim.SGD(model.parameters(), lr=0.1), model.parameters(), GradScaler("cpu", enabled=False))
-    trainee = Trainee(model, criterion_of(config), stepper, nullcontext, nullcontext, guard_of(config, model))
+    step_context = StepContext(model, criterion_of(config), stepper, nullcontext, nullcontext, guard_of(config, model))
 
     def train(*labels: int) -> list[torch.Tensor]:
         batch = torch.randn(2, 3, 8, 8), torch.tensor(labels)
         device = torch.device("cpu")
-        list(train_epoch(trainee, [batch], lambda step: 0.1, Totals(device), Stopwatch(device)))
+        list(train_epoch(step_context, [batch], lambda step: 0.1, Totals(device), Stopwatch(device)))
         return [buffer.clone() for buffer in model.buffers()]
 
     before = train(0, UNREADABLE)

@@ -16,8 +16,8 @@ from torch import Tensor
 from trainer.distributed.session import Session
 from trainer.metrics.counters import NEVER
 
-# A look waits for the device, so there is about one a second: often enough for a two-minute spot notice.
-LOOK_EVERY_S = 1.0
+# Reaching one waits for the device, so there is about one a second: often enough for a two-minute spot notice.
+REACH_EVERY_S = 1.0
 # Half of what torchrun leaves a process between SIGTERM and SIGKILL.
 SAVE_BEFORE_EVALUATION_S = 15.0
 
@@ -25,26 +25,26 @@ SAVE_BEFORE_EVALUATION_S = 15.0
 class Interrupt:
     """Whether this process has been asked to stop.  The training checks it between updates."""
 
-    def __init__(self, tells: bool = False) -> None:
+    def __init__(self, acknowledges: bool = False) -> None:
         self.requested = False
-        self._tells = tells
+        self._acknowledges = acknowledges
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt  # the second Ctrl-C does not wait
-        if number == signal.SIGINT and self._tells:
+        if number == signal.SIGINT and self._acknowledges:
             # Not print: a signal may arrive in the middle of one.
             os.write(2, b"\nstopping and saving; press Ctrl-C again to quit without saving\n")
         self.requested = True
 
 
 @contextmanager
-def watch(*, tells: bool) -> Iterator[Interrupt]:
+def watch(*, acknowledges: bool) -> Iterator[Interrupt]:
     """Handles requests to stop inside the block.  Main thread only: signal handlers can be set nowhere else.
 
-    tells: acknowledge Ctrl-C with a line, since saving may take a moment.
+    acknowledges: answer Ctrl-C with a line, since saving may take a moment.
     """
-    interrupt = Interrupt(tells)
+    interrupt = Interrupt(acknowledges)
     watched = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # USR1: sbatch --signal=USR1@120
     before = {number: signal.signal(number, interrupt._on_signal) for number in watched}
     try:
@@ -63,7 +63,7 @@ class Verdict:
     bad_step: int | None
 
 
-class Pulse:
+class Agreement:
     """Schedules the agreements.  All ranks reach each at the same update: its gap is part of the one before."""
 
     def __init__(
@@ -77,22 +77,22 @@ class Pulse:
     ) -> None:
         self._session, self._interrupt, self._clock = session, interrupt, clock
         self._save_every_s, self._at_most_every = save_every_s, at_most_every
-        self._saved_at = self._looked_at = clock()
-        self._since_look, self._gap = 0, 1
+        self._saved_at = self._reached_at = clock()
+        self._since, self._gap = 0, 1
 
     def due(self) -> bool:
         """Counts one update; returns whether an agreement is due."""
-        self._since_look += 1
-        return self._since_look >= self._gap
+        self._since += 1
+        return self._since >= self._gap
 
-    def look(self, first_bad: Tensor, *, epoch_ends: bool = False) -> Verdict:
+    def reach(self, first_bad: Tensor, *, epoch_ends: bool = False) -> Verdict:
         """Collective.  first_bad: () float64 of Totals; reading it waits for the device.
 
-        epoch_ends: an evaluation follows, during which nobody looks, so what is unsaved is saved sooner.
+        epoch_ends: an evaluation follows, during which there is none, so what is unsaved is saved sooner.
         """
         self._session.moved()
         now = self._clock()
-        step_s = (now - self._looked_at) / max(1, self._since_look)
+        step_s = (now - self._reached_at) / max(1, self._since)
         save_every_s = min(self._save_every_s, SAVE_BEFORE_EVALUATION_S) if epoch_ends else self._save_every_s
         stop, save, slowest_s, soonest_bad = self._session.highest([
             float(self._interrupt.requested),
@@ -100,11 +100,11 @@ class Pulse:
             step_s,
             -float(first_bad),  # negated: the highest is the earliest
         ])  # fmt: skip
-        self._gap = max(1, min(self._at_most_every, int(LOOK_EVERY_S / max(slowest_s, 1e-9))))
-        self._since_look, self._looked_at = 0, now
+        self._gap = max(1, min(self._at_most_every, int(REACH_EVERY_S / max(slowest_s, 1e-9))))
+        self._since, self._reached_at = 0, now
         bad_step = None if soonest_bad <= -NEVER else int(-soonest_bad)
         return Verdict(stop=stop > 0, save=save > 0, bad_step=bad_step)
 
     def saved(self) -> None:
         """Restarts the clocks of checkpoints and updates, after a checkpoint was written."""
-        self._saved_at = self._looked_at = self._clock()
+        self._saved_at = self._reached_at = self._clock()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.distributed.session import Session
-from trainer.loop import Trainee
+from trainer.loop import StepContext
 
 ALL_REDUCES = 5
 
@@ -23,25 +23,25 @@ class Communication:
     all_reduce_gb_per_s: float
 
 
-def measure(trainee: Trainee, batch: tuple[Tensor, Tensor], session: Session, steps: int) -> Communication:
+def measure(step_context: StepContext, batch: tuple[Tensor, Tensor], session: Session, steps: int) -> Communication:
     """Runs `batch` `steps` times with and `steps` times without communication, in turn.  Collective.
 
     Weights, optimizer and batch-norm statistics are as before afterwards; gradients are cleared.
     """
-    buffers = [buffer.clone() for buffer in trainee.model.buffers()]
+    buffers = [buffer.clone() for buffer in step_context.model.buffers()]
     together, alone = [], []
     with torch.random.fork_rng(devices=[session.device] if session.device.type == "cuda" else []):
         for _ in range(steps + 1):
-            alone.append(seconds_of(lambda: _pass(trainee, batch, trainee.no_sync), session))
+            alone.append(seconds_of(lambda: _pass(step_context, batch, step_context.no_sync), session))
             # Last, for under FSDP a pass alone leaves gradients that zero_grad does not see and the next sum would add.
-            together.append(seconds_of(lambda: _pass(trainee, batch, nullcontext), session))
-    trainee.model.zero_grad(set_to_none=True)
+            together.append(seconds_of(lambda: _pass(step_context, batch, nullcontext), session))
+    step_context.model.zero_grad(set_to_none=True)
     with torch.no_grad():
-        for buffer, before in zip(trainee.model.buffers(), buffers, strict=True):
+        for buffer, before in zip(step_context.model.buffers(), buffers, strict=True):
             buffer.copy_(before)
     # The first pair warms up; ranks wait for the slowest, so the slowest rank's figures count.
     with_it, without = session.highest([median(together[1:]), median(alone[1:])])
-    return Communication(max(0.0, 1 - without / with_it), all_reduce_bandwidth(trainee.model, session))
+    return Communication(max(0.0, 1 - without / with_it), all_reduce_bandwidth(step_context.model, session))
 
 
 def all_reduce_bandwidth(model: nn.Module, session: Session) -> float:
@@ -60,12 +60,14 @@ def bus_bandwidth(ranks: int, size: int, seconds: float) -> float:
     return 2 * (ranks - 1) / ranks * size / seconds / 1e9
 
 
-def _pass(trainee: Trainee, batch: tuple[Tensor, Tensor], context: Callable[[], AbstractContextManager[None]]) -> None:
+def _pass(
+    step_context: StepContext, batch: tuple[Tensor, Tensor], context: Callable[[], AbstractContextManager[None]]
+) -> None:
     images, labels = batch
     with context():
-        with trainee.autocast():
-            loss = trainee.criterion(trainee.model(images), labels)
-        trainee.stepper.backward(loss)
+        with step_context.autocast():
+            loss = step_context.criterion(step_context.model(images), labels)
+        step_context.stepper.backward(loss)
 
 
 def seconds_of(action: Callable[[], object], session: Session) -> float:

@@ -50,7 +50,7 @@ def take(training: Training) -> dict[str, Any]:
         "signature": asdict(training.data.signature),
         "progress": asdict(training.progress),
         "training_images": training.data.train.size,
-        "scaler": training.trainee.stepper.scaler.state_dict(),
+        "scaler": training.step_context.stepper.scaler.state_dict(),
         "ranks": ranks,
         **tensors,
     }
@@ -73,8 +73,8 @@ def restore(training: Training, state: dict[str, Any]) -> list[str]:
         _restore_optimizer(training, state["optimizer"])
         if training.ema:
             training.ema.load_state(wrapped.split(state["ema"], training.ema.state()))
-        if state["scaler"] and training.trainee.stepper.scaler.is_enabled():
-            training.trainee.stepper.scaler.load_state_dict(state["scaler"])
+        if state["scaler"] and training.step_context.stepper.scaler.is_enabled():
+            training.step_context.stepper.scaler.load_state_dict(state["scaler"])
         training.progress = progress
         _restore_rank(training, state["ranks"])
         return _restore_compression(training, state)

@@ -161,7 +161,7 @@ def _steps(training: Any, waits: list[float]) -> Any:
         with closing(train.train_batches(order, where)) as loader:
             timed = _timed(loader, waits)
             yield from train_epoch(
-                training.trainee, timed, lambda step: 1e-6, training.totals, watch, accumulate=batches.accumulate
+                training.step_context, timed, lambda step: 1e-6, training.totals, watch, accumulate=batches.accumulate
             )
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from tests.trainer.ranks_here import alone, on_ranks
-from trainer.distributed.agreement import Interrupt, Pulse, Verdict
+from trainer.distributed.agreement import Agreement, Interrupt, Verdict
 from trainer.distributed.session import Session
 from trainer.metrics.counters import NEVER
 
@@ -19,11 +19,11 @@ class Clock:
 def looks(step_s: float, updates: int) -> list[int]:
     """The updates after which a run with steps of `step_s` seconds takes a look."""
     clock, taken = Clock(), []
-    pulse = Pulse(alone(), Interrupt(), clock, save_every_s=1e9, at_most_every=50)
+    agreement = Agreement(alone(), Interrupt(), clock, save_every_s=1e9, at_most_every=50)
     for update in range(1, updates + 1):
         clock.now += step_s
-        if pulse.due():
-            pulse.look(torch.tensor(float(NEVER)))
+        if agreement.due():
+            agreement.reach(torch.tensor(float(NEVER)))
             taken.append(update)
     return taken
 
@@ -42,22 +42,22 @@ def test_log_every_bounds_the_gap() -> None:
 
 def test_a_checkpoint_is_due_by_the_clock() -> None:
     clock = Clock()
-    pulse = Pulse(alone(), Interrupt(), clock, save_every_s=10.0, at_most_every=50)
+    agreement = Agreement(alone(), Interrupt(), clock, save_every_s=10.0, at_most_every=50)
     clock.now = 9.0
-    assert not pulse.look(torch.tensor(float(NEVER))).save
+    assert not agreement.reach(torch.tensor(float(NEVER))).save
     clock.now = 10.0
-    assert pulse.look(torch.tensor(float(NEVER))).save
-    pulse.saved()
+    assert agreement.reach(torch.tensor(float(NEVER))).save
+    agreement.saved()
     clock.now = 11.0
-    assert not pulse.look(torch.tensor(float(NEVER))).save
+    assert not agreement.reach(torch.tensor(float(NEVER))).save
 
 
 def one_rank_has_news(session: Session) -> Verdict:
     rank = session.ranks.rank
     interrupt = Interrupt()
     interrupt.requested = rank == 1
-    pulse = Pulse(session, interrupt, Clock(), save_every_s=1e9, at_most_every=50)
-    return pulse.look(torch.tensor([NEVER, 17.0, 23.0][rank]))
+    agreement = Agreement(session, interrupt, Clock(), save_every_s=1e9, at_most_every=50)
+    return agreement.reach(torch.tensor([NEVER, 17.0, 23.0][rank]))
 
 
 def test_what_one_rank_knows_all_ranks_do() -> None:

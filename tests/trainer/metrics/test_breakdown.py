@@ -15,7 +15,7 @@ from tests.trainer.ranks_here import alone, on_ranks
 from trainer.distributed import probe
 from trainer.distributed.session import Session
 from trainer.epoch import EpochResult
-from trainer.loop import Trainee, train_epoch
+from trainer.loop import StepContext, train_epoch
 from trainer.metrics import counters
 from trainer.metrics.counters import Stopwatch, Totals
 from trainer.metrics.record import breakdown
@@ -67,13 +67,13 @@ class Model(nn.Module):
             self._clock.spend("communication")
 
 
-def trainee(model: nn.Module, no_sync: Any) -> Trainee:
+def step_context(model: nn.Module, no_sync: Any) -> StepContext:
     optimizer = torch.optim.SGD(model.parameters())
     stepper = Stepper(optimizer, model.parameters(), gradient_scaler("fp32", CPU))
-    return Trainee(model, nn.CrossEntropyLoss(), stepper, autocast=nullcontext, no_sync=no_sync)
+    return StepContext(model, nn.CrossEntropyLoss(), stepper, autocast=nullcontext, no_sync=no_sync)
 
 
-def measured(trained: Trainee, batches: Iterator[tuple[Tensor, Tensor]], accumulate: int, session: Session) -> Any:
+def measured(trained: StepContext, batches: Iterator[tuple[Tensor, Tensor]], accumulate: int, session: Session) -> Any:
     """The breakdown of training on `batches` and then probing."""
     watch = Stopwatch(CPU, accumulate)
     updates = len([*train_epoch(trained, batches, lambda _: 0.1, Totals(CPU), watch, accumulate=accumulate)])
@@ -91,7 +91,7 @@ def test_every_phase_gets_the_time_that_was_spent_in_it(accumulate: int, monkeyp
     monkeypatch.setattr(counters, "perf_counter", clock)
     monkeypatch.setattr(probe, "perf_counter", clock)
     monkeypatch.setattr(probe, "all_reduce_bandwidth", lambda *_: 1.0)
-    trained = trainee(Model(clock), clock.no_sync)
+    trained = step_context(Model(clock), clock.no_sync)
     trained.stepper.optimizer.register_step_pre_hook(lambda *_: clock.spend("optimizer"))
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
@@ -121,7 +121,7 @@ def under_ddp(session: Session, accumulate: int) -> float:
         return model.no_sync()  # type: ignore[no-any-return]
 
     passes = iter([BATCH] * 3 * accumulate)
-    milliseconds: float = measured(trainee(model, no_sync), passes, accumulate, session)["communication_ms"]
+    milliseconds: float = measured(step_context(model, no_sync), passes, accumulate, session)["communication_ms"]
     return milliseconds
 
 
