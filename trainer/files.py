@@ -10,8 +10,6 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-LARGEST_JSON = 2**24  # bytes
-
 
 def write_atomically(path: Path, content: str | bytes | Sequence[bytes | memoryview]) -> None:
     """Writes `content`, or its pieces, to `path`: a reader, or a crash, sees the old file or the new one, never a part.

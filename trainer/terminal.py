@@ -84,7 +84,7 @@ def _without_traceback(kind: type[BaseException], error: BaseException, trace: T
         sys.__excepthook__(kind, error, trace)
 
 
-def csv_row(row: dict[str, object]) -> dict[str, object]:
+def harmless_row(row: dict[str, object]) -> dict[str, object]:
     """`row` with a quote before, or in, each text that a spreadsheet would run; numbers are left as they are.
 
     A list is written as a text, which may be a formula as well.

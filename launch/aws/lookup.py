@@ -22,7 +22,6 @@ from launch.core.manifest import MANIFEST, Content, content_in
 from launch.core.training.base import Training
 from trainer.contract import METRICS, OUTCOME, PACE
 from trainer.errors import SettingsError, TrainerError, one_line
-from trainer.files import LARGEST_JSON
 from trainer.outcome import parse
 from trainer.script.pace import parse as parse_pace
 
@@ -37,6 +36,7 @@ SET_UP = "python -m launch.infra up"
 MOST_LOOKED_AT, MOST_READ = 12, 3
 # Files that every script's run folder has.
 OURS = {METRICS, OUTCOME, PACE}
+MANIFEST_BYTES = 2**24  # that are read of a prepared data set, at most
 
 
 class Lookups:
@@ -160,7 +160,7 @@ def content_at(aws: Aws, place: str | None) -> Content | None:
     if where is None or not where.key.strip("/"):
         return None
     try:
-        manifest = read_json(aws, where.bucket, f"{where.key.strip('/')}/{MANIFEST}", LARGEST_JSON)
+        manifest = read_json(aws, where.bucket, f"{where.key.strip('/')}/{MANIFEST}", MANIFEST_BYTES)
         return content_in(manifest) if manifest else None
     except (TrainerError, AttributeError, KeyError, TypeError, ValueError):
         return None

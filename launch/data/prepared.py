@@ -11,7 +11,7 @@ from launch.core.manifest import MANIFEST, RECORD, Content, content_in
 from trainer.datasets.manifest import FORMAT, VERSION, Manifest, read_manifest
 from trainer.datasets.tree import find_tree, list_files
 from trainer.errors import DataError, SettingsError, one_line
-from trainer.files import LARGEST_JSON, below, read_regular
+from trainer.files import below
 
 REPORT = "bad-images.txt"  # trainer.prepare's, of what it left out
 CHUNK = 2**20
@@ -57,7 +57,7 @@ def read_prepared(folder: Path) -> Prepared:
     """The data set in `folder`.  Raises DataError for a manifest that is not ours, and for files of another size."""
     path = folder / MANIFEST
     try:
-        manifest = read_regular(path, LARGEST_JSON)
+        manifest = path.read_bytes()
         content = json.loads(manifest)
     except OSError as error:
         raise DataError(f"{_shown(path)} cannot be read ({error.strerror}); run trainer.prepare again.") from error

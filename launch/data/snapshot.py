@@ -20,7 +20,7 @@ from launch.core.steps import Request
 from launch.data.image import BLOCK, Blocks, read_block
 from launch.data.patient import Patient
 from trainer.errors import DataError, not_written
-from trainer.files import read_json, read_regular, write_atomically
+from trainer.files import read_json, write_atomically
 
 _INDEX = struct.Struct("<I")
 _BLOCK = struct.Struct("<I32s")
@@ -70,7 +70,7 @@ class State:
     def blocks(self, digest: str) -> Blocks | None:
         """Those of the image, if it is whole and has this content."""
         try:
-            stored = read_regular(self.folder / "blocks")
+            stored = (self.folder / "blocks").read_bytes()
         except OSError:
             return None
         if not self.image.is_file() or stored[:32] != bytes.fromhex(digest):
@@ -119,7 +119,7 @@ class State:
     def put(self, snapshot: str) -> set[int]:
         """The indexes of the blocks that AWS has taken."""
         try:
-            stored = read_regular(self._journal(snapshot))
+            stored = self._journal(snapshot).read_bytes()
         except OSError:
             return set()
         whole = len(stored) - len(stored) % _INDEX.size  # the machine may have stopped while it wrote

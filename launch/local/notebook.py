@@ -8,7 +8,6 @@ from typing import Any
 
 from trainer.contract import LAUNCHER, METRIC_PREFIX, METRICS
 from trainer.errors import TrainerError, error_with
-from trainer.files import read_regular
 
 # Functions import what they need, as --help imports this module with its package.
 
@@ -51,7 +50,7 @@ def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
         if code:
             raise error_of(code, output)
         assert config.run_dir is not None
-        return [json.loads(line) for line in read_regular(config.run_dir / METRICS).splitlines()]
+        return [json.loads(line) for line in (config.run_dir / METRICS).read_bytes().splitlines()]
 
 
 def error_of(code: int, output: list[str]) -> TrainerError:

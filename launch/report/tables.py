@@ -15,7 +15,7 @@ from launch.report.cost import cost, per_accuracy
 from launch.report.findings import Findings
 from launch.report.points import Point, newest, per_update, short
 from launch.report.series import Series, efficiency, limit, speedup
-from trainer.terminal import csv_row
+from trainer.terminal import harmless_row
 
 # Medians over a run's steady epochs; trainer/README.md describes them.
 TYPICAL = ("epoch_s", "images_per_s", "step_ms", "data_wait_ms", "forward_ms", "backward_ms", "communication_ms",
@@ -181,7 +181,9 @@ def as_csv(results: Findings) -> str:
     rows = []
     for run in results.runs:
         point = points.get(id(run))
-        rows.append(csv_row({**_csv_row(run, point, series.get(id(point)), results.unit), **_csv_own(run, results)}))
+        rows.append(
+            harmless_row({**_csv_row(run, point, series.get(id(point)), results.unit), **_csv_own(run, results)})
+        )
     names = list(dict.fromkeys(name for row in rows for name in row))
     names.sort(key=lambda name: (name.startswith("point."), name if name.startswith("point.") else ""))
     text = StringIO()

@@ -17,7 +17,7 @@ from launch.slurm.names import ARCHIVE, EDF, LOG, SCRIPT, SPEC, STARTS, STOP, WO
 from launch.slurm.script import ResolvedJob
 from trainer import outcome
 from trainer.contract import METRICS, OUTCOME, PACE
-from trainer.files import LARGEST_JSON, read_json, read_regular, write_atomically
+from trainer.files import read_json, write_atomically
 from trainer.script.pace import Pace
 from trainer.script.pace import parse as parse_pace
 
@@ -95,7 +95,7 @@ def _has_content(path: Path) -> bool:
 def _text(path: Path) -> str | None:
     """What a file says; None where it is not there, no ordinary one, or cannot be read."""
     try:
-        return read_regular(path, LARGEST_JSON).decode(errors="replace")
+        return path.read_bytes().decode(errors="replace")
     except OSError:
         return None
 
@@ -183,7 +183,7 @@ def _earlier_job(name: str, path: Path, train: Training) -> Earlier | None:
 def pace_of(folder: Path) -> Pace | None:
     """How far the script in a job's folder is; None where its metrics do not tell, or it cannot be read."""
     try:
-        return parse_pace(read_regular(folder / PACE, LARGEST_JSON))
+        return parse_pace((folder / PACE).read_bytes())
     except OSError:
         return None
 

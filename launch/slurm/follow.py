@@ -15,7 +15,6 @@ from launch.slurm.runtime import Runtime
 from launch.slurm.status import outcome_of
 from trainer.contract import Exit
 from trainer.errors import TrainerError
-from trainer.files import open_regular
 from trainer.outcome import Outcome
 
 LOOK_EVERY_S = 1.0
@@ -36,7 +35,7 @@ class FileTail:
     def new_lines(self, *, to_end: bool = False) -> list[str]:
         """None where there is no file, and of more than MOST_SHOWN bytes the last.  to_end: an incomplete line, too."""
         lines, added = list[str](), b""
-        with suppress(OSError), open_regular(self._path) as file:  # of a pipe the reader would wait
+        with suppress(OSError), self._path.open("rb") as file:
             new = os.fstat(file.fileno()).st_size - self._place
             if new > MOST_SHOWN:
                 lines = [f"{new - MOST_SHOWN:,} bytes are not shown; they are in {self._path}"]

@@ -16,7 +16,7 @@ from launch.sweep.folder import LOG
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price, total
 from trainer.files import write_atomically
-from trainer.terminal import csv_row
+from trainer.terminal import harmless_row
 
 CSV = "runs.csv"
 # Medians of the steady epochs; trainer/README.md describes them.
@@ -69,10 +69,10 @@ def _most(run: Run, name: str) -> Any:
 
 def write_csv(runs: Sequence[Run], out: Path) -> None:
     """Writes OUT/runs.csv, whole or not at all: a line per run, empty where a value is not known."""
-    rows = [csv_row(row(run)) for run in runs]
+    rows = [harmless_row(row(run)) for run in runs]
     names: dict[str, None] = {}  # in order; what a run has of its own before what was measured
     for run in runs:
-        names |= dict.fromkeys(("name", "state", "reason", "exit_code", *csv_row(dict(run.point))))
+        names |= dict.fromkeys(("name", "state", "reason", "exit_code", *harmless_row(dict(run.point))))
     for values in rows:
         names |= dict.fromkeys(values)
     text = StringIO(newline="")

@@ -1,6 +1,6 @@
 """Results kept on disk between starts.  Safe when several processes read and write at once: a file is
 either whole or absent.  What is kept must be rebuildable: a damaged file counts as absent, and a checksum tells.
-A file holds no code, whoever else may write to the folder: trainer/plain.py.
+A file holds no code, whoever may write to the folder: trainer/state/plain.py.
 """
 
 import hashlib

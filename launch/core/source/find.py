@@ -14,7 +14,7 @@ from launch.core.source.ignore import git_folder, tracked_but_ignored
 from launch.core.source.keys import check_name, check_text
 from launch.core.source.walk import MOST_BYTES, File, Listing, check_size, list_files, unreadable, why_left_out
 from trainer.errors import SettingsError, one_line
-from trainer.files import LARGEST_JSON, read_regular
+from trainer.files import read_regular
 from trainer.script.requirements import files_in, lines_of, text_of
 
 REQUIREMENTS = "requirements.txt"
@@ -196,7 +196,7 @@ def _required_files(source: Source) -> list[str]:
 
 
 def _text(source: Source, name: str) -> str:
-    return text_of(read_regular(source.top / name, LARGEST_JSON)) if name in source.files else ""
+    return text_of((source.top / name).read_bytes()) if name in source.files else ""
 
 
 # ---- The module

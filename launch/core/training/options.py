@@ -16,7 +16,6 @@ from launch.core.training.script import ENTRY as SCRIPT
 from launch.core.training.script import Script, script_of
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError, one_line
-from trainer.files import read_regular
 from trainer.script.config import parse
 from trainer.settings import flags
 from trainer.settings.argparser import flag, holds_paths
@@ -206,7 +205,7 @@ def _check_python(path: Path, shown: str) -> None:
             f"--script {shown} is a notebook; name a Python file, such as `jupyter nbconvert --to script` makes."
         )
     try:
-        first = read_regular(path).partition(b"\n")[0]
+        first = path.read_bytes().partition(b"\n")[0]
     except OSError as error:
         raise SettingsError(f"--script {shown} cannot be read ({error.strerror}).") from None
     is_python = path.suffix == ".py" or (first.startswith(b"#!") and b"python" in first)

@@ -5,7 +5,6 @@ product in https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/reading-
 """
 
 import json
-import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -170,12 +169,6 @@ def test_a_damaged_file_is_as_good_as_none(content: str, tmp_path: Path) -> None
     cache.write_text(content)
     assert look_up(a_list(), ["p5en.48xlarge"], NOW, cache).usd_per_hour == {"p5en.48xlarge": 79.12}
     assert json.loads(cache.read_text())["read"] == "2026-11-21"
-
-
-def test_a_pipe_in_the_place_of_the_prices_is_not_waited_for(tmp_path: Path) -> None:
-    """Where XDG_CACHE_HOME is shared, others may have made it."""
-    os.mkfifo(tmp_path / "prices.json")
-    assert look_up(a_list(), ["p5en.48xlarge"], NOW, tmp_path / "prices.json").usd_per_hour == {"p5en.48xlarge": 79.12}
 
 
 def test_a_type_without_a_price_on_demand_is_an_error_and_the_highest_of_several_counts() -> None:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from launch.sweep import table
-from trainer.terminal import FORMULAS, csv_row
+from trainer.terminal import FORMULAS, harmless_row
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from trainer.terminal import FORMULAS, csv_row
 def test_what_a_spreadsheet_would_run_is_quoted(text: str) -> None:
     # What begins with a separator of cells, or of lines, begins the second, too.
     quoted = f"'{text[0]}'{text[1:]}" if text[0] in "\t\r\n" else f"'{text}"
-    assert csv_row({text: text}) == {quoted: quoted}
+    assert harmless_row({text: text}) == {quoted: quoted}
 
 
 @pytest.mark.parametrize("begun", ["=1+1", '"=1+1', " =1+1", "@SUM(1)", "-2+3", "\uff1d1+1"])
@@ -38,7 +38,7 @@ def test_a_spreadsheet_that_separates_cells_otherwise_finds_no_formula(separator
     And one with a line end two lines, as the quote before it does not begin a cell.
     """
     text = io.StringIO()
-    csv.writer(text).writerow(csv_row({"run": "a", "name": f"x{separator}{begun}"}).values())
+    csv.writer(text).writerow(harmless_row({"run": "a", "name": f"x{separator}{begun}"}).values())
     parts = csv.reader(io.StringIO(text.getvalue(), newline=""), delimiter=separator[-1:].strip("\r\n") or ";")
     for read in (parts, csv.reader(io.StringIO(text.getvalue(), newline=""))):
         cells = [cell.lstrip(' "') for row in read for cell in row]
@@ -48,25 +48,25 @@ def test_a_spreadsheet_that_separates_cells_otherwise_finds_no_formula(separator
 @pytest.mark.parametrize("value", [["x;=1+1"], {"x": ["y", "z;@SUM(1)"]}, {"x;=1+1": 2}, ("x;-2+3",)])
 def test_nor_one_in_a_list_of_a_strangers_json(value: object) -> None:
     text = io.StringIO()
-    csv.writer(text).writerow(csv_row({"x": value}).values())
+    csv.writer(text).writerow(harmless_row({"x": value}).values())
     (row,) = csv.reader([text.getvalue()], delimiter=";")
     assert [cell for cell in row if cell.lstrip(' "').startswith(FORMULAS)] == []
-    assert csv_row({"x": [1, "a"]}) == {"x": "[1, 'a']"}  # as it was
+    assert harmless_row({"x": [1, "a"]}) == {"x": "[1, 'a']"}  # as it was
 
 
 def test_a_stranger_does_not_hold_up_a_table() -> None:
     before = time.process_time()
-    csv_row({"x": "x" + "\t" * 20_000})
+    harmless_row({"x": "x" + "\t" * 20_000})
     assert time.process_time() - before < 1  # it took more than three
 
 
 @pytest.mark.parametrize("value", ["a; b=1", "-1.5", "+2", "1e-3", "resnet18", "", -3, 2.5, None, True, "a=b"])
 def test_numbers_and_words_are_left_as_they_are(value: object) -> None:
-    assert csv_row({"x": value}) == {"x": value}
+    assert harmless_row({"x": value}) == {"x": value}
 
 
 def test_nothing_in_runs_csv_begins_like_a_formula() -> None:
-    assert table.csv_row is csv_row  # both tables write through it
+    assert table.harmless_row is harmless_row  # both tables write through it
     text = io.StringIO()
-    csv.DictWriter(text, ["x"]).writerow(csv_row({"x": "=1+1"}))
+    csv.DictWriter(text, ["x"]).writerow(harmless_row({"x": "=1+1"}))
     assert text.getvalue().strip() == "'=1+1"

@@ -42,14 +42,6 @@ def test_a_strangers_manifest_is_read_as_strictly_as_by_a_training(place: str, v
         read_prepared(folder)
 
 
-def test_no_manifest_without_end_is_read(tmp_path: Path) -> None:
-    folder = write_prepared(tmp_path / NAME)
-    os.truncate(folder / "manifest.json", 2**40)  # a hole
-
-    with pytest.raises(DataError, match=r"manifest\.json cannot be read \(larger than 16 MiB"):
-        read_prepared(folder)
-
-
 def test_what_a_published_manifest_counts_is_a_number() -> None:
     """One in S3, which a plan reads for its forecast."""
     content = {"splits": {"train": {"images": float("inf"), "bytes": 1}}, "classes": [], "resize": 0}
