@@ -40,7 +40,7 @@ OUTCOME = "outcome.json"  # how the run ended, see trainer.outcome
 RESUME = "run the same command with --run-dir {folder}"
 RESUME_PATTERN = re.compile(RESUME.format(folder=r"\S+?(?=[.;]?(?:\s|$))"))
 
-# The time, in the name of a folder or job that the user did not name, and what tells two of one second apart.
+# The time, in the name of a folder or job that the user did not name, and what distinguishes two of the same second.
 TIME_IN_NAMES = "%Y%m%d-%H%M%S"
 RANDOM_LETTERS = r"[a-z2-7]{5}"
 

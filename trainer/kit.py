@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 AGAIN = 75  # the exit code that asks to be started again
-_noted: set[str] = set()  # what has happened: "asked" to leave, "listens" for that
+_events: set[str] = set()  # what has happened: "asked" to leave, "listens" for that
 
 
 def is_launched() -> bool:
@@ -61,14 +61,14 @@ def should_stop() -> bool:
     Where torch.distributed is initialised the ranks agree: all must call, every few seconds or so."""
     if not is_launched():
         return False
-    if "listens" not in _noted:
-        _noted.add("listens")
-        signal.signal(signal.SIGTERM, lambda *_: _noted.add("asked"))
+    if "listens" not in _events:
+        _events.add("listens")
+        signal.signal(signal.SIGTERM, lambda *_: _events.add("asked"))
     if not (dist := _distributed()):
-        return "asked" in _noted
+        return "asked" in _events
     import torch
 
-    flag = torch.tensor("asked" in _noted, dtype=torch.int32, device=_device(dist))
+    flag = torch.tensor("asked" in _events, dtype=torch.int32, device=_device(dist))
     dist.all_reduce(flag, dist.ReduceOp.MAX)
     return bool(flag)
 
@@ -97,7 +97,7 @@ def load() -> dict[str, Any] | None:
 
     dist = _distributed()
     data = torch.frombuffer(_newest() if not dist or _is_first() else bytearray(1), dtype=torch.int8)
-    if dist:  # torch's broadcast of objects would run what a stranger sends in rank 0's name
+    if dist:  # torch's broadcast of objects would run what is sent in rank 0's name
         dist.broadcast(n := torch.tensor(len(data), device=_device(dist)), src=0)
         dist.broadcast(data := data.to(n.device) if _is_first() else data.to(n.device).new_empty(int(n)), src=0)
     return None if len(data) == 1 else torch.load(io.BytesIO(data.cpu().numpy().data), "cpu", weights_only=True)
@@ -108,7 +108,7 @@ def _write(state: dict[str, Any], step: int, keep: int) -> None:
 
     folder = run_folder() / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
-    (part := folder / ".part").unlink(missing_ok=True)  # what a killed run left; not what a stranger's link leads to
+    (part := folder / ".part").unlink(missing_ok=True)  # what a killed run left
     try:
         with part.open("x+b") as file:
             torch.save(state, file)

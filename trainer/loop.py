@@ -1,7 +1,7 @@
 """The training loop and the evaluation loop: start reading here.
 
 Nothing in here waits for the device, prints or decides; train_epoch yields after every update, and
-whoever drives it logs, saves or stops there.
+its caller logs, saves or stops there.
 """
 
 from collections.abc import Callable, Iterable, Iterator

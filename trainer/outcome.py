@@ -38,7 +38,7 @@ STOPPED_CODES = (129, 130, 143)  # 128 + SIGHUP, SIGINT, SIGTERM
 class Outcome:
     """exit_code: of the command, see trainer.contract.Exit; reason: one sentence, empty for a run that is done.
 
-    seconds: of wall time, from its start to its end; usd: what it cost, None where nobody bills or it is not known.
+    seconds: of wall time, from its start to its end; usd: what it cost, None where it costs nothing or is not known.
     job: its name, where it has one; ended: UTC, ISO 8601.
     """
 
@@ -112,7 +112,7 @@ def recorded(find_folder: Callable[[], Path | None]) -> Iterator[Record]:
     """Leaves the outcome of the run inside the block in a folder, however the block ends.
 
     Nothing that goes wrong here hides how the run ended.  find_folder: asked when it has; None: leave none.
-    Yields a function for whoever knows better than the exception why the run ends, or ends the process itself.
+    Yields a function for a caller that knows better than the exception why the run ends, or that ends the process.
     """
     began, recorded_already = time.monotonic(), False
 

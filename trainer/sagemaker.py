@@ -56,7 +56,7 @@ RESULTS = (WEIGHTS, PLAIN_WEIGHTS, SIGNATURE, METRICS, SETTINGS, CURVES)
 ATTEMPTS = 10  # all ranks ask at once, and Systems Manager answers 40 questions a second
 # Parts of error codes after which a retry would fail again.
 _REFUSED = ("AccessDenied", "NotFound", "Invalid", "Validation", "Decryption")
-# Without dependencies, as the list has them all; without building, which would run what nobody has hashed.
+# Without dependencies, as the list has them all; without building, which would run code without a hash.
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
        "--only-binary", ":all:")  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What may be shown on a terminal: text of strangers that nothing is obeyed of.  Pure, torch-free."""
+"""Output: the standard streams, and text from elsewhere made safe to show on a terminal or in a table.  Torch-free."""
 
 import os
 import re
@@ -36,7 +36,7 @@ _SHOWN = _Shown()
 
 
 def harmless(text: str) -> str:
-    """`text` of strangers, such as a training's log or a tag, without what would move or rewrite the terminal.
+    """`text` from elsewhere, such as a training's log or a tag, without what would move or rewrite the terminal.
 
     Colours go; whatever else is no plain text is shown by its number.
     """

@@ -84,7 +84,7 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     keep_workers(workers)
     module = args.training_script if args.module else ""
     finish_when_done(workers, EXIT_WITHIN_S if module == "trainer" else None)
-    tells_all = module == SCRIPT_WORKER
+    reports_all = module == SCRIPT_WORKER
     try:
         store = _keep_to_this_machine(args)  # as long as this name has it, it serves
         # torchrun would leave its folder behind.
@@ -95,9 +95,9 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     except ChildFailedError as failed:
         # A dict keeps the order in which torchrun saw them; its time stamps are whole seconds.
         deaths = [Death(rank, f.exitcode, f.timestamp) for rank, f in failed.failures.items()]
-        return _report(cause(deaths), tells_all=tells_all)
+        return _report(cause(deaths), reports_all=reports_all)
     except SignalException as stopped:
-        return _left(stopped.sigval, workers, tells_all=tells_all)
+        return _left(stopped.sigval, workers, reports_all=reports_all)
     except (RendezvousError, DistError, OSError) as error:
         return _complain(
             Exit.MACHINE, f"the workers could not meet: {error}; check the address and that its port is free."
@@ -126,8 +126,8 @@ def _fork_ranks(args: Namespace) -> list[int]:
     return [server.pid]
 
 
-def _left(signum: int, workers: Mapping[int, Worker], *, tells_all: bool) -> int:
-    """The exit code after all workers were asked to leave by `signum`; tells of one that was lost then."""
+def _left(signum: int, workers: Mapping[int, Worker], *, reports_all: bool) -> int:
+    """The exit code after all workers were asked to leave by `signum`; names one that was lost then."""
     if all_done(workers):
         return Exit.DONE
     codes = {rank: worker.process.poll() or 0 for rank, worker in workers.items()}
@@ -139,7 +139,7 @@ def _left(signum: int, workers: Mapping[int, Worker], *, tells_all: bool) -> int
                 f"rank {death.rank} hung when it was asked to stop, and was killed before it could save. "
                 "Start again to resume from the previous checkpoint.",
             )
-        return _report(death, tells_all=tells_all)
+        return _report(death, reports_all=reports_all)
     if signum == signal.SIGINT:  # on Ctrl-C, too, the workers save and leave
         return STOPPED if {STOPPED, -signal.SIGINT} & set(codes.values()) else Exit.INTERRUPTED
     return _code_when_stopped_by(signum)
@@ -178,10 +178,10 @@ def _served_for_rehearsed_nodes(args: Namespace) -> object:
     return loopback.serve_store(int(port), MEET_WITHIN, host)
 
 
-def _report(death: Death, *, tells_all: bool) -> int:
+def _report(death: Death, *, reports_all: bool) -> int:
     """The exit code for `death`; prints a line about it if its worker printed none.
 
-    tells_all: the worker tells of every end but its own by a signal; its exit code may be any, a user's script's.
+    reports_all: the worker reports every end but its own by a signal; its exit code may be any, a user's script's.
     """
     if death.code == -signal.SIGUSR1:  # asked to leave before it could listen: there was nothing to save
         return Exit.INTERRUPTED
@@ -189,7 +189,7 @@ def _report(death: Death, *, tells_all: bool) -> int:
         name = signal.Signals(-death.code).name
         hint = "; the usual reason is too little memory" if death.code == -signal.SIGKILL else ""
         return _complain(Exit.MACHINE, f"rank {death.rank} was killed by {name}{hint}. Start again to resume.")
-    if not tells_all and (death.code == Exit.BUG or death.code not in set(Exit)):
+    if not reports_all and (death.code == Exit.BUG or death.code not in set(Exit)):
         return _complain(death.code, f"rank {death.rank} ended with exit code {death.code}; its own output is above.")
     return death.code
 

@@ -28,7 +28,7 @@ def nothing_noted() -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
-    kit._noted.clear()
+    kit._events.clear()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Results kept on disk between starts.  Safe when several processes read and write at once: a file is
-either whole or absent.  What is kept must be rebuildable: a damaged file counts as absent, and a checksum tells.
-A file holds no code, whoever may write to the folder: trainer/state/plain.py.
+either whole or absent.  What is kept must be rebuildable: a file with a wrong checksum counts as absent.
+A file holds no code: trainer/state/plain.py.
 """
 
 import hashlib
@@ -93,7 +93,7 @@ def _write(path: Path, content: Content) -> None:
             file.writelines(plain.pieces({"version": VERSION, "checksum": checksum(content), "content": content}))
         Path(name).chmod(0o644)  # mkstemp's 0600 would lock the others out of a cache that a team shares
         Path(name).replace(path)
-        path.with_suffix(PICKLED).unlink(missing_ok=True)  # of the same, and nobody reads it any more
+        path.with_suffix(PICKLED).unlink(missing_ok=True)  # of the same content, and not read any more
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

@@ -48,7 +48,7 @@ class Rows(Protocol):
 
 
 class Memory:
-    """Memory of batches, lent again once nobody holds a tensor in it.
+    """Memory of batches, lent again once no tensor in it is held.
 
     Fresh pages cost the system more time than an image takes to be normalised: tests/bench/RESULTS.md.
     """
@@ -203,7 +203,7 @@ class GpuRows:
         return self._normalise(mirror(pixels, flips))
 
     def _one_by_one(self) -> dict[int, str]:
-        """Decodes on the CPU, which tells the readable from the others."""
+        """Decode on the CPU, which finds the unreadable ones."""
         bad = {}
         for row, image in self._encoded.items():
             try:

@@ -21,7 +21,7 @@ from trainer.errors import Interrupted, MachineError, TrainerError, error_with, 
 from trainer.outcome import Record
 
 # How long rank 0 keeps the store open for ranks that have not yet noticed that the training failed.
-SEE_OFF_S = 10.0
+WAIT_FOR_PEERS_S = 10.0
 # How long a rank that others left waits, so that they exit first: mpirun and torchrun blame the first to exit.
 LEAVE_FIRST_S = 2.0
 _ENDED = "another rank ended the training; its output says why."
@@ -80,8 +80,8 @@ class Failure:
             error.is_mine_to_report = self.ranks.is_head or not isinstance(error, Interrupted)
         self._report_if_mine(error)
 
-    def lost_touch(self, problem: str) -> TrainerError:
-        """The error for a collective that failed with `problem`: the reason that another rank noted, or who is lost.
+    def lost_connection(self, problem: str) -> TrainerError:
+        """The error for a collective that failed with `problem`: the reason another rank recorded, or which is lost.
 
         Takes seconds, because it waits for signs of life from the others.
         """
@@ -104,13 +104,13 @@ class Failure:
         self._report_if_mine(raised)
         return raised
 
-    def see_off(self) -> None:
+    def wait_for_peers(self) -> None:
         """Notes that this rank leaves.  Rank 0, which may host the store, waits until all living ranks have left:
         one that cannot reach the store would blame rank 0.
         """
         with suppress(NoAnswer):
             self.notes.leave()
-            until, living = time.monotonic() + SEE_OFF_S, self.ranks.world_size - len(self.lost.dead)
+            until, living = time.monotonic() + WAIT_FOR_PEERS_S, self.ranks.world_size - len(self.lost.dead)
             while self.ranks.is_head and self.notes.left() < living and time.monotonic() < until:
                 time.sleep(0.05)  # a store can be waited on for a key, not for a count
 
@@ -136,7 +136,7 @@ class Failure:
                 self.notes.explain(Exit.MACHINE, sentence)
         if mine:
             self._say(Exit.MACHINE, sentence)
-        self.see_off()
+        self.wait_for_peers()
         end_process(ended.code if ended else Exit.MACHINE)
 
     def left_behind(self) -> None:
@@ -150,7 +150,7 @@ class Failure:
             ended.is_mine_to_report = False
         # Before the other may go, and the store with it: the main thread then sees that, and would name it as lost.
         self._followed = ended
-        self.see_off()
+        self.wait_for_peers()
         time.sleep(LEAVE_FIRST_S)
         end_process(ended.code)
 
@@ -188,7 +188,7 @@ class Failure:
                 say(code, sentence)
 
     def _reason_of_another(self) -> TrainerError | None:
-        """The reason noted by another rank, as an error that this rank does not report again; None if there is none.
+        """The reason recorded by another rank, as an error that this rank does not report again; None if there is none.
 
         It has the same exit code, except that a bug of another rank is a MachineError here.
         """

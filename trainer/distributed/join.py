@@ -80,7 +80,7 @@ def _call(before: Before, notes: Notes, failure: Failure) -> None:
     try:
         before(notes)
     except MachineError:
-        failure.see_off()
+        failure.wait_for_peers()
         raise
 
 

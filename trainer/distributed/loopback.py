@@ -1,6 +1,6 @@
-"""Keeps a training on one machine to itself: its ranks meet on the loopback interface, and nobody else can reach them.
+"""The loopback interface, on which the ranks of a training on one machine meet: no other machine can reach them.
 
-Left alone, torch's store listens on every address of the machine, without asking anybody who they are.
+Left alone, torch's store listens on every address of the machine, without authentication.
 """
 
 import socket

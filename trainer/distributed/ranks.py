@@ -62,7 +62,9 @@ def read_ranks(env: Mapping[str, str]) -> Ranks:
     if is_slurms:
         return _checked(_slurm(env))
     if "PMIX_RANK" in env:
-        raise SettingsError("PMIx started this rank, and tells it not of how many; start with torchrun or mpirun.")
+        raise SettingsError(
+            "PMIx started this rank, and does not say how many there are; start with torchrun or mpirun."
+        )
     return Ranks()
 
 

@@ -246,7 +246,7 @@ def session(
     except Exception as error:
         link.heartbeat.leave()
         if isinstance(error, RuntimeError) and _is_communication(error):
-            raise link.failure.lost_touch(str(error)) from error
+            raise link.failure.lost_connection(str(error)) from error
         link.failure.explain(error)
         raise
     finally:
@@ -255,7 +255,7 @@ def session(
             dist.destroy_process_group()
         link.heartbeat.stop()
         if link.failure.happened:
-            link.failure.see_off()
+            link.failure.wait_for_peers()
 
 
 def _batches(notes: Notes) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""Tells where a rank stands when its training has stopped moving, long before anything gives up.
+"""Shows where a rank stands when its training has stopped moving, long before anything gives up.
 
 A thread knows how long a batch usually takes.  When none has come for much longer, the ranks that are behind write
 their stack to standard error; where none is behind, as in a collective that hangs, each rank does.
@@ -35,7 +35,7 @@ LOOK_EVERY_S = 1.0
 # suspended, as by Ctrl-Z or `docker pause`, or its interpreter held: no batch could have come.
 LOOKS = 3
 
-# How many batches each rank has come to; empty where nobody can be asked.
+# How many batches each rank has come to; empty where no rank can be asked.
 Progress = Callable[[], Mapping[int, int]]
 FRAMES = 12  # the innermost
 COLLECTIVES = 3  # the newest
@@ -167,7 +167,7 @@ class StallWatch:
 
 @contextmanager
 def watched(at_least_s: float, place: Place) -> Iterator[StallWatch | None]:
-    """A watch for as long as the block runs, which tells on standard error; None for 0 s.  Main thread only."""
+    """A watch for as long as the block runs, which reports on standard error; None for 0 s.  Main thread only."""
     if not at_least_s:
         yield None
         return

@@ -47,7 +47,7 @@ class Check:
         self._spent_s = monotonic() - began
         if not connected:
             alone(self.problems)
-        # A machine without its GPUs could name none; it only tells the others and leaves.
+        # A machine without its GPUs could name none; it only reports to the others and leaves.
         return torch.device("cpu") if self.problems else pick_device(self.device, self.ranks)
 
     def agree(self, notes: Notes) -> None:
@@ -71,7 +71,7 @@ class Check:
 def agree(notes: Notes, ranks: Ranks, problems: Sequence[str], timeout_s: float) -> None:
     """Returns where no rank has problems.  Raises SickNode on machines with some, and MachineError on the others.
 
-    Collective, over the notes alone.  One rank of each sick machine tells; the rest are silent.
+    Collective, over the notes alone.  One rank of each sick machine reports; the rest are silent.
     """
     if problems:
         notes.write(_key(ranks.rank), json.dumps([ranks.node_rank, socket.gethostname(), *problems]))

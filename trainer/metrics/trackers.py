@@ -129,7 +129,7 @@ class Mlflow:
     """An MLflow run: on the tracking server that MLflow is set up for, else in a file in the run folder."""
 
     def __init__(self, experiment: str, config: TrainConfig, run_dir: Path) -> None:
-        # Else it tells its makers of each run, whatever server the run itself goes to.
+        # Else it reports each run to its makers, whatever server the run itself goes to.
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         import mlflow
 

@@ -113,7 +113,7 @@ class Server:
 
     def close(self) -> None:
         """Ends the server; what it has started stays."""
-        with suppress(OSError):  # a request that nobody read
+        with suppress(OSError):  # a request that was not read
             self._requests.close()
         self._answers.close()
         os.waitpid(self.pid, 0)
@@ -148,7 +148,7 @@ def _serve(requests: int, answer: int, prepare: Callable[[], object]) -> NoRetur
             for line in lines:
                 os.write(answer, b"%d\n" % _fork_twice(Command(**json.loads(line)), (requests, answer), parent))
     finally:
-        os._exit(0)  # in silence: whoever asks does without, and then learns what is wrong
+        os._exit(0)  # in silence: the caller does without, and then learns what is wrong
 
 
 def _close_others(*kept: int) -> None:
@@ -197,7 +197,7 @@ def _run(command: Command, tell: int, between: int, adopter: int) -> NoReturn:
         os.environ.update(command.env)
         while os.getppid() == between:  # the module may look who its parent is
             time.sleep(0.001)
-        if os.getppid() != adopter:  # a signal came for it meanwhile: nobody would wait for this process, nor end it
+        if os.getppid() != adopter:  # a signal ended it meanwhile: no process would wait for this one, nor end it
             os._exit(code)
         os.write(tell, b"%d" % os.getpid())
         os.close(tell)

@@ -1,4 +1,4 @@
-"""A process ends with the one that started it, which nobody but that one would have ended: no training is an orphan."""
+"""Processes end with the one that started them, so that no training is an orphan, and which signals ask them to."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from trainer.contract import LAUNCHER, Exit
 from trainer.errors import report_end
 
 LOOK_EVERY_S = 1.0
-# How long a rank may take to save and leave: it may hang, as whoever killed torchrun may have seen.
+# How long a rank may take to save and leave: it may hang, which may be why torchrun was killed.
 SAVE_WITHIN_S = 10.0
 # torchrun gives its workers 30 s, and then kills them.
 TORCHRUN_WITHIN_S = 40.0

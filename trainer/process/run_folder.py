@@ -46,8 +46,8 @@ class RunFolder:
         return self.path
 
     def for_outcome(self) -> Path | None:
-        """Where to write how the run ended: None where that would make a folder that nobody named, or touch another
-        run's.
+        """Where to write how the run ended: None where that would make a folder that the user did not name, or touch
+        another run's.
         """
         if not self._locks:
             if not self._is_named:

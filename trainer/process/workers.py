@@ -36,7 +36,7 @@ def all_done(workers: Mapping[int, Worker]) -> bool:
 def keep_workers(workers: dict[int, Worker]) -> None:
     """Puts the worker of each rank into `workers`, from now on.
 
-    torchrun tells how they ended, but not where a signal ended itself.
+    torchrun reports how they ended, but not where a signal ended itself.
     """
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
@@ -116,7 +116,7 @@ def start_as_forks(server: Server) -> None:
 
 
 def _as_safe(args: tuple[str, ...]) -> tuple[str, ...]:
-    """The command with `-P` where this process has it: what lies in the current folder may be a stranger's."""
+    """The command with `-P` where this process has it: the current folder may have files named like ours."""
     is_python = args[:1] == (sys.executable,) and sys.flags.safe_path
     return (args[0], "-P", *args[1:]) if is_python else args
 

@@ -23,7 +23,7 @@ from trainer.process.folder_lock import FolderLock, Taken, keep_out
 from trainer.process.parent import end_with_parent
 from trainer.script import child
 from trainer.script.config import ScriptConfig, parse
-from trainer.script.ending import SHOWN_LINES, Book, End, end_of, process_start, results_in
+from trainer.script.ending import SHOWN_LINES, End, OutcomeFile, end_of, process_start, results_in
 from trainer.script.environment import RUN_WORD, command_of, own_port, run_of, script_environment
 from trainer.script.pace import PaceFile
 from trainer.script.relay import Line, MetricLines, Relay
@@ -42,7 +42,7 @@ class Rank:
     config: ScriptConfig
     ranks: Ranks
     requests: child.Requests
-    book: Book
+    outcome_file: OutcomeFile
 
     @property
     def who(self) -> str:
@@ -69,8 +69,8 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     requests.listen(partial(_interrupt, requests))
     try:
         config, ranks = parse(argv), read_ranks(env)
-        book = Book(config.run_dir, config.job, process_start(), ranks.is_head, run_of(ranks, env))
-        rank = Rank(config, ranks, requests, book)
+        outcome_file = OutcomeFile(config.run_dir, config.job, process_start(), ranks.is_head, run_of(ranks, env))
+        rank = Rank(config, ranks, requests, outcome_file)
     except Interrupted:  # perhaps as another rank has failed already, which cannot be known here
         return requests.code
     except TrainerError as error:
@@ -96,10 +96,10 @@ def _own_folder(rank: Rank) -> Iterator[None]:
     """
     folder = rank.config.run_dir
     if not rank.ranks.is_head:
-        keep_out(folder, rank.book.run)
+        keep_out(folder, rank.outcome_file.run)
         yield
         return
-    lock = FolderLock(folder, rank.book.run)
+    lock = FolderLock(folder, rank.outcome_file.run)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.take()
@@ -118,7 +118,7 @@ def _interrupt(requests: child.Requests) -> NoReturn:
 def _run(rank: Rank, env: Mapping[str, str]) -> int:
     config = rank.config
     try:
-        rank.book.open()
+        rank.outcome_file.open()
     except OSError as error:
         raise not_writable(config.run_dir, error) from error
     top = source_folder(config)
@@ -129,7 +129,7 @@ def _run(rank: Rank, env: Mapping[str, str]) -> int:
         from trainer.script import packages  # what it imports would keep the other scripts waiting
 
         assert config.work is not None
-        layer = packages.layer_for(top / config.requirements, config.work, config.digest, rank.book.began)
+        layer = packages.layer_for(top / config.requirements, config.work, config.digest, rank.outcome_file.began)
         script_env |= packages.variables(layer, script_env)
     relay, metrics = _relay(rank)
     command = [sys.executable, *command_of(config, script_env)]
@@ -226,8 +226,8 @@ def _ended(rank: Rank, end: End, lines: Sequence[Line]) -> int:
     """Says how this rank ended, unless another one does, and returns the exit code."""
     if end.follows and _another_speaks(rank):
         return end.code
-    is_told = rank.book.has_failed()
-    rank.book.write(end.code, rank.who + end.sentence, follows=end.follows)
+    is_told = rank.outcome_file.has_failed()
+    rank.outcome_file.write(end.code, rank.who + end.sentence, follows=end.follows)
     if end.code == Exit.DONE or is_told:
         return end.code
     if end.code in (Exit.INTERRUPTED, STOPPED):
@@ -243,7 +243,7 @@ def _another_speaks(rank: Rank) -> bool:
     """Waits for the rank that failed for a reason of its own: then this one is asked to leave, or finds its reason."""
     until = time.monotonic() + (FIRST_WAITS_S if rank.ranks.local_rank == 0 else OTHERS_WAIT_S)
     while time.monotonic() < until:
-        if rank.requests.asked or rank.book.has_failed():
+        if rank.requests.asked or rank.outcome_file.has_failed():
             return True
         time.sleep(0.05)
     return False
@@ -251,8 +251,8 @@ def _another_speaks(rank: Rank) -> bool:
 
 def _not_begun(rank: Rank, error: TrainerError) -> int:
     """Says why the script could not begin: one rank of a node does for all."""
-    is_told = error.is_reported or rank.book.has_failed()
-    rank.book.write(error.code, str(error))
+    is_told = error.is_reported or rank.outcome_file.has_failed()
+    rank.outcome_file.write(error.code, str(error))
     if not is_told:
         report_end(error.code, str(error))
         _show([line for note in getattr(error, "__notes__", []) for line in note.splitlines()])

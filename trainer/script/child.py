@@ -20,14 +20,14 @@ from trainer.script.relay import ERR, OUT, Relay
 
 # A second before torchrun kills this process, so that there is time to say what happened.
 FORCE_AFTER_S = STOP_WITHIN_S - 1.0
-# How long what is left in the pipes may take: a process that nobody can find any more may hold them open.
+# How long what is left in the pipes may take: a process that cannot be found any more may hold them open.
 _DRAIN_WITHIN_S = 5.0
 # https://man7.org/linux/man-pages/man2/prctl.2.html
 _PDEATHSIG, _SUBREAPER = 1, 36
 
 
 class Script(subprocess.Popen[bytes]):
-    """A process whose exit code nobody takes but who waits for it."""
+    """A process whose exit code is taken by wait() alone."""
 
     def send_signal(self, sig: int) -> None:
         """Popen's own polls first, so that run(), which waits meanwhile, would find no process if it has just ended."""

@@ -53,7 +53,7 @@ _CAUSE = re.compile(r"\s*\| ((?!(Base)?ExceptionGroup)(\w+\.)*[A-Z]\w*(:.*|$))")
 class Ended:
     """How the process ended.  code: its exit code, or minus the signal it died of.
 
-    asked: the signal by which it was asked to leave, 0: nobody did.  silent_s: how long it had printed nothing when it
+    asked: the signal by which it was asked to leave, 0: it was not.  silent_s: how long it had printed nothing when it
     was ended for that, 0: it was not.  was_forced: it did not leave, and was killed.
     """
 
@@ -99,14 +99,14 @@ def _left(ended: Ended, name: str, lines: Sequence[Line]) -> End:
             "lost. Start again to go on from what it saved before.",
         )
     said = "\n".join(line.text for line in lines)
-    if ended.was_forced or ended.code in _LEFT or _ASKED.search(said) or _lost_touch(lines, is_alone=False):
+    if ended.was_forced or ended.code in _LEFT or _ASKED.search(said) or _lost_connection(lines, is_alone=False):
         if by_user:
             return End(STOPPED, "stopped by Ctrl-C")
         return End(Exit.INTERRUPTED, f"{name} was asked to leave, and left; start again to go on.")
     return _failed(ended.code, name, lines)
 
 
-def _lost_touch(lines: Sequence[Line], *, is_alone: bool) -> bool:
+def _lost_connection(lines: Sequence[Line], *, is_alone: bool) -> bool:
     """Whether the lines say that another rank is lost, or could not be reached."""
     patterns = [_PORT_IS_TAKEN] if is_alone else [_PORT_IS_TAKEN, _LOST]
     return any(pattern.search(line.text) for line in lines for pattern in patterns)
@@ -114,7 +114,7 @@ def _lost_touch(lines: Sequence[Line], *, is_alone: bool) -> bool:
 
 def _failed(code: int, name: str, lines: Sequence[Line], *, is_alone: bool = False) -> End:
     why = reason(lines, raised=code in (Exit.BUG, -signal.SIGABRT))
-    if _lost_touch(lines, is_alone=is_alone):
+    if _lost_connection(lines, is_alone=is_alone):
         what = "found a port taken" if is_alone else "lost touch with another rank"
         return End(Exit.MACHINE, f"{name} {what}: {why}. Start again to go on.", follows=True)
     if code < 0:
@@ -168,7 +168,7 @@ def _signal(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Book:
+class OutcomeFile:
     """Where this attempt's outcome is written.  began: when this process was started, by time.time().
 
     run: see folder_lock.Owner.
@@ -190,12 +190,12 @@ class Book:
                 (self.folder / name).unlink(missing_ok=True)
 
     def has_failed(self) -> bool:
-        """Whether another rank of this attempt has noted that it failed."""
+        """Whether another rank of this attempt has recorded that it failed."""
         found = outcome.read(self.folder) if self._is_of_this_attempt() else None
         return found is not None and found.state == "failed"
 
     def write(self, code: int, sentence: str, *, follows: bool = False) -> None:
-        """Notes how this rank ended; of several the first failure counts.  follows: on another rank's."""
+        """Record how this rank ended; of several the first failure counts.  follows: on another rank's."""
         is_own_failure = state_of(code) == "failed" and not follows
         if not (self.is_head or is_own_failure) or self.has_failed():
             return

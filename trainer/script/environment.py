@@ -20,7 +20,7 @@ _OF_ONE_RANK = re.compile(
 )
 # What stands for a node's folders in the script's arguments.
 RUN_WORD, DATA_WORD = "{run_dir}", "{data_dir}"
-# Ports below those that Linux lends to whoever connects (net.ipv4.ip_local_port_range).
+# Ports below those that Linux lends to outgoing connections (net.ipv4.ip_local_port_range).
 _LOWEST_PORT, _PORTS = 15_000, 17_000
 ON_PATH, _TOOLKIT = Path(__file__).with_name("on_path"), Path(__file__).parents[2]
 
@@ -63,7 +63,7 @@ def command_of(config: ScriptConfig, env: Mapping[str, str]) -> list[str]:
 
 def restarts(config: ScriptConfig, env: Mapping[str, str]) -> int:
     """How often the job was started again: by its launcher, and by torchrun."""
-    before = config.restarts or _count(env, RESTARTS)  # a machine knows more than whoever wrote the command
+    before = config.restarts or _count(env, RESTARTS)  # a machine knows more than the command
     return before + _count(env, "TORCHELASTIC_RESTART_COUNT")
 
 

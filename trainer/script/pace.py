@@ -94,7 +94,7 @@ class PaceFile:
             self.write()
 
     def write(self) -> None:
-        """Writes what was noted last, if it is not written yet."""
+        """Write the newest figures, if it is not written yet."""
         if self._pace is None or self._pace == self._written:
             return
         self._written = self._pace

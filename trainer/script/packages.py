@@ -1,7 +1,7 @@
 """Packages that a user's source asks for: a layer over those of the image, made once per node and kept.
 
 pip says what a requirements.txt lacks here, and exactly that is installed, into a folder of its own; nothing of the
-image is replaced.  The folder's name tells for which requirements, interpreter and installed packages it was made.
+image is replaced.  The folder's name says for which requirements, interpreter and installed packages it was made.
 """
 
 import fcntl
@@ -187,7 +187,7 @@ def failure(listed: Path, ended: "subprocess.CompletedProcess[str]") -> TrainerE
 
 def _make(layer: Path, listed: Path, run: Run) -> None:
     mine = f".{layer.name}.{socket.gethostname()}."
-    for left in layer.parent.glob(f"{mine}*"):  # by one that was killed: nobody else of this host is here
+    for left in layer.parent.glob(f"{mine}*"):  # by one that was killed: no other process of this host is here
         shutil.rmtree(left, ignore_errors=True)
     part = Path(tempfile.mkdtemp(prefix=mine, dir=layer.parent))  # a pip that outlived its parent has another
     try:
@@ -224,7 +224,7 @@ def _refuse_failed(layer: Path, began: float) -> None:
     """Raises the error that another rank has just met and reported."""
     with suppress(FileNotFoundError):
         if _failed(layer).stat().st_mtime >= began:
-            with suppress(ValueError, TypeError):  # damaged, or a stranger's: pip tells it again
+            with suppress(ValueError, TypeError):  # damaged: pip reports it again
                 code, sentence = read_json(_failed(layer))
                 error = error_with(Exit(code), str(sentence))
                 error.is_reported = True

@@ -72,7 +72,7 @@ def _shown(line: bytes) -> str:
     return last[-LONGEST_LINE:].decode(errors="backslashreplace").rstrip()
 
 
-def _nobody(_: bytes) -> None:
+def _ignore(_: bytes) -> None:
     pass
 
 
@@ -81,13 +81,13 @@ class Relay:
     """Passes on what is printed on two pipes.
 
     most: bytes in all; beyond it nothing more is passed on, and `too_much` is, once.  listen: gets the bytes of
-    standard output, all of them.  warn: told once of a stream that nobody takes any more.
+    standard output, all of them.  warn: called once for a stream that is not read any more.
     """
 
     most: int
     too_much: str
     warn: Callable[[str], None]
-    listen: Callable[[bytes], None] = _nobody
+    listen: Callable[[bytes], None] = _ignore
     tail: Tail = field(default_factory=Tail)
     last_output: float = field(default_factory=time.monotonic)
     _passed: int = 0
@@ -110,7 +110,7 @@ class Relay:
                 is_the_first = self._passed - len(data) <= self.most < self._passed
             passed = data[:room]
             if is_the_first and passed:
-                passed = passed[:-1] + b"\n"  # nobody finds an error at the end of a line that was cut off
+                passed = passed[:-1] + b"\n"  # an error at the end of a line that was cut off is overlooked
             self._write(stream, passed)
             if is_the_first:
                 self._write(ERR, f"\n{self.too_much}\n".encode())
@@ -151,7 +151,7 @@ def _number(text: str) -> float | int | None:
 class MetricLines:
     """Finds the metric lines in a stream of bytes, and appends each to a file as one JSON object.
 
-    warn: told once if that fails; the training goes on.  pace: gets each record as well.
+    warn: called once if that fails; the training goes on.  pace: gets each record as well.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None], pace: PaceFile | None = None) -> None:

@@ -118,7 +118,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class _PlainParser(argparse.ArgumentParser):
-    """argparse whose errors obey nothing of a word, which may be a stranger's file that `*` has found."""
+    """argparse whose errors obey nothing of a word, which may be the name of a file that `*` has found."""
 
     def error(self, message: str) -> NoReturn:
         super().error(one_line(message, 1000))

@@ -35,7 +35,7 @@ class Checkpoints:
         self._pending: Future[None] | None = None
 
     def save(self, state: dict[str, Any], epoch: int, step: int, *, is_best: bool) -> Path:
-        """Starts writing `state`, whose tensors nobody may change any more.  Raises what the last save met."""
+        """Starts writing `state`, whose tensors must not change any more.  Raises what the last save met."""
         self.wait()
         path = self.path(epoch, step)
         self._pending = self._writer.submit(self._write, path, state, is_best)

@@ -4,7 +4,7 @@ Eight bytes with the length of a JSON header, the header, the numbers: https://h
 programs read the tensors of such a file by name; what is around them stands in the header's metadata, under "tree".
 
 The layout is written and read here, in some thirty lines, and not by the library of that name (0.8).  Ranks exchange
-bytes, and it tells the metadata of files only, not of bytes.  Its save() holds the whole file twice in memory, where
+bytes, and it returns the metadata of files only, not of bytes.  Its save() holds the whole file twice in memory, where
 pieces() holds it once, as the tensors that it is made of.  And every base image would need one more package, which
 SageMaker would install at the start of each job.  The tests hold both against each other.
 """

@@ -60,7 +60,7 @@ def test_a_failed_collective_is_explained_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     hears(monkeypatch, lost)
-    first, second = (on(rank, store).lost_touch("Connection reset\nby peer") for rank in (0, 2))
+    first, second = (on(rank, store).lost_connection("Connection reset\nby peer") for rank in (0, 2))
     assert (str(first), first.is_reported, second.is_reported) == (sentence, True, False)
     assert capsys.readouterr().err == f"error: {sentence}\n"
 
@@ -86,7 +86,7 @@ def test_a_dead_rank_is_told_by_its_torchrun_or_else_by_another_rank(
     hears(monkeypatch, lost)
     ranks = Ranks(1, 4, 1, 4, launcher_reports=launcher_reports)
     rank = Failure(ranks, Notes(store, 1, 4, 5.0), 8.0, no_record, lambda: asked)
-    error = rank.lost_touch("Connection closed by peer")
+    error = rank.lost_connection("Connection closed by peer")
     assert (error.code, error.is_mine_to_report) == (Exit.MACHINE, bool(told))
     assert capsys.readouterr().err.partition(" of 4")[0] == (f"error: {told}" if told else "")
 
@@ -100,7 +100,7 @@ def test_the_others_end_in_silence_and_with_the_code_of_the_cause(
     """They do not even listen, and so never take rank 0, which leaves with the store, for lost."""
     on(0, store).explain(error)
     capsys.readouterr()
-    follower = on(2, store).lost_touch("Connection closed by peer")
+    follower = on(2, store).lost_connection("Connection closed by peer")
     assert (follower.code, follower.is_mine_to_report) == (code, False)
     assert capsys.readouterr().err == ""
 
@@ -119,7 +119,7 @@ def test_one_rank_speaks_where_the_store_is_gone_and_nobody_can_ask_who(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     hears(monkeypatch, None)
-    told = [on(r, store, nodes=nodes, launchers=launchers).lost_touch("timed out").is_reported for r in range(4)]
+    told = [on(r, store, nodes=nodes, launchers=launchers).lost_connection("timed out").is_reported for r in range(4)]
     assert told == [rank == speaker for rank in range(4)]
     assert capsys.readouterr().err == f"error: {who} died or hung {LIMIT}\n"
 
@@ -130,7 +130,7 @@ def test_a_rank_that_was_stopped_blames_itself(
     hears(monkeypatch, Lost(dead=(0, 2, 3)))
     stopped = on(1, store)
     stopped.paused(33.0)
-    stopped.lost_touch("timed out")
+    stopped.lost_connection("timed out")
     assert "rank 1 of 4 was stopped for 33 s, longer than the limit of 8 s" in capsys.readouterr().err
 
 
@@ -140,7 +140,7 @@ def test_main_thread_and_heartbeat_of_a_rank_say_it_once(
     hears(monkeypatch, None)
     monkeypatch.setattr(failure, "end_process", lambda code: None)
     rank = on(1, store)
-    rank.lost_touch("timed out")
+    rank.lost_connection("timed out")
     rank.unanswered()
     assert capsys.readouterr().err.count("error: ") == 1
 
@@ -176,7 +176,7 @@ def test_one_that_follows_another_never_takes_it_for_lost(
         raise NoAnswer
 
     monkeypatch.setattr(Notes, "explanation", no_answer)
-    error = rank.lost_touch("Connection closed by peer")
+    error = rank.lost_connection("Connection closed by peer")
     assert (error.code, error.is_mine_to_report, codes) == (Exit.DATA, False, [Exit.DATA])
     assert capsys.readouterr().err == ""
 
@@ -185,11 +185,11 @@ def test_rank_0_keeps_the_store_until_the_living_have_left(store: Store) -> None
     """Whoever found it closed would take rank 0 for the one that died."""
     head = on(0, store)
     head.lost = Lost(dead=(2, 3))
-    leaving = threading.Thread(target=head.see_off)
+    leaving = threading.Thread(target=head.wait_for_peers)
     leaving.start()
     leaving.join(timeout=0.3)
     assert leaving.is_alive()
-    on(1, store).see_off()
+    on(1, store).wait_for_peers()
     leaving.join(timeout=5)
     assert not leaving.is_alive()
 

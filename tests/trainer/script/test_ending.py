@@ -13,7 +13,7 @@ import pytest
 from trainer.contract import OUTCOME, PACE, STOPPED, Exit
 from trainer.process.folder_lock import FolderLock
 from trainer.script import __main__ as worker
-from trainer.script.ending import Book, End, Ended, end_of, process_start, reason
+from trainer.script.ending import End, Ended, OutcomeFile, end_of, process_start, reason
 from trainer.script.relay import ERR, OUT, Line
 
 TERM, INT = int(signal.SIGTERM), int(signal.SIGINT)
@@ -195,8 +195,8 @@ def test_standard_output_is_no_reason() -> None:
     assert end_of(Ended(3), "t.py", [Line(OUT, "epoch 3")]).sentence == "t.py ended with exit code 3"
 
 
-def book(folder: Path, *, is_head: bool = True, began: float | None = None) -> Book:
-    return Book(folder, "mine", time.time() - 10 if began is None else began, is_head)
+def outcome_file(folder: Path, *, is_head: bool = True, began: float | None = None) -> OutcomeFile:
+    return OutcomeFile(folder, "mine", time.time() - 10 if began is None else began, is_head)
 
 
 def written(folder: Path) -> tuple[str, int, str]:
@@ -206,34 +206,34 @@ def written(folder: Path) -> tuple[str, int, str]:
 
 
 def test_what_an_earlier_attempt_left_is_removed_as_the_next_begins(tmp_path: Path) -> None:
-    book(tmp_path).write(3, "no data")
+    outcome_file(tmp_path).write(3, "no data")
     os.utime(tmp_path / OUTCOME, (1, 1))
 
-    book(tmp_path, is_head=False).open()
+    outcome_file(tmp_path, is_head=False).open()
     assert (tmp_path / OUTCOME).exists()  # by rank 0, which all ranks have
-    book(tmp_path).open()
+    outcome_file(tmp_path).open()
     assert not (tmp_path / OUTCOME).exists()
 
 
 def test_the_pace_of_an_earlier_start_is_removed_as_the_next_begins(tmp_path: Path) -> None:
     (tmp_path / PACE).touch()
 
-    book(tmp_path, is_head=False).open()
+    outcome_file(tmp_path, is_head=False).open()
     assert (tmp_path / PACE).exists()
-    book(tmp_path).open()
+    outcome_file(tmp_path).open()
     assert not (tmp_path / PACE).exists()
 
 
 def test_what_a_quicker_rank_of_this_attempt_has_written_stays(tmp_path: Path) -> None:
-    book(tmp_path, is_head=False).write(3, "no data")
+    outcome_file(tmp_path, is_head=False).write(3, "no data")
 
-    book(tmp_path).open()
+    outcome_file(tmp_path).open()
 
     assert written(tmp_path) == ("failed", 3, "no data")
 
 
 def test_the_first_failure_counts_and_what_follows_does_not(tmp_path: Path) -> None:
-    head, other = book(tmp_path), book(tmp_path, is_head=False)
+    head, other = outcome_file(tmp_path), outcome_file(tmp_path, is_head=False)
     other.write(Exit.DONE, "")
     other.write(Exit.MACHINE, "lost touch", follows=True)
     assert not (tmp_path / OUTCOME).exists()  # they are rank 0's to write
@@ -252,9 +252,9 @@ def test_a_rank_whose_run_came_second_leaves_the_first_ones_outcome_alone(tmp_pa
     lock = FolderLock(tmp_path, "first")
     lock.take()
 
-    Book(tmp_path, "mine", 0.0, is_head=False, run="second").write(3, "no data")
+    OutcomeFile(tmp_path, "mine", 0.0, is_head=False, run="second").write(3, "no data")
     assert not (tmp_path / OUTCOME).exists()
-    Book(tmp_path, "mine", 0.0, is_head=False, run="first").write(3, "no data")
+    OutcomeFile(tmp_path, "mine", 0.0, is_head=False, run="first").write(3, "no data")
     lock.release()
 
     assert written(tmp_path) == ("failed", 3, "no data")
@@ -262,7 +262,7 @@ def test_a_rank_whose_run_came_second_leaves_the_first_ones_outcome_alone(tmp_pa
 
 def test_the_reason_repeats_no_secret_which_the_script_has_printed(tmp_path: Path) -> None:
     """It goes to S3 with the run folder, where more people read it than see the script's output."""
-    book(tmp_path).write(1, "train.py ended: cannot reach https://ann:hunter2pass@db.example.org/x")
+    outcome_file(tmp_path).write(1, "train.py ended: cannot reach https://ann:hunter2pass@db.example.org/x")
 
     _, _, reason = written(tmp_path)
     assert reason.startswith("train.py ended: cannot reach ")

@@ -27,7 +27,7 @@ from trainer.process.folder_lock import FolderLock
 from trainer.script.__main__ import Rank, main
 from trainer.script.child import FORCE_AFTER_S, Requests, Watch, say_unless_asked
 from trainer.script.config import ScriptConfig
-from trainer.script.ending import Book
+from trainer.script.ending import OutcomeFile
 from trainer.script.environment import ON_PATH, own_port, run_of
 from trainer.script.relay import Relay
 
@@ -199,7 +199,9 @@ def test_the_silence_of_other_ranks_than_the_first_is_usual(tmp_path: Path) -> N
     config = ScriptConfig(run_dir=tmp_path, words=("t.py",), max_silence_s=7)
     ranks = [Ranks(rank, 2) for rank in (0, 1)]
 
-    limits = [Rank(config, place, Requests(), Book(tmp_path, "", 0, place.is_head)).max_silence_s for place in ranks]
+    limits = [
+        Rank(config, place, Requests(), OutcomeFile(tmp_path, "", 0, place.is_head)).max_silence_s for place in ranks
+    ]
 
     assert limits == [7, 0]
 
