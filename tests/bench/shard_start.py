@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import TextIO
 
 import numpy as np
-from trainer.datasets.entries import ENTRY, index_bytes
 
 from tests.bench.report import machine, say
-from trainer.datasets.manifest import Half, Index, Manifest, Shard, Splits
+from trainer.datasets.manifest import ENTRY, Half, Index, Manifest, Shard, Splits
+from trainer.prepare.shard import _index_bytes
 from trainer.process.forks import Command, serve
 
 IN_SHARD, LENGTH = 2_000, 30_000  # images of a shard, bytes of an image
@@ -61,7 +61,7 @@ def half(root: Path, name: str, images: int) -> Half:
         with (root / file).open("wb") as sparse:
             sparse.truncate(here * each)
         shards.append(Shard(file=file, images=here, bytes=here * each, sha256="0" * 64))
-    data = index_bytes(entries)
+    data = _index_bytes(entries)
     (root / name / "index.npy").write_bytes(data)
     index = Index(file=f"{name}/index.npy", sha256=hashlib.sha256(data).hexdigest())
     return Half(images=images, bytes=sum(shard.bytes for shard in shards), index=index, shards=tuple(shards))
