@@ -146,10 +146,6 @@ def write_failure(base: Path, code: int, sentence: str) -> None:
         (base / "output/failure").write_text(f"{line}\n")
 
 
-if __name__ == "__main__":
-    sys.exit(main(os.environ))
-
-
 @dataclass(frozen=True)
 class Inputs:
     """SageMaker's description of the job to this container.  settings: the hyperparameters; hosts: in rank order."""
@@ -232,3 +228,7 @@ def command(inputs: Inputs, gpus: int, port: str) -> list[str]:
         "--node-rank", str(inputs.hosts.index(inputs.host)), "--master-addr", inputs.hosts[0], "--master-port", port,
         "-m", "trainer.sagemaker", *flags(inputs.settings),
     ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

@@ -226,10 +226,6 @@ def _report_to_toolkit(code: int, sentence: str) -> None:
     sys.stderr.flush()
 
 
-if __name__ == "__main__":
-    start()
-
-
 def read_secrets(env: Mapping[str, str]) -> dict[str, str]:
     """{variable: value} for each DDP_SECRET_variable of `env`.  Raises SettingsError, MachineError."""
     start = len(SAGEMAKER_SECRET)
@@ -309,3 +305,7 @@ def _is_installed(name: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
+
+
+if __name__ == "__main__":
+    start()
