@@ -11,7 +11,7 @@ from launch import local
 from launch.core import shell
 from launch.core.shell import TOOLKIT, interpreter, this_python
 from launch.slurm.script import step
-from tests.conftest import ROOT, trainer_env
+from tests.conftest import trainer_env
 from tests.launch.slurm.jobs import EVERY_KIND, resolved
 from trainer.process.workers import _as_safe
 
@@ -67,10 +67,3 @@ def test_a_checkout_is_run_from_itself(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert interpreter("python", TOOLKIT) == ("python",)
     monkeypatch.chdir(tmp_path)
     assert this_python() == (sys.executable, "-P")
-
-
-def test_no_launcher_starts_a_module_in_another_way() -> None:
-    bare = re.compile(r"""(?<![*\w])(python|executable), "-m\"""")
-    found = [path for path in (ROOT / "launch").rglob("*.py") if bare.search(path.read_text())]
-
-    assert [path.relative_to(ROOT).as_posix() for path in found] == []

@@ -1,6 +1,5 @@
 """C12: what a training logs, or somebody writes into a tag, does not rewrite the terminal of who looks at it."""
 
-import ast
 import io
 import subprocess
 import sys
@@ -110,47 +109,6 @@ def test_what_has_no_width_is_shown(text: str) -> None:
 def test_joiners_of_scripts_and_emoji_stay() -> None:
     family = "\U0001f468\u200d\U0001f469"
     assert harmless(f"{family} \u0645\u06cc\u200c\u062e") == f"{family} \u0645\u06cc\u200c\u062e"
-
-
-# ---- there is one way to a terminal
-
-# What prints by itself, and why it may: a signal's handler, which must not meet what was about to be printed, a
-# rehearsal's display, which is rich's, and programs of rehearsed nodes, whose output goes to programs.
-BY_THEMSELVES = {"launch/__init__.py", "launch/core/terminal.py", "launch/core/signals.py",
-                 "launch/rehearse/stage/display.py", "launch/rehearse/nodes/ec2/docker.py",
-                 "launch/rehearse/nodes/ec2/power.py", "launch/rehearse/nodes/ec2/programs.py"}  # fmt: skip
-
-
-def prints(program: str) -> bool:
-    """Whether a program prints: by print, also as a value, or into a standard stream."""
-    nodes = list(ast.walk(ast.parse(program)))
-    return any(
-        (isinstance(node, ast.Name) and node.id == "print")
-        or (isinstance(node, ast.Attribute) and ast.unparse(node) in ("sys.stdout.write", "sys.stderr.write"))
-        for node in nodes
-    )
-
-
-def test_nothing_of_launch_prints_past_what_shows_escapes() -> None:
-    files = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "launch").rglob("*.py")}
-
-    assert {name for name, program in files.items() if prints(program)} == BY_THEMSELVES
-    assert prints("say = partial(print, flush=True)")
-    assert prints("sys.stderr.write(x)")
-
-
-# The same of trainer.  What a training prints is its own: ranks, whose lines pass on what they were given, and the
-# kit, of which numbers and the folder's own names come; what predict shows of files is made printable there.
-OF_TRAINER = {"trainer/container.py", "trainer/count.py", "trainer/distributed/stall.py", "trainer/errors.py",
-              "trainer/kit.py", "trainer/metrics/log.py", "trainer/predict.py", "trainer/process/forks.py",
-              "trainer/terminal.py", "trainer/sagemaker.py", "trainer/script/__main__.py",
-              "trainer/settings/argparser.py", "trainer/torchrun.py"}  # fmt: skip
-
-
-def test_what_prints_by_itself_in_the_trainer_is_known() -> None:
-    files = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "trainer").rglob("*.py")}
-
-    assert {name for name, program in files.items() if prints(program)} == OF_TRAINER
 
 
 @pytest.mark.parametrize("command", ["trainer.predict", "trainer.export", "trainer.count"])
