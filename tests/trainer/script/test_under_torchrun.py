@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import trainer_env
+from tests.conftest import ROOT, trainer_env
 from tests.listening import below
 from tests.processes import left_of
 from tests.warm import Job
@@ -87,12 +87,14 @@ def test_scripts_end_with_a_torchrun_that_is_killed(tmp_path: Path) -> None:
     job.communicate()
 
 
-GLOO = """
-import os, torch, torch.distributed as dist
+# The tests are found first: an installed package may bring a folder of that name.
+GLOO = f"""
+import os, sys, torch, torch.distributed as dist
+sys.path.insert(0, {str(ROOT)!r})
 dist.init_process_group("gloo")
 if os.environ["RANK"] == "0":
     from tests.listening import below
-    print("listens on", *{one.address for one in below(os.getpid())}, flush=True)
+    print("listens on", *{{one.address for one in below(os.getpid())}}, flush=True)
 value = torch.ones(1)
 dist.all_reduce(value)
 if os.environ["RANK"] == "1":
