@@ -440,15 +440,12 @@ def test_no_death_at_any_call_of_a_search_leaks_or_doubles_the_nodes(
     record_property: Callable[[str, object], None],
 ) -> None:
     """As the crash sweep does for one region.  The first region has no capacity, and has some again after the death."""
-    copies, again = Copies(), False
+    copies = Copies()
 
     def die_in_a_copy(call: Request) -> None:
-        nonlocal again
         number = len(faults.calls) + 1
-        for again in () if reads(call) else (True, False):
-            if not copies.is_copy and copies.make(f"{number}. {call}" + ", again" * again):
-                faults.at(number, died_after())
-                return
+        if not reads(call) and not copies.is_copy and copies.make(f"{number}. {call}"):
+            faults.at(number, died_after())
 
     with two_regions() as terminal, injected(Watched()) as faults, copies.end_here():
         terminal.type(*LAUNCH, "--detach")  # reads the models of all services
@@ -462,27 +459,26 @@ def test_no_death_at_any_call_of_a_search_leaks_or_doubles_the_nodes(
         with suppress(Died):
             terminal.type(*SECOND, "--detach")
         if copies.is_copy:
-            copies.report(what_is_wrong(terminal, faults, again=again))
+            copies.report(what_is_wrong(terminal, faults))
         calls = len(faults.calls)
     wrong = {call: found for call, found in copies.reports.items() if found}
     record_property("crash sweep", ("two regions", "died after", calls, len(copies.reports), len(wrong)))
-    assert len(copies.reports) > 60
+    assert len(copies.reports) > 30
     assert wrong == {}
 
 
 SECOND = tuple("second" if word == NAME else word for word in LAUNCH)
 
 
-def what_is_wrong(terminal: Terminal, faults: Watched, *, again: bool) -> str:
-    """After a death, and a stop; again: with the same launch in between.  Empty: nothing."""
+def what_is_wrong(terminal: Terminal, faults: Watched) -> str:
+    """After a death, the same launch again, and a stop.  Empty: nothing."""
     faults.clear()
     faults.at_each = lambda _call: None
     terminal.account.rules.capacity.clear()
     terminal.later_s += 10
-    if again:
-        code = terminal.type(*SECOND, "--detach")
-        if code or sorted((nodes_in(EAST), nodes_in(WEST))) != [0, 2]:
-            return f"exit code {code}, {nodes_in(EAST)} and {nodes_in(WEST)} nodes"
+    code = terminal.type(*SECOND, "--detach")
+    if code or sorted((nodes_in(EAST), nodes_in(WEST))) != [0, 2]:
+        return f"exit code {code}, {nodes_in(EAST)} and {nodes_in(WEST)} nodes"
     terminal.later_s += 300
     terminal.type("stop", "second", "--region", f"{EAST},{WEST}")
     return ", ".join(terminal.account.left())

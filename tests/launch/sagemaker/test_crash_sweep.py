@@ -19,6 +19,8 @@ from trainer.errors import TrainerError
 
 READS = ("Describe", "Get", "List", "Head", "Filter")
 FOR_READS = "error before"
+# Of how a call can fail, what `make test` tries; `make test-all` tries the others, too.
+KINDS = ("answer lost once", "died after", FOR_READS)
 DAY_S = 86_400
 Act = Callable[[Stage], object]
 
@@ -100,10 +102,18 @@ def after_a_fault(command: str, number: int, kind: str) -> str:
         return ", ".join(stage.account.left())
 
 
+SLOW = pytest.mark.slow("no lost answer, late error or early death leads to a second SageMaker job, or leaves one")
+
+
 # A launch while the job runs only reads.
 @pytest.mark.parametrize(
     ("command", "kind"),
-    [(command, kind) for command in COMMANDS for kind in EVERY if kind == FOR_READS or command != "relaunch"],
+    [
+        pytest.param(command, kind, marks=() if kind in KINDS else SLOW)
+        for command in COMMANDS
+        for kind in EVERY
+        if kind == FOR_READS or command != "relaunch"
+    ],
 )
 def test_no_fault_at_any_call_leads_to_a_second_job_or_leaves_one(
     command: str, kind: str, record_property: Callable[[str, object], None]
