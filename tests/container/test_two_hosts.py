@@ -26,14 +26,14 @@ pytestmark = [
     needs.containers(),
     needs.programs(*PROGRAMS, packages="openssh-server openmpi-bin jq gcc libc6-dev"),
     needs.sagemaker_toolkit(),
-    pytest.mark.slow("AWS's real toolkit trains on two hosts with real ssh, by mpirun and by torchrun, in our image"),
+    pytest.mark.slow("AWS's real toolkit trains on two hosts with real ssh and mpirun, in our image"),
 ]
-# The base alone shows what AWS's images do by themselves: with mpirun, for which they have ssh and a start script.
-JOBS = (("ours", "pytorchddp"), ("ours", "torch_distributed"), ("base", "pytorchddp"))
+# The base alone shows what AWS's images do by themselves.  tests/launch/sagemaker/test_container.py has torchrun.
+JOBS = ("ours", "base")
 
 
 @pytest.fixture(scope="module")
-def jobs(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Job]]:
+def jobs(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Job]]:
     """All at once, as each waits much of its time: the end of mpirun alone takes AWS's toolkit 30 s."""
     if why := why_no_network():
         pytest.skip(why)
@@ -43,13 +43,13 @@ def jobs(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
     folder = tmp_path_factory.mktemp("hosts")
     source = unpacked(folder / "source")
     with ExitStack() as stack:
-        started = dict[tuple[str, str], Job]()
-        for image, distribution in JOBS:
-            settings = {**QUICK, "epochs": 1, "batch_size": 32, **DISTRIBUTIONS[distribution],
+        started = dict[str, Job]()
+        for image in JOBS:
+            settings = {**QUICK, "epochs": 1, "batch_size": 32, **DISTRIBUTIONS["pytorchddp"],
                         "sagemaker_program": "train.py", "sagemaker_submit_directory": "/opt/ml/code"}  # fmt: skip
-            place = folder / f"{image}-{distribution}"
+            place = folder / image
             place.mkdir()
-            started[image, distribution] = stack.enter_context(running(engine, names[image], place, settings, source))
+            started[image] = stack.enter_context(running(engine, names[image], place, settings, source))
         for job in started.values():
             job.wait(250)
         yield started
@@ -62,9 +62,9 @@ def unpacked(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("image", "distribution"), JOBS)
-def test_two_hosts_train_together(jobs: dict[tuple[str, str], Job], image: str, distribution: str) -> None:
-    job = jobs[image, distribution]
+@pytest.mark.parametrize("image", JOBS)
+def test_two_hosts_train_together(jobs: dict[str, Job], image: str) -> None:
+    job = jobs[image]
 
     assert job.wait(1) == [0, 0], job.log
     (record,) = read_records(job.bases[0] / "model" / "metrics.jsonl")
@@ -73,30 +73,26 @@ def test_two_hosts_train_together(jobs: dict[tuple[str, str], Job], image: str, 
     assert [any(base.joinpath("checkpoints").rglob("*.pt")) for base in job.bases] == [True, False]
 
 
-@pytest.mark.parametrize("image", ["ours", "base"])
-def test_awss_own_connection_is_what_mpirun_waits_for(jobs: dict[tuple[str, str], Job], image: str) -> None:
+@pytest.mark.parametrize("image", JOBS)
+def test_awss_own_connection_is_what_mpirun_waits_for(jobs: dict[str, Job], image: str) -> None:
     """B1: the toolkit looks for the key below $HOME, and waits an hour for hosts that it cannot reach."""
-    job = jobs[image, "pytorchddp"]
+    job = jobs[image]
 
     assert "Can connect to host algo-2" in job.log
     assert "Worker algo-2 available for communication" in job.log
     assert "MPI training job status file found. Exit gracefully" in job.log
 
 
-@pytest.mark.parametrize(("image", "distribution"), JOBS)
-def test_the_processes_have_the_host_names_that_sagemaker_means(
-    jobs: dict[tuple[str, str], Job], image: str, distribution: str
-) -> None:
+@pytest.mark.parametrize("image", JOBS)
+def test_the_processes_have_the_host_names_that_sagemaker_means(jobs: dict[str, Job], image: str) -> None:
     """B2: the start script compiles and preloads in /; without it the host is called aws, which has no address."""
-    job = jobs[image, distribution]
+    job = jobs[image]
 
     assert "libchangehostname.so' from LD_PRELOAD cannot be preloaded" not in job.log
     assert "changehostname.c: No such file" not in job.log
 
 
-def test_our_image_has_roots_home_and_the_folder_of_the_start_script(
-    jobs: dict[tuple[str, str], Job], engine: Engine
-) -> None:
+def test_our_image_has_roots_home_and_the_folder_of_the_start_script(jobs: dict[str, Job], engine: Engine) -> None:
     config = engine.inspect(f"{IMAGE}-hosts")["config"]
 
     assert "HOME=/root" in config["Env"]

@@ -67,11 +67,11 @@ def jobs(account: Account) -> Counter[str]:
     return Counter(tag["value"] for node in account.nodes for tag in node.get_tags() if tag["key"] == JOB_TAG)
 
 
-@pytest.mark.slow("20 pairs of launches at the same moment are two jobs, or one and a clear refusal")
+@pytest.mark.slow("9 pairs of launches at the same moment are two jobs, or one and a clear refusal")
 @pytest.mark.timeout(600)
-def test_of_twenty_pairs_of_launches_none_is_lost_and_none_gets_the_nodes_of_two(tmp_path: Path) -> None:
+def test_of_nine_pairs_of_launches_none_is_lost_and_none_gets_the_nodes_of_two(tmp_path: Path) -> None:
     with Account.opened() as account, launchers(account, tmp_path) as both:
-        for number in range(7):
+        for number in range(3):
             before = jobs(account)
 
             unnamed = at_once(both, ("--nodes", "1", *JOB), ("--nodes", "1", *JOB))

@@ -166,27 +166,6 @@ def test_metric_lines_are_whole_below_mpirun(second: Container) -> None:
     assert line.startswith("[1,mpirank:0,algo-1]<stdout>:[METRIC] epoch=2 ")
 
 
-@pytest.mark.slow("a wrong setting reaches SageMaker with its exit code through AWS's toolkit and torchrun")
-def test_a_wrong_setting_arrives_with_its_exit_code_below_torchrun(tmp_path: Path, bundle: str) -> None:
-    ended = run(ContainerSpec(tmp_path, hyperparameters("torch_distributed", bundle, bach_size=3)))
-
-    assert ended.exit_code == 1
-    assert ended.failure.startswith("ExecuteUserScriptError:\nExitCode 1\n")  # torchrun's
-    assert failure(ended) == (2, "unknown flag --bach-size; did you mean --batch-size? See --help for all of them.")
-
-
-@pytest.mark.slow("a diverged training reaches SageMaker with its exit code through AWS's toolkit and mpirun")
-def test_a_loss_that_explodes_arrives_with_its_exit_code_below_mpirun(tmp_path: Path, bundle: str) -> None:
-    ended = run(ContainerSpec(tmp_path, hyperparameters("pytorchddp", bundle, **QUICK, lr=1e30)))
-
-    code, sentence = failure(ended)
-    assert (ended.exit_code, code) == (1, 5)
-    assert ended.failure.startswith("ExecuteUserScriptError:\nExitCode 5\n")  # mpirun's
-    assert sentence.startswith("the loss is not finite from update ")
-    assert sentence.endswith("--warmup-epochs 1.")
-    assert list((tmp_path / "model").iterdir()) == []
-
-
 BUG = """
 import os
 import trainer.run

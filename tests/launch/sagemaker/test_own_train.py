@@ -58,6 +58,7 @@ def start(stack: ExitStack, folder: Path, **settings: Any) -> list[Container]:
     return [stack.enter_context(Container(told(folder, host, **settings), net)) for host in reversed(HOSTS)][::-1]
 
 
+@pytest.mark.slow("two SageMaker hosts train without AWS's toolkit, and hand over the model")
 def test_two_hosts_train_and_hand_the_model_over(pair: ExitStack, tmp_path: Path) -> None:
     first, second = start(pair, tmp_path, epochs=1)
 

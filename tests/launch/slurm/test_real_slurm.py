@@ -103,6 +103,7 @@ def test_the_outcome_of_an_earlier_start_explains_nothing(user: User, capsys: Ca
     assert (user.outcome.exit_code, user.outcome.reason) == (3, error)
 
 
+@pytest.mark.slow("ranks that lose each other are restarted by a real Slurm, but not forever")
 def test_ranks_that_lose_each_other_are_restarted_but_not_forever(user: User, capsys: Capture) -> None:
     user.trains_by('if [ "$SLURM_PROCID" = 1 ]; then kill -KILL $$; fi; exit 6')
 

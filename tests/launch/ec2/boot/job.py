@@ -18,7 +18,6 @@ SETTINGS = ("--model", "cnn", "--dataset", "imagefolder", "--data-dir", "/data",
             "--precision", "fp32", "--threads", "1", "--probe-steps", "0", "--cache-dir", "/tmp/cache")  # fmt: skip
 SECRETS = ("WANDB_API_KEY=ssm:/ddp-toolkit/wandb",
            "MLFLOW_TRACKING_PASSWORD=secretsmanager:ddp-toolkit/mlflow")  # fmt: skip
-LONG = ("--epochs", "60")  # long enough for something to happen meanwhile
 
 needs_nodes = needs.ec2_nodes()
 
@@ -100,11 +99,6 @@ def wait_for(what: Callable[[], object], *nodes: Node, timeout_s: float = 300) -
         on = time.monotonic() < end and all(node.is_on for node in nodes)
         assert on, "\n".join(node.console for node in nodes)
         time.sleep(0.02)
-
-
-def has_saved(node: Node) -> bool:
-    """Whether a checkpoint is on the node's disk."""
-    return any(file_on(node, "checkpoints").glob("epoch-*.pt.sha256"))
 
 
 def image_of(folder: Path, code: str) -> World:

@@ -1,25 +1,19 @@
 """Nodes that fail, at every step of their boot: each says where and why, and turns itself off."""
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launch.rehearse.nodes.ec2.namespaces import fill_disk
-from launch.rehearse.nodes.ec2.node import SICK_DMESG
 from tests.launch.ec2.boot.job import (
-    SETTINGS,
     docker_that,
     get,
     image_of,
-    keys,
     needs_nodes,
     put_cluster,
     record,
     user_data,
-    wait_for,
 )
 from tests.launch.ec2.nodes import Region, World
 
@@ -63,34 +57,6 @@ def test_a_node_that_fails_says_where_and_turns_itself_off(
 
 
 @needs_nodes
-@pytest.mark.slow("a full disk ends the job, and what was uploaded stays")
-def test_a_full_disk_ends_the_job_and_what_was_uploaded_stays(here: Region, tmp_path: Path) -> None:
-    """The lists of what is uploaded must be whole, though the disk is not: what they lack is removed from S3."""
-    code = """
-        import os
-        (run / "kept.pt").write_bytes(bytes(100_000))
-        print("has begun", flush=True)
-        while os.statvfs(run).f_bfree:
-            time.sleep(0.05)
-        time.sleep(3)  # some copies are due meanwhile
-        print("error: the disk is full.", file=sys.stderr)
-        sys.exit(7)
-    """
-    world = dataclasses.replace(image_of(tmp_path, code), has_own_disk=True)
-    node = here.launch(user_data(seconds={"UPLOAD_EVERY_S": 1}), world=world)
-    put_cluster(here, node)
-    wait_for(lambda: "run/kept.pt" in keys(here), node)
-
-    fill_disk(node.machine)
-
-    left = record(here, node)
-    assert (left["code"], left["step"], left["restarts"]) == (7, "train", 0)
-    assert left["reason"] == "the disk is full."
-    assert {"run/kept.pt", "run/try-0"} <= keys(here)
-    assert len(get(here, "run/kept.pt")) == 100_000
-
-
-@needs_nodes
 @pytest.mark.slow("a training that prints without end leaves room for its node's record, and a short log")
 def test_a_training_that_prints_without_end_leaves_a_short_log(here: Region, tmp_path: Path) -> None:
     """Its output lies in memory, beside its node's record, and the log goes to EC2's console, which is slow."""
@@ -126,16 +92,3 @@ def test_a_node_whose_subnet_leads_to_s3_only_says_that_it_cannot_get_its_image(
 
     assert (left["code"], left["step"]) == (23, "login")
     assert "Could not connect to the endpoint URL" in get(here, f"boot/{node.instance}.log")
-
-
-@needs_nodes
-@pytest.mark.slow("a node that fails its health check says so and leaves the rest to another")
-def test_a_node_that_fails_its_health_check_says_so_and_leaves_the_rest_to_another(here: Region) -> None:
-    """With the real trainer: its kernel has logged an Xid, so a restart on this node would fail again."""
-    node = here.launch(user_data(*SETTINGS, "--health-check", "true"), world=World(programs={"dmesg": SICK_DMESG}))
-    put_cluster(here, node)
-
-    left = record(here, node)
-
-    assert (left["code"], left["step"], left["restarts"]) == (8, "health", 0)
-    assert "failed its health check: its kernel logged NVIDIA's Xid 79 (the GPU has fallen off" in left["reason"]

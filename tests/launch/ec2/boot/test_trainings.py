@@ -1,6 +1,5 @@
 """Nodes that train: their results and logs, their data, and what is left of a test that is killed."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,12 +11,10 @@ import pytest
 from tests.conftest import ROOT
 from tests.launch.ec2.boot.job import (
     BUCKET,
-    LONG,
     SETTINGS,
     epochs,
     file_on,
     get,
-    has_saved,
     image_of,
     keys,
     log_of,
@@ -34,6 +31,7 @@ pytestmark = pytest.mark.timeout(180)  # a boot starts dozens of processes
 
 
 @needs_nodes
+@pytest.mark.slow("two nodes train from one data volume, and leave results, logs and records")
 def test_two_nodes_train_from_the_volume_and_leave_results_logs_and_records(here: Region, digits: Volume) -> None:
     script = user_data(*SETTINGS, "--epochs", "2", DATA_VOLUME="multi-attach")
     nodes = [here.launch(script, volume=digits) for _ in range(2)]
@@ -54,51 +52,6 @@ def test_two_nodes_train_from_the_volume_and_leave_results_logs_and_records(here
     logs = [log_of(here, rank) for rank in range(2)]
     assert sum("[METRIC]" in line for log in logs for line in log) == 2
     assert any("on imagefolder: 96 training and 24 evaluation images" in line for log in logs for line in log)
-
-
-@needs_nodes
-@pytest.mark.slow("after a spot notice a node saves, and the job resumes with another node")
-def test_after_a_spot_notice_the_job_goes_on_with_another_node(here: Region, digits: Volume) -> None:
-    script = user_data(*SETTINGS, *LONG, DATA_VOLUME="per-node", seconds={"REPLACED_S": 60})
-    first, taken = (here.launch(script, volume=digits) for _ in range(2))
-    put_cluster(here, first, taken)
-    wait_for(lambda: has_saved(first) or has_saved(taken), first, taken)
-
-    assert taken.imds is not None
-    taken.imds.give_spot_notice()
-    left = record(here, taken)
-    replacement = here.launch(script, volume=digits)
-    put_cluster(here, first, replacement, generation=2)
-
-    assert (left["code"], left["step"], left["rank"]) == (75, "spot", 1)
-    went_on = record(here, first)
-    assert (went_on["code"], went_on["generation"], went_on["restarts"]) == (0, 2, 1)
-    assert record(here, replacement)["code"] == 0
-    assert epochs(here) == list(range(1, 61))
-    assert any(line.startswith("resuming at epoch") for rank in (0, 1) for line in log_of(here, rank))
-
-
-def is_rank(pid: int) -> bool:
-    """Whether a process is a fork of its parent, and so has its command line, and has a session of its own."""
-    parent = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
-    lines = [Path(f"/proc/{one}/cmdline").read_bytes() for one in (pid, parent)]
-    return lines[0] == lines[1] and os.getsid(pid) == pid
-
-
-@needs_nodes
-@pytest.mark.slow("a node whose worker is killed resumes from its checkpoint")
-def test_a_node_whose_worker_is_killed_goes_on_from_its_checkpoint(here: Region, digits: Volume) -> None:
-    node = here.launch(user_data(*SETTINGS, *LONG, DATA_VOLUME="per-node"), volume=digits)
-    put_cluster(here, node)
-    wait_for(lambda: has_saved(node), node)
-
-    (worker,) = [pid for pid in node.processes("trainer.torchrun") if is_rank(pid)]
-    os.kill(worker, signal.SIGKILL)
-
-    left = record(here, node)
-    assert (left["code"], left["restarts"]) == (0, 1)
-    assert epochs(here) == list(range(1, 61))
-    assert "was killed by SIGKILL" in get(here, f"boot/{node.instance}.log")
 
 
 @needs_nodes

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from launch.rehearse.nodes.ec2 import processes
-from tests.launch.rehearse.ec2.conftest import SETTINGS, WITHOUT_ROOT, needs_namespaces, needs_nodes
+from tests.launch.rehearse.ec2.conftest import SETTINGS, WITHOUT_ROOT, needs_namespaces
 from tests.launch.rehearse.terminal import Kept, Start, Terminal
 
 pytestmark = pytest.mark.timeout(600)  # with the undisturbed rehearsal, on a busy machine
@@ -32,20 +32,6 @@ def assert_injected(terminal: Terminal, faults: str) -> None:
 
 
 @needs_namespaces
-@pytest.mark.slow("a throttled job that loses a node and its launcher ends with the weights of an undisturbed one")
-def test_after_the_loss_of_a_node_and_of_the_launcher_the_weights_are_the_same(undisturbed: Kept, start: Start) -> None:
-    faults = "throttle,no-capacity:zone-a,launcher-killed@call:30,node-dies@epoch:1"
-    terminal = start(*SETTINGS, "--inject", faults)
-
-    assert terminal.end() == 0, terminal.text
-
-    assert_injected(terminal, faults)
-    assert "launch: exit code 137" in terminal.text
-    assert "us-east-1b" in terminal.text
-    assert_same_training(terminal, undisturbed)
-
-
-@needs_namespaces
 @pytest.mark.slow("a job with a spot notice and a full disk ends with the weights of an undisturbed one")
 def test_after_a_spot_notice_and_a_full_disk_the_weights_are_the_same(undisturbed: Kept, start: Start) -> None:
     """On a slow network, so that the notice comes in the middle of an epoch."""
@@ -67,37 +53,21 @@ def test_after_a_spot_notice_and_a_full_disk_the_weights_are_the_same(undisturbe
 
 
 @needs_namespaces
-@pytest.mark.slow("a job runs to its end in the second region, with a node in a sick one's place, and trains the same")
-def test_in_the_second_region_and_without_its_sick_node_the_weights_are_the_same(
-    undisturbed: Kept, start: Start
-) -> None:
-    """With a limit in USD, for which the embedded AWS has the region's prices."""
-    faults = "no-capacity:us-east-1,sick-node:1"
+@pytest.mark.slow("in the second region, without a sick node, a lost one and a killed launcher a job trains the same")
+def test_after_a_lost_region_node_and_launcher_the_weights_are_the_same(undisturbed: Kept, start: Start) -> None:
+    """Throttled, and with a limit in USD, for which the embedded AWS has the second region's prices."""
+    faults = "throttle,no-capacity:us-east-1,launcher-killed@call:60,sick-node:1,node-dies@epoch:1"
     terminal = start(*SETTINGS, "--region", "us-east-1,us-west-2", "--max-usd", "100", "--inject", faults)
 
     assert terminal.end() == 0, terminal.text
 
     assert_injected(terminal, faults)
+    assert "launch: exit code 137" in terminal.text
     assert "2 nodes started (g5.2xlarge in us-west-2a)" in terminal.text
-    (named,) = re.findall(r"node \d \(i-\w+\) failed its health check: .*", terminal.text)
+    (named,) = set(re.findall(r"node \d \(i-\w+\) failed its health check: .*", terminal.text))
     assert named.endswith("its kernel logged NVIDIA's Xid 79 (the GPU has fallen off the bus)")
-    assert "3 x instance" in terminal.text
+    assert "4 x instance" in terminal.text  # one took the sick node's place, one the lost node's
     assert_same_training(terminal, undisturbed)
-
-
-@needs_nodes
-@pytest.mark.slow("a node that takes a sick one's place and is sick, too, ends the job with 8, and nothing is left")
-def test_a_second_sick_node_in_the_same_place_ends_the_job(start: Start) -> None:
-    """A job of one node: none waits for it meanwhile."""
-    terminal = start("--nodes", "1", *SETTINGS[2:], "--inject", "sick-node:2")
-
-    assert terminal.end() == 8, terminal.text
-
-    assert_injected(terminal, "sick-node:2")
-    errors = [line for line in terminal.said if "| error: node" in line]
-    assert all("failed its health check" in error for error in errors)  # the nodes' own, which node 0 tells, and ours
-    assert errors[-1].endswith("as did the node that it replaced")
-    assert "Traceback" not in terminal.text
 
 
 @pytest.mark.skipif(processes.why_not_here() is not None, reason=processes.why_not_here() or "")
@@ -114,8 +84,8 @@ def test_without_root_nodes_are_processes_and_train_the_same(undisturbed: Kept, 
     assert_same_training(terminal, undisturbed)
 
 
-@pytest.mark.parametrize("fault", ["disk-full@epoch:1", "slow-network:1gbit"])
-def test_without_root_a_fault_that_needs_it_is_refused(fault: str, start: Start) -> None:
+def test_without_root_a_fault_that_needs_it_is_refused(start: Start) -> None:
+    fault = "disk-full@epoch:1"
     terminal = start(*SETTINGS, "--inject", fault, code=("-c", WITHOUT_ROOT))
 
     assert terminal.end() == 2

@@ -118,26 +118,19 @@ def test_without_root_ctrl_c_stops_the_job_and_leaves_nothing(start: Start) -> N
     assert_nothing_left(terminal)
 
 
-@pytest.mark.slow("kill -9 of a SageMaker rehearsal leaves nothing on this machine")
-def test_a_rehearsal_that_is_killed_leaves_nothing_on_this_machine(rehearse: Rehearse) -> None:
-    terminal = rehearse("--epochs", "200")
-    terminal.wait_for("epoch 1/200")
-    assert len(containers(terminal)) > 2  # what is looked for afterwards
+@pytest.mark.slow("kill -9 of a SageMaker rehearsal, or of its launcher, leaves nothing")
+def test_kill_9_leaves_nothing(rehearse: Rehearse) -> None:
+    launcher_killed, killed = (rehearse("--epochs", "200") for _ in range(2))
+    launcher_killed.wait_for(": trains")
+    os.kill(launcher_killed.launcher(), signal.SIGKILL)
+    killed.wait_for("epoch 1/200")
+    assert len(containers(killed)) > 2  # what is looked for afterwards
 
-    terminal.process.kill()
-    terminal.process.wait()
+    killed.process.kill()
+    killed.process.wait()
 
-    assert terminal.left() == []
-    assert left_of_containers(terminal) == []
-
-
-@pytest.mark.slow("after kill -9 of its launcher, a SageMaker rehearsal stops the job")
-def test_a_job_whose_launcher_is_killed_is_stopped(rehearse: Rehearse) -> None:
-    terminal = rehearse("--epochs", "200")
-    terminal.wait_for(": trains")
-
-    os.kill(terminal.launcher(), signal.SIGKILL)
-
-    assert terminal.end() == 137
-    assert "python -m launch.sagemaker attach job" in terminal.text
-    assert_nothing_left(terminal)
+    assert killed.left() == []
+    assert left_of_containers(killed) == []
+    assert launcher_killed.end() == 137
+    assert "python -m launch.sagemaker attach job" in launcher_killed.text
+    assert_nothing_left(launcher_killed)
