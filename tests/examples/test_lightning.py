@@ -1,13 +1,11 @@
 """infra/examples/lightning: trains, goes on behind its last epoch, and agrees with torchrun about the processes."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.examples.loading import EXAMPLES, command, load, run
-from tests.foreign import FOREIGN, missing_in
+from tests.examples.loading import command, load, run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own, about other packages
 
@@ -44,27 +42,13 @@ def test_lightning_is_told_of_the_processes_that_there_are(env: dict[str, str], 
     assert (type(found["plugins"]).__name__, found["devices"], found["num_nodes"]) == expected
 
 
-def in_torchruns_processes(folder: Path) -> list[str]:
-    """launch.local of the example, and behind it, as their imports are the same, of what nobody here wrote."""
-    example = EXAMPLES / "lightning" / "train.py"
-    text = f"{FOREIGN}\nimport runpy\nrunpy.run_path({str(example)!r}, run_name='__main__')\nforeign()\n"
-    (folder / "both.py").write_text(text)
-    flags = ["--nproc-per-node", "2", "--run-dir", str(folder), "--script", str(folder / "both.py")]
-    return [sys.executable, "-m", "launch.local", *flags, "--", "--epochs", "1"]
+@pytest.mark.slow("a Lightning training runs in processes that Lightning starts")
+def test_two_processes_that_lightning_starts_train_together(tmp_path: Path) -> None:
+    words = command("lightning", tmp_path, "--epochs", "1", "--devices", "2", ranks=1, processes="one")
 
-
-@pytest.mark.slow("a Lightning training runs in torchrun's processes, and in processes that Lightning starts")
-@pytest.mark.parametrize("by", ["torchrun", "one"])
-def test_two_processes_train_together_whoever_starts_them(tmp_path: Path, by: str) -> None:
-    if by == "torchrun":
-        words = in_torchruns_processes(tmp_path)
-    else:
-        words = command("lightning", tmp_path, "--epochs", "1", "--devices", "2", ranks=1, processes="one")
-
-    code, output = run(words, f"lightning-{by}")
+    code, output = run(words, "lightning-one")
 
     assert code == 0, output
-    assert by == "one" or missing_in(output) == []
     assert "GLOBAL_RANK: 1, MEMBER: 2/2" in output
     (record,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert record["epoch"] == 1

@@ -168,16 +168,8 @@ def errors_of(ranks: list[Job], stopped: int | None = None) -> list[str]:
 WHEREVER = pytest.mark.slow("whoever hangs, wherever, is named, and nobody stays")
 
 
-@pytest.mark.parametrize(
-    "hang",
-    [
-        "1:data",
-        *(
-            pytest.param(hang, marks=WHEREVER)
-            for hang in ("0:SIGSTOP", "0:evaluation", "1:evaluation", "0:saving", "2:collective")
-        ),
-    ],
-)
+@WHEREVER
+@pytest.mark.parametrize("hang", ["0:SIGSTOP", "1:data", "2:collective"])
 def test_whoever_hangs_is_named_once_and_all_end(hang: str, tmp_path: Path) -> None:
     """No launcher ends anybody, and the store lives with rank 0, as under srun."""
     who, _, where = hang.partition(":")
@@ -196,20 +188,6 @@ def test_an_error_of_one_rank_is_told_by_it_alone_and_all_end_with_its_code(who:
     assert [rank.returncode for rank in ranks] == [3, 3, 3]
 
 
-@pytest.mark.slow("of four ranks only the dead one is named")
-def test_of_four_ranks_only_the_dead_one_is_named(tmp_path: Path) -> None:
-    """The others notice at different moments; those that have not yet are alive all the same."""
-    ranks = world(tmp_path, 4)
-    next(line for line in ranks[0].stdout if line.startswith("epoch 1/"))
-    ranks[2].send_signal(signal.SIGKILL)
-    errors = [rank.communicate(timeout=90)[1] for rank in ranks]
-    told = [line for err in errors for line in err.splitlines() if line.startswith("error: ")]
-    assert told == [
-        "error: rank 2 of 4 died or hung (no answer; limit 8 s); start again to resume from the last checkpoint."
-    ]
-    assert [rank.returncode for rank in ranks] == [6, 6, -9, 6]
-
-
 @pytest.mark.parametrize(
     "sent",
     [
@@ -218,14 +196,14 @@ def test_of_four_ranks_only_the_dead_one_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_rank_that_is_lost_is_named(sent: signal.Signals, tmp_path: Path) -> None:
-    head, other = world(tmp_path, 2)
+    head, other = world(tmp_path, 2, timeout_s=4)
     next(line for line in head.stdout if line.startswith("epoch 1/"))
     other.send_signal(sent)
     _, err = head.communicate(timeout=60)
     other.send_signal(signal.SIGKILL)
     other.communicate()
     assert head.returncode == 6
-    assert re.search(r"error: rank 1 of 2 died or hung \(no answer; limit 8 s\); start again", err), err
+    assert re.search(r"error: rank 1 of 2 died or hung \(no answer; limit 4 s\); start again", err), err
     assert "Traceback" not in err
 
 

@@ -101,10 +101,9 @@ def of_48(session: Session, folder: Path) -> dict[str, Trained]:
     return {name: train(session, config(folder, **settings, global_batch_size=48)) for name, settings in EXACT.items()}
 
 
-@pytest.mark.slow("one, three and four ranks do what one process does with the whole batch")
-@pytest.mark.parametrize("ranks", [1, 3, 4])
-def test_any_number_of_ranks_equals_one_process(ranks: int, tmp_path: Path) -> None:
-    found = on_ranks(ranks, of_48, tmp_path)
+@pytest.mark.slow("three ranks do what one process does with the whole batch")
+def test_three_ranks_equal_one_process(tmp_path: Path) -> None:
+    found = on_ranks(3, of_48, tmp_path)
     for name, settings in EXACT.items():
         alike = {key: value for key, value in settings.items() if key in ("clip_norm", "optimizer", "max_steps")}
         reference = train(alone(), config(tmp_path, strategy="single", global_batch_size=48, **alike))

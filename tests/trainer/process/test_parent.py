@@ -63,7 +63,7 @@ def test_a_process_ends_with_its_torchrun_or_launcher_and_with_no_other_parent(
 
 
 @pytest.mark.slow("no rank outlives a torchrun that is killed, and the run goes on from what they saved")
-@pytest.mark.parametrize(("launcher", "ranks"), [("torchrun", 1), ("torchrun", 2), ("launch.local", 2)])
+@pytest.mark.parametrize(("launcher", "ranks"), [("torchrun", 1), ("launch.local", 2)])
 def test_a_training_ends_with_its_torchrun_or_launcher(launcher: str, ranks: int, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", str(ranks)]
     words += trainer_command(tmp_path, "--epochs", "100000")[1:]
