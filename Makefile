@@ -39,9 +39,9 @@ test-rest: everything
 acceptance: .venv/.installed-for-tests
 	@$(BIN)/python -m tests.live
 
-# Lint, types, import rules, complexity, shell scripts, Dockerfile, template and policies: a part of test.
+# Lint, types, import rules, complexity, shell scripts, Dockerfile, template and policies: a part of test-all.
 check: .venv/.installed-for-tests .venv/.types .venv/checkov .venv/parliament
-	$(PYTEST) -q tests/test_checks.py tests/launch/privilege/test_parliament.py tests/launch/privilege/test_supplied.py
+	$(PYTEST) -q --all tests/test_checks.py tests/launch/privilege/test_parliament.py tests/launch/privilege/test_supplied.py
 
 # Installs what all tests need of Python.
 everything: .venv/.installed-for-all-tests .venv/.types .venv/.bytecode .venv/checkov .venv/parliament \

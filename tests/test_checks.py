@@ -33,6 +33,9 @@ CHECKS: dict[str, Words] = {
 }
 
 
+SLOW = pytest.mark.slow("bandit finds nothing in what is shipped")
+
+
 def run_check(words: Words) -> str:
     """What a check prints.  Fails with it if the check does."""
     ended = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -42,7 +45,10 @@ def run_check(words: Words) -> str:
 
 
 @pytest.mark.timeout(300)  # mypy without its cache takes a minute of a quiet core
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=SLOW) if name == "security" else name for name in CHECKS],
+)
 def test_check(name: str) -> None:
     run_check(CHECKS[name])
 
