@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeVar
@@ -14,6 +15,10 @@ from tests.launch import loader
 from tests.launch.faults import Request, listen, watched
 from tests.launch.privilege.watch import granted
 from tests.launch.quick_moto import quick
+
+# A launcher's ways into an account, by region and credentials: their clients keep nothing, and take long to make.
+IDENTITY = ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_PROFILE")
+_known: dict[tuple[str | None, ...], Aws] = {}
 
 # Written out and not imported: a promise to whoever set up the account by hand.
 TOOLKIT = "aws-ddp-toolkit"
@@ -29,7 +34,8 @@ class Asked:
 
     def aws(self, region: str | None = None) -> Aws:
         """A launcher's way into this account."""
-        return Aws(region or self.region)
+        place = region or self.region
+        return _known.setdefault((place, *map(os.environ.get, IDENTITY)), Aws(place))
 
     def asked(self, operation: str) -> list[dict[str, Any]]:
         """The parameters of every request of `operation`."""
@@ -44,11 +50,20 @@ class Asked:
 A = TypeVar("A", bound=Asked)
 
 
+def forget_calls() -> None:
+    """Leave nothing of an earlier test in what keeps the clients: neither AWS's time nor what monkeypatch put back."""
+    for aws in _known.values():
+        aws.answered_at = None
+        for name in vars(Aws).keys() & vars(aws).keys():
+            delattr(aws, name)
+
+
 @contextmanager
 def opened(make: Callable[[], A], patches: AbstractContextManager[None]) -> Iterator[A]:
     """A new account in an AWS of its own, until the end of the block.  Only one at a time."""
     listen()
     loader.fill_quotas()
+    forget_calls()
     with ExitStack() as stack:
         stack.enter_context(mock_aws(config={"core": {"mock_credentials": False}}))
         stack.enter_context(patches)

@@ -110,14 +110,13 @@ def measured_pairs(session: Session, slow: int | None, ranks_per_node: int) -> M
     return measure(replace(session, ranks=replace(session.ranks, **places)))
 
 
-@pytest.mark.parametrize(("world", "ranks_per_node", "slow"), [(3, 1, 2), (6, 2, 1)])
-def test_the_slow_one_of_several_nodes_is_named(world: int, ranks_per_node: int, slow: int) -> None:
+def test_the_slow_one_of_several_nodes_is_named() -> None:
     """The all-reduce, which is as slow as the slowest, named nobody."""
-    answers = on_ranks(world, measured_pairs, slow, ranks_per_node)
+    answers = on_ranks(6, measured_pairs, 1, 2)
 
     assert len(set(answers)) == 1
     (warning,) = answers[0].warnings(None)
-    assert warning.startswith(f"node {slow} (")
+    assert warning.startswith("node 1 (")
     assert "where" in warning
 
 
