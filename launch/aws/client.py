@@ -13,7 +13,7 @@ from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from launch.aws import config_errors
+from launch.aws import refusals
 from launch.aws.refusals import ATTEMPTS, NO_CAPACITY, is_forbidden, may_have_taken_effect, sentence
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
 from trainer.errors import TrainerError
@@ -80,8 +80,8 @@ class Aws:
             # A laptop has no EC2 metadata service; botocore would wait seconds for it.
             settings = core.get_component("config_store")
             settings.set_config_provider("metadata_service_timeout", ConstantProvider(METADATA_TIMEOUT_S))
-            with config_errors.in_words(core):
-                config_errors.check_bundle(core)
+            with refusals.in_words(core):
+                refusals.check_bundle(core)
                 models = _models(core.get_config_variable("data_path"))
                 core.register_component("data_loader", models)
                 with _reading:
@@ -95,11 +95,11 @@ class Aws:
     def region(self) -> str:
         """The region of all calls.  Raises NotSetUp if none is configured."""
         session = self.session
-        with config_errors.in_words(self._core):
+        with refusals.in_words(self._core):
             region: str | None = session.region_name
         if not region:
             words = "no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION."
-            raise NotSetUp(config_errors.unreadable(self._core) or words)
+            raise NotSetUp(refusals.unreadable(self._core) or words)
         return region
 
     def call(self, service: str, operation: str, params: Mapping[str, Any] | None = None, /) -> Answer:
@@ -172,13 +172,13 @@ class Aws:
             words = sentence(code, message, f"{service}:{operation}", self.region, self._policy)
             raise refused(words, code, operation, str(error.response.get("Reason", ""))) from error
         except BotoCoreError as error:
-            if config_errors.is_of_credentials(error) or config_errors.is_of_setting(error, self._core):
-                raise config_errors.not_set_up(error, self._core) from error
+            if refusals.is_of_credentials(error) or refusals.is_of_setting(error, self._core):
+                raise refusals.not_set_up(error, self._core) from error
             raise _failed(error, service, operation, self._unclear, self._core) from error
         except Exception as error:
-            if not config_errors.is_of_credentials(error):
+            if not refusals.is_of_credentials(error):
                 raise
-            raise config_errors.not_set_up(error, self._core) from error
+            raise refusals.not_set_up(error, self._core) from error
 
     def client(self, service: str) -> Any:
         """boto3's client for `service`, for libraries that make their own calls; wrap those in in_words()."""
@@ -192,8 +192,8 @@ class Aws:
                 user_agent_extra="aws-ddp-toolkit",
             )
             session, region = self.session, _HOMES.get(service, self.region)
-            with config_errors.in_words(self._core):
-                config_errors.check_keys(session.get_credentials())  # which may ask the network: not while others wait
+            with refusals.in_words(self._core):
+                refusals.check_keys(session.get_credentials())  # which may ask the network: not while others wait
                 with _reading:
                     client = session.client(service, region_name=region, config=config)
             client.meta.events.register("response-received", self._note_attempt)
@@ -293,4 +293,4 @@ def _failed(error: BotoCoreError, service: str, operation: str, unclear: bool, s
         return AwsError(words, "", operation)
     if _never_sent(error):
         return AwsError(f"AWS cannot be reached for {action}: {text}; check the network and --region.", "", operation)
-    return config_errors.not_set_up(error, session)
+    return refusals.not_set_up(error, session)

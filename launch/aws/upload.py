@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from launch.core.earlier import Earlier, restarts
-from launch.core.plan import Fact
-from launch.core.steps import Request, put_once
+from launch.core.plan import Fact, Request, put_once
 from launch.core.training.base import Training
 from trainer.errors import one_line
 

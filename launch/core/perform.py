@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launch.core.errors import AwsError
-from launch.core.steps import TAKEN, Choice, FromAnswer, Request, Step, Try
+from launch.core.plan import TAKEN, Choice, FromAnswer, Request, Step, Try
 from launch.core.terminal import Say, table
 
 Answer = Mapping[str, Any]

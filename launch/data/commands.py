@@ -13,9 +13,8 @@ from launch.core import shell
 from launch.core.clock import Clock
 from launch.core.manifest import MANIFEST, RECORD
 from launch.core.perform import perform
-from launch.core.plan import Fact, Plan, dry_run
+from launch.core.plan import Fact, Plan, Request, dry_run
 from launch.core.shell import this_python
-from launch.core.steps import Request
 from launch.core.terminal import Say
 from launch.data import copying, planner, show
 from launch.data.image import Which, find_tools

@@ -7,8 +7,7 @@ from launch.aws.client import Aws
 from launch.aws.names import BUCKET_TAG, DATA_TAG, OWNER_TAG
 from launch.core.clock import Clock
 from launch.core.manifest import MANIFEST, RECORD
-from launch.core.plan import Fact, Plan
-from launch.core.steps import Request
+from launch.core.plan import Fact, Plan, Request
 from launch.core.terminal import Say
 from launch.data import prices
 from launch.data.lookup import COMPLETED, ERROR, Facts, Snapshot, find_snapshots, place_of

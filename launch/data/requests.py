@@ -9,7 +9,7 @@ from typing import Any
 from launch.aws.names import TIME
 from launch.aws.published import tags
 from launch.core.manifest import MANIFEST, RECORD
-from launch.core.steps import FromAnswer, Request
+from launch.core.plan import FromAnswer, Request
 from launch.data.image import BLOCK, volume_gib
 from launch.data.lookup import COMPLETED, ERROR, PENDING, Facts, Snapshot, place_of
 from launch.data.options import PublishOptions

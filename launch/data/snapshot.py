@@ -16,7 +16,7 @@ from typing import Any
 from launch.aws.client import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.steps import Request
+from launch.core.plan import Request
 from launch.data.image import BLOCK, Blocks, read_block
 from launch.data.patient import Patient
 from trainer.errors import DataError, not_written

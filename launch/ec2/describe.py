@@ -4,18 +4,17 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from launch.aws.lookup import unreadable
-from launch.aws.machines import Subnet
+from launch.aws.machines import Subnet, quota_of, shortage
 from launch.aws.names import SHARED_SINCE, Folder, bucket_of
 from launch.aws.network import INTERNET, Exit
 from launch.aws.pricelist import no_price
-from launch.aws.quotas import quota_of, shortage
 from launch.aws.upload import edited
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
 from launch.core.job import Job
+from launch.core.plan import FromAnswer
 from launch.core.price import Prices
 from launch.core.secrets import read_references
-from launch.core.steps import FromAnswer
 from launch.ec2 import requests
 from launch.ec2.checks import Resolved, check_price, in_container
 from launch.ec2.facts import Ami, Facts, Snapshot

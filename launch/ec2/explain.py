@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from launch.aws import upload
 from launch.aws.lookup import SET_UP
+from launch.aws.machines import COUNTED, Family, quota_of
 from launch.aws.names import LIMITS_SINCE, TOOLKIT
-from launch.aws.quotas import COUNTED, Family, quota_of
 from launch.core import catalog, earlier, secrets
 from launch.core.catalog import Instance
-from launch.core.estimate.figure import Figure, figure
 from launch.core.estimate.forecast import Forecast, hours
-from launch.core.estimate.tables import table
+from launch.core.estimate.formulas import Figure, figure
+from launch.core.estimate.rates import table
 from launch.core.estimate.volume import NewVolume
 from launch.core.manifest import Content
 from launch.core.plan import Fact, Need, fact_of

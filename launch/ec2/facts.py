@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from launch.aws.machines import Subnet
+from launch.aws.machines import Quota, Subnet
 from launch.aws.names import ROLES_VERSION
 from launch.aws.network import Exit
-from launch.aws.quotas import Quota
 from launch.core.earlier import Earlier
 from launch.core.manifest import Content
 from launch.core.price import CATALOGS, Prices

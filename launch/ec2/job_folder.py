@@ -12,7 +12,7 @@ from launch.aws.client import Aws
 from launch.aws.names import Folder, bucket_of
 from launch.core.errors import AwsError
 from launch.core.job import Job
-from launch.core.steps import put_once
+from launch.core.plan import put_once
 from launch.core.training.options import training_from
 from launch.ec2.inventory import Fleet, Node
 from launch.ec2.names import BACKEND_NAME, DATA_DEVICE, command

@@ -7,13 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launch.aws import network, pricelist, quotas
+from launch.aws import machines, network, pricelist
 from launch.aws.client import Aws
 from launch.aws.lookup import Lookups, check_bucket, content_at, missing, older_stack, region_or_some
-from launch.aws.machines import Subnet, find_subnets
+from launch.aws.machines import Quota, Subnet, find_subnets, quota_of
 from launch.aws.names import DATA_TAG, ROLES_VERSION, Folder, bucket_of, tag_values
 from launch.aws.published import content_of
-from launch.aws.quotas import Quota, quota_of
 from launch.core.errors import AwsError
 from launch.core.price import CATALOGS, Prices
 from launch.ec2.checks import Resolved
@@ -117,7 +116,7 @@ def find_snapshot(aws: Aws, resolved: Resolved, earlier: str | None, dataset: st
 def find_quotas(aws: Aws, resolved: Resolved) -> dict[str, Quota]:
     """The vCPU quotas of the types, with what is in use."""
     families = {quota_of(instance, resolved.options.spot) for instance in resolved.instances}
-    return quotas.find_quotas(aws, families)
+    return machines.find_quotas(aws, families)
 
 
 def spot_prices(aws: Aws, resolved: Resolved, now: datetime) -> dict[str, float]:

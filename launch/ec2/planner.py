@@ -10,8 +10,7 @@ from launch.aws.machines import SCHEDULE_GROUP, Subnet
 from launch.core.errors import AwsError
 from launch.core.job import Job
 from launch.core.perform import REMEDY
-from launch.core.plan import Plan
-from launch.core.steps import Choice, FromAnswer, Request, Step, Try
+from launch.core.plan import Choice, FromAnswer, Plan, Request, Step, Try
 from launch.ec2 import explain, requests
 from launch.ec2.checks import Resolved
 from launch.ec2.describe import describe, unreachable, why_unreachable

@@ -12,9 +12,9 @@ from launch.aws.names import HOURLY_TAG, Folder, client_token, tags
 from launch.core.catalog import Instance
 from launch.core.estimate.volume import data_volume, io2_volume
 from launch.core.manifest import Content
+from launch.core.plan import FromAnswer, Request, unless_changed
 from launch.core.price import CATALOGS, Prices
 from launch.core.secrets import read_references
-from launch.core.steps import FromAnswer, Request, unless_changed
 from launch.core.templates import fill
 from launch.core.training.base import Training
 from launch.ec2.checks import CACHE_DIR, DATA_DIR, Resolved, node_usd

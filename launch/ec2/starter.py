@@ -11,8 +11,7 @@ from launch.aws.retry import RETRY_S, STOP_RETRY_S, Given, is_transient, retryin
 from launch.core.clock import duration
 from launch.core.errors import AwsError, NoAnswer
 from launch.core.perform import perform
-from launch.core.plan import Plan
-from launch.core.steps import Request
+from launch.core.plan import Plan, Request
 from launch.core.terminal import Say
 from launch.ec2 import requests
 from launch.ec2.inventory import NO_START, TAKEN_BACK, Fleet, Resource, nodes_and_volumes, nodes_of

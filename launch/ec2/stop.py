@@ -15,8 +15,8 @@ from launch.aws.progress import put_outcome
 from launch.aws.retry import STOP_RETRY_S, Retry, is_busy, is_transient, retrying
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
+from launch.core.plan import CONFLICT, TAKEN
 from launch.core.price import usd
-from launch.core.steps import CONFLICT, TAKEN
 from launch.core.terminal import Say
 from launch.ec2.costs import cost_so_far
 from launch.ec2.inventory import Fleet, Node, Resource, find, nodes_of

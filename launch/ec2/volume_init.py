@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from launch.core.catalog import Instance
 from launch.core.estimate.forecast import hours
-from launch.core.estimate.rates import spot_share
-from launch.core.estimate.tables import data_set
+from launch.core.estimate.rates import data_set, spot_share
 from launch.core.estimate.volume import (
     MIB,
     NewVolume,

@@ -11,11 +11,9 @@ from typing import Any
 from launch.core import catalog
 from launch.core.catalog import SAGEMAKER_PREFIX, Instance
 from launch.core.estimate.calibrate import Calibrated, Measured, calibrate
-from launch.core.estimate.figure import Figure, measured_rate
 from launch.core.estimate.forecast import Forecast, at_first, forecast, hours, seconds
-from launch.core.estimate.formulas import Layout
-from launch.core.estimate.rates import rates_of, spot_share
-from launch.core.estimate.tables import data_set
+from launch.core.estimate.formulas import Figure, Layout, measured_rate
+from launch.core.estimate.rates import data_set, rates_of, spot_share
 from launch.core.estimate.training import PREPARED_BYTES, Images, Training, training
 from launch.core.estimate.volume import NewVolume, data_volume, promise, rate_paid
 from launch.core.price import usd

@@ -14,9 +14,8 @@ from launch.core.catalog import SAGEMAKER_PREFIX
 from launch.core.earlier import COUNTING, took
 from launch.core.estimate.amdahl import fit
 from launch.core.estimate.calibrate import Measured
-from launch.core.estimate.figure import AGAIN
-from launch.core.estimate.formulas import Layout
-from launch.core.estimate.tables import data_set
+from launch.core.estimate.formulas import AGAIN, Layout
+from launch.core.estimate.rates import data_set
 from launch.core.estimate.training import FOLDER_PX, SYNTHETIC_PX
 from launch.core.runs import Run, number
 from launch.forecast.options import ScriptOptions

@@ -8,12 +8,9 @@ from typing import Any
 from launch.core import catalog
 from launch.core.catalog import Instance, Rate
 from launch.core.estimate.calibrate import COMPUTE, INPUT, as_measured, solve
-from launch.core.estimate.figure import Side, exactly
-from launch.core.estimate.formulas import Layout, Work, step
-from launch.core.estimate.rates import FOREVER, Rates, rates_of
-from launch.core.estimate.tables import table
-from launch.core.estimate.timeline import evaluation_s
-from launch.core.estimate.training import Training, training
+from launch.core.estimate.formulas import Layout, Side, Work, exactly, step
+from launch.core.estimate.rates import FOREVER, Rates, rates_of, table
+from launch.core.estimate.training import Training, evaluation_s, training
 from launch.core.terminal import table as aligned
 from trainer.config import TrainConfig
 

@@ -14,8 +14,7 @@ from typing import Any
 from launch.core import catalog
 from launch.core.catalog import SAGEMAKER_PREFIX, Instance
 from launch.core.estimate.amdahl import Fit, fit
-from launch.core.estimate.figure import Figure
-from launch.core.estimate.formulas import Layout
+from launch.core.estimate.formulas import Figure, Layout
 from launch.core.estimate.rates import spot_share
 from launch.core.terminal import table
 from launch.forecast.compare import WIDTH, Offer, fitting, legend, recommended, time

@@ -21,10 +21,9 @@ from launch.aws.retry import Retry, retrying
 from launch.core.clock import Clock, duration
 from launch.core.errors import AwsError, Ended, NoAnswer
 from launch.core.perform import perform
-from launch.core.plan import Fact
+from launch.core.plan import Fact, FromAnswer, Request
 from launch.core.price import usd
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
-from launch.core.steps import FromAnswer, Request
 from launch.core.terminal import Say
 from launch.image import engines
 from launch.image.source import Context, Source

@@ -7,8 +7,7 @@ from datetime import datetime
 
 from launch.aws.ecr import MANIFESTS
 from launch.aws.names import TOOLKIT, bucket_of, client_token
-from launch.core.plan import Fact, Plan
-from launch.core.steps import FromAnswer, Request
+from launch.core.plan import Fact, FromAnswer, Plan, Request
 from launch.image import codebuild, engines
 from launch.image.codebuild import RemoteBuild
 from launch.image.lookup import BUILT_ON, Facts, region_of, short

@@ -10,7 +10,7 @@ from launch.aws.client import Answer, Aws
 from launch.aws.retry import Retry, is_transient
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.steps import Request
+from launch.core.plan import Request
 from launch.core.terminal import Say, table
 from launch.infra.lookup import PLANNED, Stack, stack_of
 from launch.infra.template import KEPT, STACK, WITH_THEM

@@ -11,8 +11,7 @@ from launch.aws.regions import check_region, regions_of
 from launch.core.clock import Clock
 from launch.core.errors import AwsError, NotSetUp
 from launch.core.perform import perform
-from launch.core.plan import Plan, dry_run
-from launch.core.steps import Request
+from launch.core.plan import Plan, Request, dry_run
 from launch.core.terminal import Say, columns, table
 from launch.infra import changes, in_use, planner
 from launch.infra.changes import Change, detect_drift, drifted, events_of, follow

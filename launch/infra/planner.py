@@ -11,8 +11,7 @@ from typing import Any
 from launch.aws.names import STACK_TAG, TOOLKIT, bucket_of, client_token
 from launch.aws.regions import check_region
 from launch.core.errors import AwsError
-from launch.core.plan import Fact, Plan
-from launch.core.steps import Request
+from launch.core.plan import Fact, Plan, Request
 from launch.infra.lookup import Facts, Stack
 from launch.infra.options import DOWN, UP, SetUpOptions, parameters
 from launch.infra.template import KEPT, STACK, WITH_THEM, Resource, filled, keeping, rates, read, resources

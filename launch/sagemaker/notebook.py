@@ -63,7 +63,7 @@ def estimator(plan: "SageMakerPlan") -> Any:
     Uploads the source that it names.  Nothing is started.  Raises TrainerError if the plan has problems or AWS refuses.
     """
     from launch.core.perform import perform
-    from launch.core.steps import Request
+    from launch.core.plan import Request
     from launch.sagemaker.request import OPERATION
     from launch.sagemaker.sdk import made
 

@@ -15,8 +15,7 @@ from launch.aws.names import STARTED_TAG, TIME, Folder, bucket_of
 from launch.aws.pricelist import no_price
 from launch.aws.upload import edited
 from launch.core.job import Job
-from launch.core.plan import Plan
-from launch.core.steps import Request, put_once, unless_changed
+from launch.core.plan import Plan, Request, put_once, unless_changed
 from launch.sagemaker import explain, register, sdk
 from launch.sagemaker.bundle import Bundle, make_bundle, requirements_of, tracking_of
 from launch.sagemaker.checks import Resolved, check_price

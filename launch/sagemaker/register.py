@@ -8,7 +8,7 @@ from typing import Any
 
 from launch.aws.client import Aws
 from launch.core.errors import AwsError
-from launch.core.steps import Request
+from launch.core.plan import Request
 from launch.sagemaker.images import inference_image
 from launch.sagemaker.training_job import TrainingJob
 from trainer.errors import TrainerError

@@ -6,8 +6,7 @@ from statistics import median
 from typing import Any
 
 from launch.core.catalog import Instance
-from launch.core.estimate.figure import Figure, Source, measured_rate, measured_time
-from launch.core.estimate.formulas import Layout, step
+from launch.core.estimate.formulas import Figure, Layout, Source, measured_rate, measured_time, step
 from launch.core.estimate.rates import Rates
 from launch.core.estimate.training import Training, is_emulated, strategy_of
 

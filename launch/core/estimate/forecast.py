@@ -5,12 +5,9 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from launch.core.catalog import Instance
-from launch.core.estimate.figure import Figure, Source, figure
-from launch.core.estimate.formulas import Layout, Limit, Step, step
-from launch.core.estimate.rates import NEVER, Rates, rates_of
-from launch.core.estimate.tables import table
-from launch.core.estimate.timeline import Timeline
-from launch.core.estimate.training import PREPARED_BYTES, Training
+from launch.core.estimate.formulas import Figure, Layout, Limit, Source, Step, figure, step
+from launch.core.estimate.rates import NEVER, Rates, rates_of, table
+from launch.core.estimate.training import PREPARED_BYTES, Timeline, Training
 from launch.core.estimate.volume import MIB, Filling, data_volume, promise
 
 # Share of a machine's memory that is left to cache files.

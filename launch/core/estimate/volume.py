@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 from launch.core.catalog import Instance
-from launch.core.estimate.figure import Figure, exactly, figure
-from launch.core.estimate.tables import table
+from launch.core.estimate.formulas import Figure, exactly, figure
+from launch.core.estimate.rates import table
 from launch.core.price import Pay, Volume, initialization_usd
 
 IO2_LEAST_GIB = 4

@@ -14,8 +14,7 @@ from launch.aws.names import DEADLINE_TAG, bucket_of, is_ours, tag_values
 from launch.aws.published import NAME, check_name
 from launch.core.errors import AwsError
 from launch.core.perform import NothingLeft, perform
-from launch.core.plan import Fact, Plan, dry_run
-from launch.core.steps import Request
+from launch.core.plan import Fact, Plan, Request, dry_run
 from launch.data.near import requests
 from launch.data.near.facts import CHANGED, LIVING, PUBLISHES_TAG, Near, Run
 from launch.data.near.follow import Follower, Remover

@@ -6,12 +6,11 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from launch.aws.machines import Subnet
+from launch.aws.machines import Quota, Subnet
 from launch.aws.names import TIME, TOOLKIT, tags
 from launch.aws.network import INTERNET, Exit
-from launch.aws.quotas import Quota
+from launch.core.plan import Request
 from launch.core.price import CATALOGS, Prices
-from launch.core.steps import Request
 from launch.data.near.source import Source
 from trainer.contract import TIME_IN_NAMES, random_letters
 from trainer.errors import TrainerError

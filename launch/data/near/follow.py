@@ -13,7 +13,7 @@ from launch.aws.names import TIME, TOOLKIT, bucket_of
 from launch.aws.retry import Retry, is_busy, is_transient, retrying
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.steps import Request
+from launch.core.plan import Request
 from launch.core.terminal import Say
 from launch.data.near import requests
 from launch.data.near.facts import CHANGED, LOG, PROGRESS, Group, Machine, Parts, Run, put_run

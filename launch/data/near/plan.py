@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from launch.aws.machines import quota_of, shortage
 from launch.aws.names import bucket_of
 from launch.aws.pricelist import no_price
-from launch.aws.quotas import quota_of, shortage
 from launch.core import catalog
 from launch.core.clock import duration
-from launch.core.plan import Fact, Plan
+from launch.core.plan import Choice, Fact, Plan, Request
 from launch.core.price import usd
-from launch.core.steps import Choice, Request
 from launch.data.near import requests
 from launch.data.near.facts import Near, Run, new_id
 from launch.data.near.work import TYPES, Ways, Work, machine_of, no_room

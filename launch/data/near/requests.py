@@ -15,7 +15,7 @@ from launch.aws import machines
 from launch.aws.machines import Subnet
 from launch.aws.names import HOURLY_TAG, TOOLKIT, client_token
 from launch.core import catalog
-from launch.core.steps import Choice, FromAnswer, Request, Try
+from launch.core.plan import Choice, FromAnswer, Request, Try
 from launch.core.templates import fill
 from launch.data.near.facts import EXIT, PROFILE, PROGRESS, Near, Run, put_run
 from launch.data.near.work import CONNECTIONS, machine_of

@@ -8,11 +8,11 @@ from typing import Any
 from launch.aws import pricelist
 from launch.aws.examination.case import Verdict, missing, ok, split, unknown, warning
 from launch.aws.examination.image import PUSH, examined
-from launch.aws.quotas import Quota, quota_of
+from launch.aws.machines import Quota, quota_of
 from launch.aws.refusals import DENIED
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
-from launch.core.steps import FromAnswer, Request
+from launch.core.plan import FromAnswer, Request
 from launch.ec2 import describe, lookup, requests
 from launch.ec2.examination import shared
 from launch.ec2.examination.shared import Ec2Case

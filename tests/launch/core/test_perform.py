@@ -9,7 +9,7 @@ import pytest
 
 from launch.core.errors import AwsError, NoAnswer
 from launch.core.perform import filled, perform
-from launch.core.steps import Choice, FromAnswer, Request, Step, Try, put_once
+from launch.core.plan import Choice, FromAnswer, Request, Step, Try, put_once
 
 
 @dataclass

@@ -7,9 +7,8 @@ import pytest
 
 from launch.core.catalog import find
 from launch.core.errors import AwsError, NotSetUp
-from launch.core.plan import Fact, Plan, as_json, as_text, dry_run
+from launch.core.plan import Choice, Fact, FromAnswer, Plan, Request, Try, as_json, as_text, dry_run
 from launch.core.quote import Quote, expect
-from launch.core.steps import Choice, FromAnswer, Request, Try
 from trainer.__main__ import read_settings
 from trainer.errors import TrainerError
 

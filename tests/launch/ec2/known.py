@@ -3,8 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from launch.aws.machines import Subnet
-from launch.aws.quotas import Quota
+from launch.aws.machines import Quota, Subnet
 from launch.core.job import Job
 from launch.core.plan import Plan
 from launch.core.training.classifier import Classifier

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from launch.aws.network import Exit
-from launch.core.plan import Plan
-from launch.core.steps import Choice
+from launch.core.plan import Choice, Plan
 from launch.ec2.facts import Facts
 from launch.ec2.planner import Launch
 from tests.launch.ec2.known import FACTS, plan

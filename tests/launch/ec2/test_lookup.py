@@ -13,8 +13,8 @@ from moto.ssm.models import ssm_backends
 
 from launch.aws import published
 from launch.aws.client import Aws
+from launch.aws.machines import Quota
 from launch.aws.names import ROLES_TAG, STACK_TAG, tags
-from launch.aws.quotas import Quota
 from launch.core.errors import AwsError, NoAnswer, NotSetUp
 from launch.core.job import Job
 from launch.core.manifest import Content

@@ -12,12 +12,11 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
-from launch.aws.quotas import Quota
+from launch.aws.machines import Quota
 from launch.core import catalog
 from launch.core.manifest import Content
-from launch.core.plan import Plan, as_json, as_text, needs_in
+from launch.core.plan import Choice, FromAnswer, Plan, Request, Try, as_json, as_text, needs_in
 from launch.core.price import CATALOGS, Prices
-from launch.core.steps import Choice, FromAnswer, Request, Try
 from launch.ec2.backend import BACKEND
 from launch.ec2.facts import Reservation, Snapshot
 from launch.ec2.inventory import Resource

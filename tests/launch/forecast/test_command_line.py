@@ -109,11 +109,11 @@ def test_what_is_wrong_is_said_in_a_sentence(argv: list[str], sentence: str, cap
 
 
 def test_a_model_that_nobody_counted_says_how_to_count_it(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    from launch.core.estimate import tables
+    from launch.core.estimate import rates
 
-    read = tables.table
+    read = rates.table
     known = {name: sizes for name, sizes in read("models").items() if name != "resnet50"}
-    monkeypatch.setattr(tables, "table", lambda name: known if name == "models" else read(name))
+    monkeypatch.setattr(rates, "table", lambda name: known if name == "models" else read(name))
 
     assert main(["--model", "resnet50", "--dataset", "cifar10"]) == 2
     assert "Add what `python -m trainer.count resnet50` prints." in capsys.readouterr().err

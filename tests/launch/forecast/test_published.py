@@ -4,7 +4,7 @@ import pytest
 
 from launch.core import catalog
 from launch.core.estimate.forecast import forecast
-from launch.core.estimate.tables import table
+from launch.core.estimate.rates import table
 from launch.core.estimate.training import training
 from launch.forecast.published import Case, cases
 from trainer.config import TrainConfig

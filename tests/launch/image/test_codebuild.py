@@ -15,7 +15,7 @@ import yaml
 from botocore.validate import ParamValidator
 
 from launch.aws.client import Aws
-from launch.core.steps import FromAnswer
+from launch.core.plan import FromAnswer
 from launch.image import codebuild, engines, planner
 from launch.image.lookup import Facts
 from launch.image.options import PushOptions

@@ -11,10 +11,8 @@ from launch.core import catalog, quote
 from launch.core.estimate.calibrate import Measured, calibrate
 from launch.core.estimate.forecast import CACHE_SHARE, Forecast, forecast
 from launch.core.estimate.formulas import Layout
-from launch.core.estimate.rates import rates_of
-from launch.core.estimate.tables import cost, data_set, table
-from launch.core.estimate.timeline import Timeline
-from launch.core.estimate.training import Images, training
+from launch.core.estimate.rates import cost, data_set, rates_of, table
+from launch.core.estimate.training import Images, Timeline, training
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
