@@ -1,6 +1,6 @@
 """A SageMaker job on two hosts, with AWS's real toolkit, ssh and mpirun: hosts.py lists what is real and what is not.
 
-Our image's own layers, built from the Dockerfile on such a base, and the base as it is, which is as AWS's images are.
+The image is our Dockerfile's, built on a base as AWS's images are.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ pytestmark = [
     needs.sagemaker_toolkit(),
     pytest.mark.slow("AWS's real toolkit trains on two hosts with real ssh and mpirun, in our image"),
 ]
-# The base alone shows what AWS's images do by themselves.  tests/launch/sagemaker/test_container.py has torchrun.
-JOBS = ("ours", "base")
+# tests/launch/sagemaker/test_container.py has torchrun.
+JOBS = ("ours",)
 
 
 @pytest.fixture(scope="module")
 def jobs(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Job]]:
-    """All at once, as each waits much of its time: the end of mpirun alone takes AWS's toolkit 30 s."""
+    """The end of mpirun alone takes AWS's toolkit 30 s."""
     if why := why_no_network():
         pytest.skip(why)
     base = make_host_base(engine)
     engine.build(f"{IMAGE}-hosts", "sagemaker", base)
-    names = {"ours": f"{IMAGE}-hosts", "base": base}
+    names = {"ours": f"{IMAGE}-hosts"}
     folder = tmp_path_factory.mktemp("hosts")
     source = unpacked(folder / "source")
     with ExitStack() as stack:

@@ -1,14 +1,12 @@
 """infra/examples/gpt: it learns, is stopped and started again at the same weights, and needs no launcher."""
 
-import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.examples.loading import command, kill, load, run, started, undisturbed
+from tests.examples.loading import load
 from trainer import kit
 
 gpt = load("gpt")
@@ -112,31 +110,3 @@ def test_every_rank_gets_texts_of_its_own_which_depend_on_the_step_alone() -> No
 
     assert len({tuple(part.flatten().tolist()) for part in parts}) == 4
     assert torch.equal(parts[3], gpt.batch(letters, 1, args, 1, 2))
-
-
-def steps(folder: Path) -> list[int]:
-    """Those that the run has told of, in its order."""
-    file = folder / "metrics.jsonl"
-    return [json.loads(line)["step"] for line in file.read_text().splitlines()] if file.exists() else []
-
-
-# With DDP a node's death is tried in a rehearsal: tests/launch/rehearse/ec2/test_scripts.py.
-@pytest.mark.slow("the GPT, all of whose ranks are killed, ends with the weights of an unbroken run, with FSDP")
-def test_two_ranks_that_are_killed_end_with_the_weights_of_an_unbroken_run(tmp_path: Path) -> None:
-    words = ("--steps", "60", "--every", "20", "--strategy", "fsdp", "--width", "16", "--layers", "1")
-    undisturbed("gpt", tmp_path / "unbroken", *words)
-
-    with started(command("gpt", tmp_path / "broken", *words), "broken"):
-        until = time.monotonic() + 120
-        while max(steps(tmp_path / "broken"), default=0) < 35 and time.monotonic() < until:
-            time.sleep(0.001)
-        kill("broken")
-    before = steps(tmp_path / "broken")
-    code, output = run(command("gpt", tmp_path / "broken", *words), "broken")
-
-    assert code == 0, output
-    assert 35 <= before[-1] < 60
-    went_on = steps(tmp_path / "broken")[len(before)] - 5  # the checkpoint: it tells of every fifth step
-    assert went_on in (20, 40)
-    assert before[-1] - went_on < 20  # what is lost and done again
-    assert_equal(weights(tmp_path / "broken"), weights(tmp_path / "unbroken"))

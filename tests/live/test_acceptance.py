@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ import pytest
 from launch.ec2.__main__ import main as launch
 from tests.conftest import ROOT
 from tests.launch.ec2.account import Account
-from tests.launch.rehearse.ec2.conftest import needs_nodes
 from tests.live.__main__ import Refused, wanted
 from tests.live.aws import FIND, RealPlace
 from tests.live.cases import CASES, data_by_instance, infra_down, infra_up
@@ -187,26 +185,3 @@ def test_the_record_and_its_page_have_every_claim(tmp_path: Path) -> None:
 
 def test_there_is_a_rehearsal_to_compare_with() -> None:
     assert {"ec2:RunInstances", "cloudformation:CreateChangeSet", "scheduler:CreateSchedule"} <= embedded().keys()
-
-
-@needs_nodes
-@pytest.mark.slow("an acceptance run that is ended in the middle leaves nothing behind")
-def test_a_run_that_is_ended_in_the_middle_cleans_up(tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "ACCEPTANCE": "embedded",
-           "ACCEPTANCE_CASES": "infra up,image push,stop"}  # fmt: skip
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.live"], cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        said = ""
-        for line in process.stdout:
-            said += line
-            if "a detached launch returns 0" in line:
-                process.send_signal(signal.SIGTERM)
-        process.wait(250)
-
-    (record,) = tmp_path.glob("runs/*/acceptance.json")
-    kept = json.loads(record.read_text())
-    assert (kept["ended"], kept["left"]) == ("Asked SIGTERM", []), said
-    assert "held    the stack is gone" in said
-    assert "held    nothing is left behind" in said

@@ -146,18 +146,6 @@ def test_a_rank_that_fails_while_it_leaves_is_told(
     assert job.returncode == code
 
 
-@pytest.mark.slow("a rank that hangs when it is asked to leave is told: torchrun kills it after 30 s")
-def test_a_rank_that_hangs_while_it_leaves_is_told(tmp_path: Path) -> None:
-    job = start(tmp_path, *flags(tmp_path, "wait", "wait:hang"))
-    assert [job.stdout.readline() for _ in range(2)] == ["waiting\n", "waiting\n"]
-
-    job.send_signal(signal.SIGTERM)
-
-    _, err = job.communicate(timeout=60)
-    assert err.startswith("error: rank 1 hung when it was asked to stop, and was killed")
-    assert job.returncode == 6
-
-
 @pytest.mark.parametrize(
     ("codes", "failed"),
     [((75, 75), False), ((0, -15), False), ((6, -15), False), ((6, 75), True), ((-15, -9), True), ((75, 1), True)],
