@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import secrets
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -33,28 +31,14 @@ MOTO = {
     "MOTO_ENABLE_AMI_VALIDATION": "true",
     "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "true",
 }
-COLLECT_AFTER = (100_000, 50, 1000)  # objects made, and collections of the younger ones
-
-
-def leave_out_parsers() -> None:
-    """Keeps the parsers of URIs out of a process of the rehearsal, where JupyterLab has brought them.
-
-    jsonschema, which moto and SageMaker's SDK import, makes 38 of them at once, for two seconds; it does without.
-    """
-    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 
 @contextmanager
 def shared_models() -> Iterator[None]:
-    """One reader of botocore's models of AWS's services for all sessions inside the block: moto opens dozens.
-
-    Also, garbage is collected rarely: of what moto makes when it is imported nothing becomes any.  Together a quarter
-    of the processor's time that a rehearsal takes beside its nodes.
-    """
+    """One reader of botocore's models of AWS's services for all sessions inside the block: moto opens dozens."""
     import botocore.session
 
     create = botocore.session.create_loader
-    thresholds = gc.get_threshold()
     make = cache(create)
 
     def reader(path: str | None = None) -> Any:
@@ -63,12 +47,10 @@ def shared_models() -> Iterator[None]:
         return known
 
     botocore.session.create_loader = reader
-    gc.set_threshold(*COLLECT_AFTER)
     try:
         yield
     finally:
         botocore.session.create_loader = create
-        gc.set_threshold(*thresholds)
 
 
 def cleaned(env: Mapping[str, str]) -> dict[str, str]:

@@ -10,15 +10,12 @@ import sys
 import threading
 import time
 
-from launch.rehearse.stage.environment import leave_out_parsers
-
 LOOK_EVERY_S = 0.5
 
 
 def main() -> None:
     """Runs the module as __main__, and kills this process when its parent has ended."""
     threading.Thread(target=_watch, args=[int(sys.argv[1])], daemon=True).start()
-    leave_out_parsers()
     module, *sys.argv[1:] = sys.argv[2:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from launch.core import shell
 from launch.core.errors import NotSetUp
 from launch.core.shell import interpreter
-from launch.rehearse.stage.environment import cleaned, entered, leave_out_parsers, shared_models
+from launch.rehearse.stage.environment import cleaned, entered, shared_models
 from launch.rehearse.stage.faults import check
 from launch.rehearse.stage.scene import KILLED, OpenScene, RehearsedJob, Scene
 from trainer.contract import Exit
@@ -124,7 +124,6 @@ def rehearse(job: RehearsedJob, *, is_terminal: bool = False) -> int:
     check(job.faults, job.train.epochs)
     _check_installed()
     _check_requirements(job)
-    leave_out_parsers()
     with (
         _run_folder(Path("runs") / job.name),
         entered(job.env),

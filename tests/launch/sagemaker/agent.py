@@ -7,12 +7,17 @@ with playing(folder, ranks=2) as agent:
 
 from __future__ import annotations
 
+import copy
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from launch.rehearse.aws.server import RequestLog, served
 from launch.rehearse.nodes.sagemaker import agent as rehearsed
+from launch.rehearse.nodes.sagemaker.run import LOOK_S
 from tests.launch.sagemaker.account import SageMakerAccount
 
 
@@ -21,10 +26,40 @@ class Agent(rehearsed.Agent):
 
     account: SageMakerAccount
 
+    def __init__(self, account: SageMakerAccount, url: str, folder: Path, ranks: int) -> None:
+        super().__init__(account, url, folder, ranks)
+        self._watcher = threading.Thread(target=self._watch, name="sagemaker")
+        self._watcher.start()
+
     def close(self) -> None:
         """Raises AssertionError if the agent itself had failed."""
+        self.closing.set()
+        self._watcher.join()
         super().close()
         assert not self.errors, "\n".join(self.errors)
+
+    def wait(self, name: str, timeout_s: float = 120) -> dict[str, Any]:
+        """Waits for the end of a job; returns DescribeTrainingJob's answer.  Raises TimeoutError with its log."""
+        end = time.monotonic() + timeout_s
+        while name not in self.account.jobs or not self.account.jobs[name].has_ended:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{name} has not ended after {timeout_s:g} s:\n{self.log(name)}")
+            time.sleep(LOOK_S)
+        with self.account.rules.lock:
+            return copy.deepcopy(self.account.jobs[name].described)
+
+    def interrupt(self, name: str) -> None:
+        """Takes a spot job's instances at once; the agent starts it again.  Returns when it is Interrupted."""
+        if not self.runs[name].strike("interrupted"):
+            raise TimeoutError(f"{name} was not interrupted: it is {self.account.jobs[name].secondary}")
+
+    def log(self, name: str) -> str:
+        """All lines of a job."""
+        return "\n".join(line for lines in self.account.logged(name).values() for line in lines)
+
+    def _watch(self) -> None:
+        while not self.closing.wait(LOOK_S):
+            self.step()
 
 
 @contextmanager
@@ -40,7 +75,6 @@ def playing(
         account.slow.stopping = None  # a job has stopped when its container has
         account.rules.stop_s = stop_s
         agent = Agent(account, stack.enter_context(serving()), folder, ranks)
-        agent.start()
         stack.callback(agent.close)
         yield agent
 

@@ -1,25 +1,20 @@
 """tests.launch.sagemaker.agent: a job that is asked for through boto3 alone is trained, interrupted and kept."""
 
 import io
-import os
 import tarfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import boto3
 import pytest
 
-from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 from launch.rehearse.aws.sagemaker.messages import MESSAGES
 from launch.rehearse.aws.sagemaker.rules import Rules
-from launch.rehearse.nodes.sagemaker.container import Container, said_of_failure
-from launch.rehearse.nodes.sagemaker.files import Checkpoints
+from launch.rehearse.nodes.sagemaker.container import Container
 from launch.rehearse.nodes.sagemaker.run import failure_reason
 from tests.launch.sagemaker.agent import Agent, playing
-from tests.patience import ended_after
 
 KIND = "ml.g5.12xlarge"
 NO_ROOM = MESSAGES["No machines"]
@@ -304,37 +299,3 @@ def test_the_scripted_container_has_what_the_real_one_has() -> None:
     assert {name for name in vars(Scripted) if not name.startswith("_")} - {"code", "text", "stop_s"} <= set(
         dir(Container)
     )
-
-
-def test_no_pipe_that_a_training_leaves_holds_a_rehearsal_up(tmp_path: Path) -> None:
-    """Nobody writes into it: whoever reads it waits for ever, and could not even be stopped."""
-    account = Mock(SageMakerAccount)
-    checkpoints = Checkpoints(account, {"S3Uri": "s3://bucket/kept"})
-    base = tmp_path / "checkpoints"
-    base.mkdir()
-    (base / "model.pt").write_text("weights")
-    os.mkfifo(base / "pipe")
-
-    with ended_after(10):
-        checkpoints.keep([base])
-
-    account.put.assert_called_once_with("bucket", "kept/model.pt", b"weights")
-
-
-@pytest.mark.parametrize(
-    ("left", "read"),
-    [(None, ""), ("a pipe", ""), (b"no memory \xff", "no memory \ufffd"), (b"a" * 10**6, "a" * 10**5)],
-    ids=["nothing", "a pipe", "no UTF-8", "a megabyte"],
-)
-def test_what_a_training_says_of_its_failure_is_read_if_it_is_a_file(
-    left: str | bytes | None, read: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "output/failure"
-    file.parent.mkdir()
-    if isinstance(left, bytes):
-        file.write_bytes(left)
-    elif left:
-        os.mkfifo(file)
-
-    with ended_after(10):
-        assert said_of_failure(tmp_path) == read

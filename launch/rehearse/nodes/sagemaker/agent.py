@@ -6,17 +6,14 @@ where AWS keeps them.
 
 from __future__ import annotations
 
-import copy
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.nodes.sagemaker.machine import Machine
-from launch.rehearse.nodes.sagemaker.run import LOOK_S, JobRun
+from launch.rehearse.nodes.sagemaker.run import JobRun
 
 
 class Agent:
@@ -34,17 +31,10 @@ class Agent:
         self.errors: list[str] = []
         self.machines: list[Machine] = []
         self.runs: dict[str, JobRun] = {}
-        self._watcher = threading.Thread(target=self._watch, name="sagemaker")
-
-    def start(self) -> None:
-        """Starts to look for jobs."""
-        self._watcher.start()
 
     def close(self) -> None:
         """Ends everything that runs."""
         self.closing.set()
-        if self._watcher.ident:
-            self._watcher.join()
         for run in self.runs.values():
             run.join()
 
@@ -64,26 +54,3 @@ class Agent:
             machines.append(Machine(job, name, rank, address or "127.0.0.1"))
         self.machines += machines
         return machines
-
-    def wait(self, name: str, timeout_s: float = 120) -> dict[str, Any]:
-        """Waits for the end of a job; returns DescribeTrainingJob's answer.  Raises TimeoutError with its log."""
-        end = time.monotonic() + timeout_s
-        while name not in self.account.jobs or not self.account.jobs[name].has_ended:
-            if time.monotonic() > end:
-                raise TimeoutError(f"{name} has not ended after {timeout_s:g} s:\n{self.log(name)}")
-            time.sleep(LOOK_S)
-        with self.account.rules.lock:
-            return copy.deepcopy(self.account.jobs[name].described)
-
-    def interrupt(self, name: str) -> None:
-        """Takes a spot job's instances at once; the agent starts it again.  Returns when it is Interrupted."""
-        if not self.runs[name].strike("interrupted"):
-            raise TimeoutError(f"{name} was not interrupted: it is {self.account.jobs[name].secondary}")
-
-    def log(self, name: str) -> str:
-        """All lines of a job."""
-        return "\n".join(line for lines in self.account.logged(name).values() for line in lines)
-
-    def _watch(self) -> None:
-        while not self.closing.wait(LOOK_S):
-            self.step()

@@ -33,13 +33,11 @@ from launch.core.signals import kill_marked
 from launch.rehearse.nodes.ec2.node import write_program
 from launch.rehearse.nodes.sagemaker.network import HostNetwork
 from trainer.errors import MachineError
-from trainer.files import open_regular
 
 TOOLKIT = Path(__file__).with_name("toolkit.py")
 KEY = "ASIATESTTESTTESTTEST"  # of the role; pragma: allowlist secret
 TOKEN = secrets.token_urlsafe(32)  # of its session, which nobody else on this machine may have
 ENDED_S = 10.0  # for killed processes to end
-MOST_OF_FAILURE = 100_000  # bytes of output/failure
 
 # Becomes the container where it has no host of its own.
 POWER_ON = 'cd "$1" && shift && echo ready && read -r _ && exec "$@" 2>&1'
@@ -71,8 +69,7 @@ class ContainerSpec:
     hosts: all names in rank order, and host: its own (in a network; without one there is only localhost);
     gpus: how many it seems to have, which is how many ranks the toolkit starts on it;
     env: the job's Environment, and whatever else the container finds, such as S3_ENDPOINT_URL;
-    disk: the folder of its base that is to be on a file system of its own (in a network);
-    program: the request's entrypoint and arguments, which need /opt/ml (in a network); the toolkit's `train` without.
+    disk: the folder of its base that is to be on a file system of its own (in a network).
     """
 
     base: Path
@@ -86,7 +83,6 @@ class ContainerSpec:
     job: str = "job-1"
     region: str = "us-east-1"
     disk: str = ""
-    program: Sequence[str] = ()
 
 
 class Container:
@@ -127,7 +123,7 @@ class Container:
     @property
     def failure(self) -> str:
         """The text of output/failure, of which DescribeTrainingJob shows the first 1,024 characters; "" without."""
-        return said_of_failure(self.spec.base)
+        return failure_text(self.spec.base)
 
     @property
     def exit_code(self) -> int | None:
@@ -170,9 +166,7 @@ class Container:
         if self._network:
             box = self._network.command(self.spec.host, self.spec.base, self.spec.disk)
         env = _environment(self.spec, ml, self._network) | dict([self.mark.split("=")])
-        return shell.start_child(
-            [*box, sys.executable, "-P", str(TOOLKIT), *self.spec.program], env
-        )  # -P: ranks inherit its path
+        return shell.start_child([*box, sys.executable, "-P", str(TOOLKIT)], env)  # -P: ranks inherit its path
 
     def _open_disk(self, network: HostNetwork) -> None:
         """Opens the disk: the descriptor makes it visible outside its mounts, and keeps it after its end."""
@@ -198,13 +192,10 @@ class Container:
         return code
 
 
-def said_of_failure(base: Path) -> str:
-    """The beginning of output/failure; empty where there is none, or what a training has put there is no file."""
-    try:
-        with open_regular(base / "output" / "failure") as file:
-            return file.read(MOST_OF_FAILURE).decode(errors="replace")
-    except OSError:
-        return ""
+def failure_text(base: Path) -> str:
+    """The text of output/failure; empty if there is no such file."""
+    path = base / "output" / "failure"
+    return path.read_text(errors="replace") if path.is_file() else ""
 
 
 def _write_files(spec: ContainerSpec, interface: str) -> None:
@@ -233,8 +224,6 @@ def _write_files(spec: ContainerSpec, interface: str) -> None:
 def _environment(spec: ContainerSpec, ml: Path, network: HostNetwork | None) -> dict[str, str]:
     """The container's environment: of this machine's own only PATH."""
     here = {"STAND_IN_NETWORK": str(network.folder)} if network else _shared_with_others()
-    if spec.program:
-        here["STAND_IN_OPT"] = "1"
     return {
         **here,
         "PATH": f"{ml / 'tmp/bin'}:{Path(sys.executable).parent}:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

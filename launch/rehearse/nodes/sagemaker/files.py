@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import posixpath
-import stat
 import tarfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -39,8 +38,6 @@ class Checkpoints:
 
     def _keep(self, file: Path, uri: str) -> None:
         state = file.stat()
-        if not stat.S_ISREG(state.st_mode):
-            return  # whoever reads a pipe waits for one who writes, and could not even be asked to stop
         mark = (state.st_mtime_ns, state.st_size)
         if self._kept.get(file) != mark:
             put(self.account, uri, file.read_bytes())

@@ -36,18 +36,6 @@ if [ -n "$disk" ]; then
     mount --move "$base/tmp/disk" "$base/$disk"
 fi
 mount --rbind "$base" "$ml"
-if [ -n "${STAND_IN_OPT:-}" ]; then  # /opt/ml itself, beside what this machine has in /opt
-    mkdir "$base/tmp/opt"
-    mount --rbind /opt "$base/tmp/opt"
-    mount -t tmpfs tmpfs /opt
-    for folder in "$base"/tmp/opt/*/; do
-        [ -d "$folder" ] || continue
-        mkdir "/opt/$(basename "$folder")"
-        mount --rbind "$folder" "/opt/$(basename "$folder")"
-    done
-    mkdir -p /opt/ml
-    mount --rbind "$base" /opt/ml
-fi
 mount --bind "$network/hosts" /etc/hosts
 mount --bind "$network/$name.environment" /etc/environment
 hostname "$name"

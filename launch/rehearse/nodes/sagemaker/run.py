@@ -214,7 +214,6 @@ class JobRun(threading.Thread):
             job=self.job.name,
             region=self.account.region,
             disk=str(self.checkpoints.folder) if self.agent.has_disks else "",
-            program=_program(self.request["AlgorithmSpecification"]),
         )
 
     # ---- while they run
@@ -275,11 +274,6 @@ class JobRun(threading.Thread):
         for name, folder in (("model", "model"), ("output", "output/data")):
             if content := packed([base / folder for base in self.bases]):
                 put(self.account, f"{posixpath.dirname(self.job.model)}/{name}.tar.gz", content)
-
-
-def _program(algorithm: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """What the request has the container run in the place of the image's own; empty for that."""
-    return (*algorithm.get("ContainerEntrypoint", ()), *algorithm.get("ContainerArguments", ()))
 
 
 def _without_gpus(hyperparameters: Mapping[str, str]) -> dict[str, str]:

@@ -1,6 +1,4 @@
-"""The command `train` of AWS's training toolkit, or the request's own program, outside a container.
-
-It ends when its stdin is closed.
+"""The command `train` of AWS's training toolkit, outside a container.  It ends when its stdin is closed.
 
 A program, which nothing imports.  It replaces only what belongs to a host, never what the toolkit decides or starts:
 the ssh server, the 30 s for other hosts to notice the end, the preload of a host name from /opt/ml, the port and /tmp.
@@ -87,15 +85,6 @@ def short_sleep(seconds: float) -> None:
     time.sleep(min(seconds, 0.2))
 
 
-def run(program: list[str]) -> None:
-    """Runs the request's own entrypoint and exits with its code.
-
-    As that is process 1 of its container and bash, SIGTERM does nothing, and reaches no other process.
-    """
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    sys.exit(abs(os.spawnvp(os.P_WAIT, program[0], program)))  # nosec B606  # no shell
-
-
 if __name__ == "__main__":
     end_with_stdin()
-    run(sys.argv[1:]) if sys.argv[1:] else main()
+    main()
