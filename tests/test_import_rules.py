@@ -30,11 +30,9 @@ COMMANDS = [
 
 
 # The embedded AWS is moto, which is written on boto3: only what rehearses loads it.
-EMBEDDED = ("launch.rehearse.aws", "launch.rehearse.nodes.sagemaker", "launch.rehearse.nodes.ec2.watcher",
-            "launch.rehearse.receipt.results", "launch.rehearse.stage.display", "launch.rehearse.stage.ec2",
-            "launch.rehearse.stage.injection", "launch.rehearse.stage.callers", "launch.rehearse.stage.progress",
-            "launch.rehearse.stage.recording",
-            "launch.rehearse.stage.sagemaker")  # fmt: skip
+EMBEDDED = ("launch.rehearse.accounts", "launch.rehearse.aws", "launch.rehearse.ec2",
+            "launch.rehearse.nodes.ec2.watcher", "launch.rehearse.nodes.sagemaker",
+            "launch.rehearse.sagemaker")  # fmt: skip
 
 
 def loaded_by(modules: list[str]) -> list[str]:
@@ -49,7 +47,7 @@ def test_no_module_of_launch_loads_anything_heavy() -> None:
     modules = [".".join(file.parts).removesuffix(".__init__") for file in files]
 
     assert "launch.local.__main__" in modules
-    assert "launch.rehearse.stage.rehearsal" in modules
+    assert "launch.rehearse.rehearsal" in modules
     assert loaded_by([name for name in modules if not name.startswith(EMBEDDED)]) == []
 
 
@@ -167,11 +165,11 @@ def test_no_tool_knows_a_backend_by_its_name() -> None:
         ("launch.core.plan", "launch.local.planner"),
         ("launch.core.plan", "launch.aws.names"),
         ("launch.aws.lookup", "launch.ec2.planner"),
-        ("launch.core.plan", "launch.rehearse.stage.scene"),
+        ("launch.core.plan", "launch.rehearse.backend"),
         ("launch.sweep.grid", "launch.local.planner"),
         ("launch.sweep.grid", "launch.report.points"),
         ("launch.local.planner", "launch.sweep.grid"),
-        ("launch.rehearse.stage.ec2", "launch.ec2.planner"),
+        ("launch.rehearse.ec2", "launch.ec2.planner"),
         ("launch.infra.in_use", "launch.ec2.leaks"),
         ("launch.doctor.checks", "launch.ec2.examination"),
         ("launch.ec2.examination", "launch.doctor.commands"),

@@ -179,9 +179,9 @@ def _rehearse(
 ) -> int:
     """Runs the same command line against an embedded AWS, in a process of its own."""
     from launch.core.job import default_job_name
-    from launch.rehearse.stage.faults import parse
-    from launch.rehearse.stage.rehearsal import rehearse
-    from launch.rehearse.stage.scene import RehearsedJob
+    from launch.rehearse.backend import RehearsedJob
+    from launch.rehearse.faults import parse
+    from launch.rehearse.rehearsal import rehearse
 
     launcher.check(job)
     options = job.where.model_dump()

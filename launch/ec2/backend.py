@@ -50,5 +50,5 @@ BACKEND = Backend(
     is_billed=True,
     examination="launch.ec2.examination",
     holding="launch.ec2.leaks:active_jobs",
-    scene="launch.rehearse.stage.ec2:opened",
+    scene="launch.rehearse.ec2:opened",
 )

@@ -17,7 +17,7 @@ from unittest import mock
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 from botocore.handlers import BUILTIN_HANDLERS
 
-from launch.rehearse.aws.call import Call
+from launch.rehearse.aws.calls import Call
 
 Request = Call  # as launch made it
 Answer = tuple[int, dict[str, str], str | bytes]

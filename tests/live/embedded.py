@@ -18,16 +18,16 @@ from moto.iam.models import IAMBackend, iam_backends
 from launch.aws.client import Aws
 from launch.image.source import read_source
 from launch.rehearse.aws.ec2.account import Ec2Account
-from launch.rehearse.aws.ec2.direct import snapshot_of
+from launch.rehearse.aws.ec2.ebs import snapshot_of
 from launch.rehearse.aws.ec2.moto_patches import patched
 from launch.rehearse.aws.iam.callers import Caller
 from launch.rehearse.aws.server import RequestLog, served
+from launch.rehearse.ec2 import PORT, _from_blocks, _machines
+from launch.rehearse.environment import entered
 from launch.rehearse.nodes.ec2 import processes
 from launch.rehearse.nodes.ec2.node import NodeSetup, Volume
 from launch.rehearse.nodes.ec2.watcher import Watcher
-from launch.rehearse.stage.ec2 import PORT, _from_blocks, _machines
-from launch.rehearse.stage.environment import entered
-from launch.rehearse.stage.rehearsal import _folder
+from launch.rehearse.rehearsal import _folder
 from tests.conftest import ROOT
 from tests.launch.image import builds as codebuild
 from tests.launch.image.machine import put
@@ -57,7 +57,7 @@ class EmbeddedPlace:
 
     def kill_worker(self, aws: Aws, instance: str) -> str:
         """The first process of that node, and of nobody else's, that has a rank."""
-        for pid in descendants(self.watcher.lives[instance].node.process.pid):
+        for pid in descendants(self.watcher.node_runs[instance].node.process.pid):
             with suppress(OSError):
                 if b"\0LOCAL_RANK=0\0" in Path(f"/proc/{pid}/environ").read_bytes():
                     os.kill(pid, signal.SIGKILL)

@@ -2,19 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from launch.rehearse.aws.gate import Asked, Check, guarded
-from launch.rehearse.aws.iam.callers import Caller, authorized
-from launch.rehearse.aws.iam.policies import Policy, policy
-from launch.rehearse.aws.iam.view import view_of
+from moto.s3.models import s3_backends
+
+from launch.rehearse.aws.calls import Call, Check, Refusal, SignedCall
+from launch.rehearse.aws.iam.callers import Caller, authorized, denied, view_of
+from launch.rehearse.aws.iam.policies import Need, Policy, policy
+from launch.rehearse.aws.moto_patches import guarded, heads_have_no_body, one_write_at_a_time
 from launch.rehearse.aws.pricing import priced
-from launch.rehearse.aws.refusal import Refusal
-from launch.rehearse.aws.s3 import heads_have_no_body, hidden, one_write_at_a_time
-from launch.rehearse.aws.throttling import Throttling
+
+# ---- throttling: a bucket of tokens for each operation, and one of instances for those made or ended
+# https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many tokens a bucket holds, and how many it gets per second."""
+
+    most: float
+    per_s: float
+
+
+# "Request token bucket sizes and refill rates", by category; for the categories' operations see _size_of().
+READS, WIDE_READS, CHANGES = Size(100, 20), Size(50, 10), Size(50, 5)
+# Non-mutating operations that are costly without a filter or pages.
+WIDE = {"DescribeInstances", "DescribeInstanceStatus", "DescribeNetworkInterfaces", "DescribeSecurityGroups",
+        "DescribeSnapshots", "DescribeSpotInstanceRequests", "DescribeVolumes"}  # fmt: skip
+NARROWED_BY = ("Filters", "MaxResults")
+# Operations with buckets of their own.
+OWN = {"RunInstances": Size(5, 2), "StartInstances": Size(5, 2), "TerminateInstances": Size(100, 5),
+       "CreateTags": Size(100, 10), "DeleteTags": Size(100, 10), "AttachVolume": Size(100, 5),
+       "CreateVolume": Size(100, 5), "DeleteVolume": Size(100, 5), "DetachVolume": Size(100, 5)}  # fmt: skip
+# "Resource token bucket sizes and refill rates": a token for each instance.
+INSTANCES = {"RunInstances": Size(1000, 2), "TerminateInstances": Size(1000, 20)}
+
+EXCEEDED = Refusal(503, "RequestLimitExceeded", "Request limit exceeded.")
+
+
+@dataclass
+class _Bucket:
+    size: Size
+    tokens: float
+    at: float
+
+    def take(self, count: float, now: float) -> bool:
+        """Takes tokens out, unless there are too few."""
+        self.tokens = min(self.size.most, self.tokens + (now - self.at) * self.size.per_s)
+        self.at = now
+        if self.tokens < count:
+            return False
+        self.tokens -= count
+        return True
+
+
+@dataclass
+class Throttling:
+    """The buckets of all accounts and regions."""
+
+    now: Callable[[], float] = time.monotonic  # s
+    throttled: int = 0  # refused requests
+    _buckets: dict[tuple[str, ...], _Bucket] = field(default_factory=dict)
+
+    def check(self, signed: SignedCall) -> Refusal | None:
+        call = signed.call
+        if call.service != "ec2":
+            return None
+        where = (signed.account, signed.region, call.operation)
+        if self._takes((*where, "requests"), _size_of(call), 1):
+            size = INSTANCES.get(call.operation)
+            if size is None or self._takes((*where, "instances"), size, _instances_of(call)):
+                return None
+        self.throttled += 1
+        return EXCEEDED
+
+    def _takes(self, name: tuple[str, ...], size: Size, count: float) -> bool:
+        now = self.now()
+        key = (*name, str(size))
+        return self._buckets.setdefault(key, _Bucket(size, size.most, now)).take(count, now)
+
+
+def _size_of(call: Call) -> Size:
+    if call.operation in OWN:
+        return OWN[call.operation]
+    if not call.operation.startswith(("Describe", "Get", "List", "Search")):
+        return CHANGES
+    is_wide = call.operation in WIDE and not any(name in call.params for name in NARROWED_BY)
+    return WIDE_READS if is_wide else READS
+
+
+def _instances_of(call: Call) -> int:
+    return int(call.params.get("MaxCount") or len(call.params.get("InstanceIds", ())))
+
+
+# ---- S3
+
+
+def _hides_missing_objects(callers: Mapping[str, Caller]) -> Check:
+    """A missing object is 404 to who may list the bucket, and 403 to others, who shall not learn what is there.
+
+    The question has no prefix: a right to list that is limited to prefixes does not help.
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html, "Permissions"; the same for HeadObject.
+    """
+
+    def check(signed: SignedCall) -> Refusal | None:
+        caller, params = callers.get(signed.key), signed.call.params
+        if caller is None or str(signed.call) not in ("s3:GetObject", "s3:HeadObject"):
+            return None
+        bucket = s3_backends[signed.account]["aws"].buckets.get(params["Bucket"])
+        if bucket is None or params["Key"] in bucket.keys:
+            return None
+        owners = {"s3:ResourceAccount": signed.account, "aws:PrincipalAccount": signed.account}
+        need = Need("s3:ListBucket", f"arn:aws:s3:::{params['Bucket']}", owners)
+        return None if caller.may(need) else denied("s3", caller, need)
+
+    return check
+
+
+# ---- all of them
 
 # "If you have the required permissions, the error response is DryRunOperation. Otherwise, it is
 # UnauthorizedOperation."  https://docs.aws.amazon.com/AWSEC2/latest/APIReference/CommonParameters.html
@@ -23,16 +132,13 @@ WOULD_SUCCEED = Refusal(412, "DryRunOperation", "Request would have succeeded, b
 
 @dataclass
 class Access:
-    """callers: who has which policies, by access key; who is none of them may do all.
+    """Who may do what, and the checks that every request passes."""
 
-    tokens: of callers, for server.served; groups: placement groups, by name; others: further checks.
-    """
-
-    callers: dict[str, Caller] = field(default_factory=dict)
-    tokens: dict[str, str] = field(default_factory=dict)
+    callers: dict[str, Caller] = field(default_factory=dict)  # by access key; any other key may do everything
+    tokens: dict[str, str] = field(default_factory=dict)  # session tokens by access key, for server.served
     throttling: Throttling = field(default_factory=Throttling)
-    groups: Mapping[str, Any] = field(default_factory=dict)
-    others: list[Check] = field(default_factory=list)
+    groups: Mapping[str, Any] = field(default_factory=dict)  # placement groups, by name
+    others: list[Check] = field(default_factory=list)  # further checks
 
     def add(self, key: str, arn: str, name: str, *more: Policy) -> Caller:
         """Whoever signs with `key` has the policies in infra/iam for `name`, and `more`."""
@@ -42,17 +148,23 @@ class Access:
     @contextmanager
     def enforced(self) -> Iterator[None]:
         """Inside the block, moto asks before it answers."""
-        checks = (self._throttled, authorized(self.callers, self._view), hidden(self.callers), _dry_run, *self.others)
+        checks = (
+            self._throttled,
+            authorized(self.callers, self._view),
+            _hides_missing_objects(self.callers),
+            _dry_run,
+            *self.others,
+        )
         with guarded(checks), heads_have_no_body(), one_write_at_a_time(), priced():
             yield
 
-    def _throttled(self, asked: Asked) -> Refusal | None:
-        return self.throttling.check(asked)
+    def _throttled(self, signed: SignedCall) -> Refusal | None:
+        return self.throttling.check(signed)
 
     def _view(self, account: str, region: str) -> Any:
         return view_of(account, region, self.groups)
 
 
-def _dry_run(asked: Asked) -> Refusal | None:
-    is_dry = asked.call.service == "ec2" and asked.call.params.get("DryRun")
+def _dry_run(signed: SignedCall) -> Refusal | None:
+    is_dry = signed.call.service == "ec2" and signed.call.params.get("DryRun")
     return WOULD_SUCCEED if is_dry else None

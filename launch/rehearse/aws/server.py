@@ -19,11 +19,11 @@ from moto.core.routing import get_service_router
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
-from launch.rehearse.aws.refusal import Refusal
+from launch.rehearse.aws.calls import Refusal
 
-OURS = "aws-ddp-toolkit"  # in the User-Agent of a launcher, see launch/aws/client.py
+LAUNCHER_AGENT = "aws-ddp-toolkit"  # in the User-Agent of a launcher, see launch/aws/client.py
 
-STRANGER = Refusal(403, "InvalidClientTokenId", "The security token included in the request is invalid.")
+INVALID_TOKEN = Refusal(403, "InvalidClientTokenId", "The security token included in the request is invalid.")
 
 App = Callable[[dict[str, Any], Any], Iterable[bytes]]
 Place = Callable[[Callable[[], Any]], Any]
@@ -31,14 +31,14 @@ Place = Callable[[Callable[[], Any]], Any]
 
 @dataclass(frozen=True)
 class Request:
-    """One request and its answer.  at: when it came (monotonic, s); took: s; path: empty but for REST services."""
+    """One request and its answer."""
 
-    at: float
-    took: float
+    at: float  # when it came (monotonic, s)
+    took: float  # s
     by_launcher: bool
     service: str
     operation: str
-    path: str
+    path: str  # empty but for REST services
     status: int
 
     @property
@@ -48,14 +48,15 @@ class Request:
 
 @dataclass
 class RequestLog:
-    """Every request so far.  before: returns the error to answer with, if any; after: called with each request."""
+    """Every request so far."""
 
     requests: list[Request] = field(default_factory=list)
+    # Called before each request; returns the error to answer with, if any.
     before: Callable[[bool, str, str], Refusal | None] = lambda by_launcher, service, operation: None
-    after: Callable[[Request], None] = lambda request: None
+    after: Callable[[Request], None] = lambda request: None  # called with each request
 
 
-class Watched:
+class RecordingApp:
     """The app, with its requests recorded in `log`.  tokens: see served()."""
 
     def __init__(self, app: App, log: RequestLog, tokens: Mapping[str, str] | None) -> None:
@@ -63,9 +64,9 @@ class Watched:
         self._lock = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        at, by_launcher = time.monotonic(), OURS in environ.get("HTTP_USER_AGENT", "")
-        if self._tokens is not None and not is_known(environ, self._tokens):  # before anything of a body is read
-            return _refused(STRANGER, service_of(environ), start_response)
+        at, by_launcher = time.monotonic(), LAUNCHER_AGENT in environ.get("HTTP_USER_AGENT", "")
+        if self._tokens is not None and not has_token(environ, self._tokens):  # before anything of a body is read
+            return _refused(INVALID_TOKEN, service_of(environ), start_response)
         service, operation = operation_of(environ)
         statuses: list[int] = []
 
@@ -97,7 +98,7 @@ def _refused(refusal: Refusal, service: str, start_response: Any) -> list[bytes]
     return [text]
 
 
-def is_known(environ: Mapping[str, Any], tokens: Mapping[str, str]) -> bool:
+def has_token(environ: Mapping[str, Any], tokens: Mapping[str, str]) -> bool:
     """Whether a request has the session token that belongs to its access key, in its headers or a presigned URL."""
     query = parse_qs(environ.get("QUERY_STRING", ""))
     signed = re.search(r"Credential=([^/,]+)/", environ.get("HTTP_AUTHORIZATION", ""))
@@ -150,7 +151,7 @@ def served(
     and that is every user of the machine.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    app = Watched(DomainDispatcherApplication(create_backend_app), log, tokens)
+    app = RecordingApp(DomainDispatcherApplication(create_backend_app), log, tokens)
     server = place(lambda: make_server(address, port, app, threaded=True, request_handler=MotoRequestHandler))
     server.daemon_threads = True  # type: ignore[attr-defined,unused-ignore]
     # moto's own ThreadedMotoServer takes half a second to stop, and leaves its socket open.

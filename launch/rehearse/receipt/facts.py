@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launch.aws.names import is_path
 from launch.core.training.options import END
-from launch.rehearse.stage.scene import PHASES, Life
+from launch.rehearse.backend import PHASES, NodeRun
 
 if TYPE_CHECKING:
+    from launch.rehearse.aws.account import Account
     from launch.rehearse.aws.server import Request
-    from launch.rehearse.stage.recording import Change, Epoch, Line
-    from launch.rehearse.stage.rehearsal import Stage
+    from launch.rehearse.recording import Change, Epoch, Line
+    from launch.rehearse.rehearsal import Rehearsal
 
 # How the names of those AWS requests begin that change nothing.
 READS = ("BatchGet", "Describe", "Filter", "Get", "Head", "List", "Query", "Scan", "Search")
@@ -28,15 +32,12 @@ ENDS = {0: "done", 2: "refused: settings", 3: "failed: data", 4: "failed: AWS re
 
 @dataclass(frozen=True)
 class RequestGroup:
-    """All requests of one name by launcher or nodes.
-
-    at: when (s since the rehearsal began); errors: how many had each HTTP status of 400 and above.
-    """
+    """All requests of one name by launcher or nodes."""
 
     name: str
     by_launcher: bool
-    at: tuple[float, ...]
-    errors: Mapping[int, int] = field(default_factory=dict)
+    at: tuple[float, ...]  # when (s since the rehearsal began)
+    errors: Mapping[int, int] = field(default_factory=dict)  # how many had each HTTP status of 400 and above
 
     @property
     def count(self) -> int:
@@ -49,75 +50,70 @@ class RequestGroup:
 
 @dataclass(frozen=True)
 class ReceiptNode:
-    """A node that has ended.  began, ended: s since the rehearsal began; how: in AWS's words; zone: may be empty."""
+    """A node that has ended."""
 
     name: str
     rank: int | None
     type: str
-    zone: str
+    zone: str  # empty where AWS does not show it
     address: str
-    began: float
-    ended: float
-    how: str
+    began: float  # s since the rehearsal began
+    ended: float  # s since the rehearsal began
+    how: str  # in AWS's words
     usd: float
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """All times in s since the rehearsal began.
-
-    backend: its module; command: with the rehearsal's own defaults; code: the job's exit code; seconds: by phase;
-    faults: when and what, without a time for what happened repeatedly or never; made, left: resources by kind; kept:
-    the folder with all results; files: bytes by path in there.
-    """
+    """The result of a rehearsal.  All times in s since it began."""
 
     job: str
-    backend: str
-    command: str
+    backend: str  # its module
+    command: str  # with the rehearsal's own defaults
     place: str
     recorded: datetime
-    code: int
+    code: int  # the job's exit code
     commands: Sequence[tuple[str, int]]
-    seconds: Mapping[str, float]
-    faults: Sequence[tuple[float | None, str]]
+    seconds: Mapping[str, float]  # by phase
+    faults: Sequence[tuple[float | None, str]]  # when and what; no time for what happened repeatedly or never
     requests: Sequence[RequestGroup]
-    made: Mapping[str, int]
-    left: Mapping[str, int]
+    made: Mapping[str, int]  # resources by kind
+    left: Mapping[str, int]  # resources by kind
     nodes: Sequence[ReceiptNode]
     lines: Sequence[Line]
     changes: Sequence[Change]
     epochs: Sequence[Epoch]
-    kept: Path
-    files: Mapping[str, int]
+    kept: Path  # the folder with all results
+    files: Mapping[str, int]  # bytes by path in that folder
     differences: Sequence[str]
     trouble: str
 
     @classmethod
-    def of(cls, stage: Stage, code: int, kept: Path, files: Mapping[str, int]) -> Receipt:
+    def of(cls, rehearsal: Rehearsal, code: int, kept: Path, files: Mapping[str, int]) -> Receipt:
         """The receipt of a rehearsal that has ended with `code`."""
-        job, scene, recorder = stage.job, stage.scene, stage.display.recorder
+        job, backend, recorder = rehearsal.job, rehearsal.backend, rehearsal.display.recorder
         changes = recorder.latest_changes()
         return cls(
             job=job.name,
             backend=job.module,
             command=shlex.join(["python", "-m", job.module, *job.argv, *_behind(job.arguments)]),
-            place=f"{job.region}; nodes: {scene.node_kind}",
+            place=f"{job.region}; nodes: {backend.node_kind}",
             recorded=datetime.now().astimezone(),
             code=code,
-            commands=stage.commands,
-            seconds=phase_seconds(stage),
-            faults=_faults(stage),
-            requests=group_requests(stage.requests.requests, stage.began),
-            made=count_kinds(stage.made),
-            left=count_kinds(stage.left()),
-            nodes=[_node(life, changes.get(life.name), stage.began) for life in scene.lives.values()],
+            commands=rehearsal.commands,
+            seconds=phase_seconds(rehearsal),
+            faults=_faults(rehearsal),
+            requests=group_requests(rehearsal.requests.requests, rehearsal.began),
+            made=count_kinds(rehearsal.made),
+            left=count_kinds(rehearsal.left()),
+            nodes=[_node(run, changes.get(run.name), rehearsal.began) for run in backend.node_runs.values()],
             lines=sorted(recorder.lines, key=lambda line: line.at),
             changes=list(recorder.changes),
             epochs=list(recorder.epochs),
             kept=kept,
             files=files,
-            differences=scene.differences,
-            trouble=scene.trouble,
+            differences=backend.differences,
+            trouble=backend.trouble,
         )
 
     @property
@@ -140,7 +136,7 @@ class Receipt:
         return "the rehearsal itself failed" if self.trouble else ENDS.get(self.code, f"failed: exit code {self.code}")
 
     @property
-    def most_nodes(self) -> int:
+    def max_nodes(self) -> int:
         """The largest number of nodes that ran at the same time."""
         counts = [sum(other.began <= node.began < other.ended for other in self.nodes) for node in self.nodes]
         return max(counts, default=0)
@@ -176,22 +172,22 @@ def _behind(arguments: Sequence[str]) -> list[str]:
     return [END, *arguments] if arguments else []
 
 
-def _faults(stage: Stage) -> list[tuple[float | None, str]]:
-    once = [(max(0.0, at - stage.began), text) for at, text in stage.injection.happened]
-    return [*once, *((None, text) for text in stage.injection.summary())]
+def _faults(rehearsal: Rehearsal) -> list[tuple[float | None, str]]:
+    once = [(max(0.0, at - rehearsal.began), text) for at, text in rehearsal.injection.happened]
+    return [*once, *((None, text) for text in rehearsal.injection.summary())]
 
 
-def _node(life: Life, change: Change | None, began: float) -> ReceiptNode:
+def _node(run: NodeRun, change: Change | None, began: float) -> ReceiptNode:
     return ReceiptNode(
-        name=life.name,
+        name=run.name,
         rank=change.rank if change else None,
-        type=life.type,
-        zone=life.zone,
-        address=life.address,
-        began=life.began - began,
-        ended=life.began - began + life.seconds,
-        how=life.how,
-        usd=life.seconds / 3600 * life.usd_per_hour,
+        type=run.type,
+        zone=run.zone,
+        address=run.address,
+        began=run.began - began,
+        ended=run.began - began + run.seconds,
+        how=run.how,
+        usd=run.seconds / 3600 * run.usd_per_hour,
     )
 
 
@@ -215,15 +211,15 @@ def count_kinds(resources: set[str]) -> dict[str, int]:
     return dict(Counter(name.rpartition(" ")[0] for name in resources))
 
 
-def phase_seconds(stage: Stage) -> dict[str, float]:
+def phase_seconds(rehearsal: Rehearsal) -> dict[str, float]:
     """Seconds of each phase.  One that never began took none, and its time belongs to the one before."""
     starts = {
-        "plan": stage.began,
+        "plan": rehearsal.began,
         "rendezvous": None,
-        "train": stage.met,
-        **stage.scene.phase_starts(stage.requests.requests),
+        "train": rehearsal.rendezvous_at,
+        **rehearsal.backend.phase_starts(rehearsal.requests.requests),
     }
-    return dict(zip(PHASES, spans([starts[name] for name in PHASES], stage.ended), strict=True))
+    return dict(zip(PHASES, spans([starts[name] for name in PHASES], rehearsal.ended_at), strict=True))
 
 
 def spans(starts: Sequence[float | None], end: float) -> list[float]:
@@ -233,3 +229,32 @@ def spans(starts: Sequence[float | None], end: float) -> list[float]:
         later = [moment for moment in starts[place + 1 :] if moment is not None]
         lengths.append(0.0 if start is None else max(0.0, (later[0] if later else end) - start))
     return lengths
+
+
+# ---- the files that are kept
+
+
+def save(account: Account, bucket: str | None, job: str, requests: Sequence[Request]) -> tuple[Path, dict[str, int]]:
+    """Writes runs/JOB and returns it, with the bytes of each file by its path in there.
+
+    It gets the run folder itself, job/ with the rest of the job folder, logs/ with CloudWatch's streams, and
+    requests.jsonl with every request.  Left out are keys that lead out of the folder, and files of the run folder that
+    would stand in the place of the others.
+    """
+    run, ours = dict[str, bytes](), dict[str, bytes]()
+    for key, stored in list(account.objects(bucket).items()):
+        name = key.removeprefix(f"jobs/{job}/")
+        if name.startswith("run/"):
+            run[name.removeprefix("run/")] = stored.value
+        else:
+            ours[f"job/{name}"] = stored.value
+    for stream, lines in account.logs().items():
+        ours[f"logs/{stream.removeprefix(f'{job}/')}.log"] = "".join(f"{line}\n" for line in lines).encode()
+    ours["requests.jsonl"] = "".join(f"{json.dumps(asdict(request))}\n" for request in requests).encode()
+    folder, sizes = Path("runs") / job, dict[str, int]()
+    for name, content in {**ours, **run, **ours}.items():
+        with suppress(FileExistsError, NotADirectoryError, IsADirectoryError):
+            if is_path(name):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                sizes[name] = (folder / name).write_bytes(content)
+    return folder, sizes

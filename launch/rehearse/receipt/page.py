@@ -18,28 +18,31 @@ from jinja2 import Environment, StrictUndefined
 
 from launch.core.drawing.charts import alt
 from launch.core.drawing.picture import as_svg, data_uri
-from launch.rehearse.receipt.curves import by_number, charts, own_table, replayed
-from launch.rehearse.receipt.facts import Receipt, ReceiptNode
-from launch.rehearse.receipt.timeline import (
+from launch.rehearse.receipt.charts import (
+    by_number,
+    charts,
     counted,
     fault_marks,
+    own_table,
     phase_bars,
+    replayed,
     seconds,
     state_bars,
     ticks,
     write_marks,
 )
+from launch.rehearse.receipt.facts import Receipt, ReceiptNode
 from trainer.contract import CHECKPOINTS, CURVES, METRICS, SETTINGS, SIGNATURE, WEIGHTS
 from trainer.files import write_atomically
 from trainer.terminal import encodable
 
 if TYPE_CHECKING:
-    from launch.rehearse.stage.recording import Epoch, Line
+    from launch.rehearse.recording import Epoch, Line
 
 NAME = "receipt.html"
 # Limits on the log, so that the page opens at once.  MARKUP: bytes of HTML around each line.
 LOG_CHARACTERS, LINE_CHARACTERS, MARKUP = 100_000, 600, 60
-MOST_FILES = 200
+MAX_FILES = 200
 CONTENTS = {SETTINGS: "the training's settings", METRICS: "metrics of each epoch",
             CURVES: "loss and accuracy, as a picture", WEIGHTS: "the weights", CHECKPOINTS: "to resume from",
             SIGNATURE: "the classes, and what goes into the model",
@@ -49,9 +52,9 @@ CONTENTS = {SETTINGS: "the training's settings", METRICS: "metrics of each epoch
 
 @dataclass(frozen=True)
 class FileRow:
-    """A file of the run folder.  href: its path, quoted for a link."""
+    """A file of the run folder."""
 
-    href: str
+    href: str  # its path, quoted for a link
     path: str
     about: str
     size: str
@@ -80,7 +83,7 @@ def as_html(receipt: Receipt) -> str:
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         phases=phase_bars(receipt),
         ticks=ticks(receipt.total),
-        lives=[(node, state_bars(receipt, node)) for node in receipt.nodes],
+        node_bars=[(node, state_bars(receipt, node)) for node in receipt.nodes],
         writes=[
             (who, write_marks(receipt, by_launcher)) for who, by_launcher in (("launcher", True), ("nodes", False))
         ],
@@ -177,10 +180,10 @@ def file_tables(sizes: Mapping[str, int]) -> list[tuple[str, list[FileRow]]]:
     main = [path for path in sizes if not path.endswith(".sha256") and ("/" not in path or path.startswith("logs/"))]
     main.sort(key=lambda path: (path.count("/"), path))
     others = sorted(set(sizes) - set(main))
-    tables = [("", [_file_row(path, sizes[path]) for path in main[:MOST_FILES]])]
+    tables = [("", [_file_row(path, sizes[path]) for path in main[:MAX_FILES]])]
     if others:
-        title = f"{len(others)} more files" + (f", the first {MOST_FILES}" if len(others) > MOST_FILES else "")
-        tables.append((title, [_file_row(path, sizes[path]) for path in others[:MOST_FILES]]))
+        title = f"{len(others)} more files" + (f", the first {MAX_FILES}" if len(others) > MAX_FILES else "")
+        tables.append((title, [_file_row(path, sizes[path]) for path in others[:MAX_FILES]]))
     return tables
 
 

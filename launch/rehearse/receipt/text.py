@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from launch.core.terminal import table
+from launch.rehearse.backend import PHASES
 from launch.rehearse.receipt.facts import Receipt, RequestGroup
-from launch.rehearse.stage.scene import PHASES
 
 WIDTH, NO_BREAK = 80, "\0"
 # Names of files and folders in the run folder, in the order in which they are listed.

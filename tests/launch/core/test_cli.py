@@ -12,7 +12,7 @@ from launch.core.backend import Backend, Place
 from launch.core.cli import Launcher, main
 from launch.core.job import Job
 from launch.core.terminal import confirm, may_detach
-from launch.rehearse.stage.scene import RehearsedJob
+from launch.rehearse.backend import RehearsedJob
 from trainer.errors import MachineError, SettingsError
 from trainer.outcome import Outcome, read
 
@@ -230,9 +230,7 @@ def test_without_a_terminal_nobody_is_asked_and_the_flag_is_named(monkeypatch: p
 
 def test_a_rehearsal_says_no_batch_size_where_a_global_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[RehearsedJob] = []
-    monkeypatch.setattr(
-        "launch.rehearse.stage.rehearsal.rehearse", lambda asked, is_terminal: played.append(asked) or 0
-    )
+    monkeypatch.setattr("launch.rehearse.rehearsal.rehearse", lambda asked, is_terminal: played.append(asked) or 0)
     assert Notes().launch("--rehearse", "--global-batch-size", "64", scene="a:b") == 0
     assert Notes().launch("--rehearse", scene="a:b") == 0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from moto.ebs.models import ebs_backends
 
-from launch.rehearse.aws.ec2 import direct
+from launch.rehearse.aws.ec2 import ebs
 from launch.rehearse.aws.server import Request, RequestLog, served
 from tests.conftest import ROOT
 from tests.launch.data.desk import NAME, write_prepared
@@ -48,6 +48,6 @@ def test_after_sigkill_the_same_command_goes_on_and_the_bytes_are_the_same(tmp_p
         # At most the four that were under way are sent twice.
         assert len(snapshot.blocks) <= len(sent) <= len(snapshot.blocks) + 4
         with (tmp_path / "volume").open("wb") as file:
-            direct.write_volume(snapshot, file, fills=False)
+            ebs.write_volume(snapshot, file, fills=False)
     shown = ["/usr/sbin/debugfs", "-R", "cat /train/000000.tar", str(tmp_path / "volume")]
     assert subprocess.run(shown, capture_output=True, check=True).stdout == (folder / "train/000000.tar").read_bytes()

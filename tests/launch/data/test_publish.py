@@ -11,7 +11,7 @@ from moto.ebs.models import ebs_backends
 
 from launch.aws.published import content_of
 from launch.data.snapshot import State
-from launch.rehearse.aws.ec2 import direct
+from launch.rehearse.aws.ec2 import ebs
 from tests.launch.data.desk import NAME, Desk, opened, write_prepared
 from tests.launch.faults import Died, Fault, Faults, died_after, died_before, injected, lost, refused
 
@@ -59,7 +59,7 @@ def test_a_volume_made_from_it_has_the_same_files(rest: str, desk: Desk, tmp_pat
     image = tmp_path / "volume"
     with image.open("wb") as file:
         written = ebs_backends[desk.account.id]["us-east-1"].snapshots[snapshot.id]
-        direct.write_volume(written, file, fills=rest == "no zeros")
+        ebs.write_volume(written, file, fills=rest == "no zeros")
     checked = subprocess.run(["/usr/sbin/e2fsck", "-fn", image], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     for path in desk.folder.rglob("*.*"):
@@ -400,7 +400,7 @@ def test_a_plain_folder_is_published_as_it_is(desk: Desk, tmp_path: Path) -> Non
     (snapshot,) = desk.snapshots()
     image = tmp_path / "volume"
     with image.open("wb") as file:
-        direct.write_volume(ebs_backends[desk.account.id]["us-east-1"].snapshots[snapshot.id], file, fills=False)
+        ebs.write_volume(ebs_backends[desk.account.id]["us-east-1"].snapshots[snapshot.id], file, fills=False)
     for name, content in files.items():
         command = ["/usr/sbin/debugfs", "-R", f'cat "/{name}"', str(image)]
         assert subprocess.run(command, capture_output=True, check=True).stdout == content

@@ -19,7 +19,7 @@ from launch.doctor import checks
 from launch.doctor.__main__ import main
 from launch.doctor.commands import Runtime
 from launch.infra.template import filled, read
-from launch.rehearse.aws.ec2.readings import LAYERS
+from launch.rehearse.aws.ec2.moto_patches import LAYERS
 from launch.rehearse.aws.iam.policies import policy
 from tests.launch.ec2.account import Account
 

@@ -27,9 +27,9 @@ from launch.ec2.regions import Place, Plans, data, missing, overview
 from launch.ec2.runtime import Runtime
 from launch.ec2.start import launch
 from launch.ec2.stop import mark_stopped
+from launch.rehearse.accounts import zones
 from launch.rehearse.aws.ec2.account import Ec2Account
-from launch.rehearse.aws.ec2.seed import zones
-from launch.rehearse.nodes.ec2.watcher import Life
+from launch.rehearse.nodes.ec2.watcher import InstanceRun
 from tests.launch.copies import Copies
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import FACTS, NAME, job, node, plan
@@ -402,7 +402,7 @@ def test_the_embedded_price_list_has_prices_of_each_region() -> None:
     found = [look_up(Aws(region), [name], datetime.now(UTC), None) for region in ("eu-central-1", "sa-east-1")]
     assert len({here, *(prices.usd_per_hour[name] for prices in found)}) == 3
     assert all(prices.storage > 1 for prices in found)
-    node = Life("i-1", name, "eu-central-1a", "10.0.0.1", cast("Any", None), gib=0, slot=0)
+    node = InstanceRun("i-1", name, "eu-central-1a", "10.0.0.1", cast("Any", None), gib=0, slot=0)
     assert node.usd_per_hour == pytest.approx(found[0].usd_per_hour[name])
 
 

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from unittest import mock
 
-from launch.rehearse.aws.iam.account import AccountView
 from launch.rehearse.aws.iam.callers import Caller
+from launch.rehearse.aws.iam.callers import view_of as seen
+from launch.rehearse.aws.iam.needs import AccountView
 from launch.rehearse.aws.iam.policies import Need
-from launch.rehearse.aws.iam.view import view_of as seen
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Request, watched
 from tests.launch.sagemaker.account import SageMakerAccount

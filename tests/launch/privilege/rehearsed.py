@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from launch.rehearse.aws.iam.account import AccountView
-from launch.rehearse.aws.iam.needs import needs
+from launch.rehearse.aws.iam.needs import AccountView, needs
 from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from tests.launch.faults import Request
 

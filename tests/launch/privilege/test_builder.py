@@ -16,8 +16,7 @@ from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.image.__main__ import main
 from launch.image.commands import Runtime
-from launch.rehearse.aws.iam.account import AccountView
-from launch.rehearse.aws.iam.needs import needs
+from launch.rehearse.aws.iam.needs import AccountView, needs
 from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from launch.rehearse.nodes.ec2.node import write_program
 from tests.conftest import ROOT

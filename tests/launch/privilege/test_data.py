@@ -16,8 +16,7 @@ from launch.aws.names import tags as job_tags
 from launch.core.errors import AwsError
 from launch.data import upload
 from launch.rehearse.aws.ec2.account import Ec2Account
-from launch.rehearse.aws.iam.account import AccountView
-from launch.rehearse.aws.iam.needs import needs
+from launch.rehearse.aws.iam.needs import AccountView, needs
 from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from tests.launch.data.desk import NAME, Desk, opened, write_prepared
 from tests.launch.faults import Died, Faults, Request, died_after, injected

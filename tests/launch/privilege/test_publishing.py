@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from launch.rehearse.aws.iam.account import AccountView
-from launch.rehearse.aws.iam.needs import needs
+from launch.rehearse.aws.iam.needs import AccountView, needs
 from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from tests.launch.faults import Request
 from tests.launch.privilege.publishing import by_instances

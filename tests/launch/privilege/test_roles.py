@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from launch.aws.names import tag_values, tags
-from launch.rehearse.aws.iam.account import AccountView
-from launch.rehearse.aws.iam.needs import needs
+from launch.rehearse.aws.iam.needs import AccountView, needs
 from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from tests.launch.faults import Request
 

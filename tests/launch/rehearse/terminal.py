@@ -78,7 +78,7 @@ class Terminal:
 
     def launcher(self) -> int:
         """The process ID of the launcher in it."""
-        found = [pid for pid in processes_with(self.mark) if b"launch.rehearse.stage.leash" in command_of(pid)]
+        found = [pid for pid in processes_with(self.mark) if b"launch.rehearse.watchdog" in command_of(pid)]
         return min(found)
 
     def left(self) -> list[str]:

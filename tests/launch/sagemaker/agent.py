@@ -17,7 +17,7 @@ from typing import Any
 
 from launch.rehearse.aws.server import RequestLog, served
 from launch.rehearse.nodes.sagemaker import agent as rehearsed
-from launch.rehearse.nodes.sagemaker.run import LOOK_S
+from launch.rehearse.nodes.sagemaker.run import POLL_S
 from tests.launch.sagemaker.account import SageMakerAccount
 
 
@@ -44,13 +44,13 @@ class Agent(rehearsed.Agent):
         while name not in self.account.jobs or not self.account.jobs[name].has_ended:
             if time.monotonic() > end:
                 raise TimeoutError(f"{name} has not ended after {timeout_s:g} s:\n{self.log(name)}")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         with self.account.rules.lock:
             return copy.deepcopy(self.account.jobs[name].described)
 
     def interrupt(self, name: str) -> None:
         """Takes a spot job's instances at once; the agent starts it again.  Returns when it is Interrupted."""
-        if not self.runs[name].strike("interrupted"):
+        if not self.runs[name].end_abruptly("interrupted"):
             raise TimeoutError(f"{name} was not interrupted: it is {self.account.jobs[name].secondary}")
 
     def log(self, name: str) -> str:
@@ -58,7 +58,7 @@ class Agent(rehearsed.Agent):
         return "\n".join(line for lines in self.account.logged(name).values() for line in lines)
 
     def _watch(self) -> None:
-        while not self.closing.wait(LOOK_S):
+        while not self.closing.wait(POLL_S):
             self.step()
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import boto3
 import pytest
 
-from launch.rehearse.aws.sagemaker.messages import MESSAGES
+from launch.rehearse.aws.sagemaker.jobs import MESSAGES
 from launch.rehearse.aws.sagemaker.rules import Rules
 from launch.rehearse.nodes.sagemaker.container import Container
 from launch.rehearse.nodes.sagemaker.run import failure_reason
 from tests.launch.sagemaker.agent import Agent, playing
 
 KIND = "ml.g5.12xlarge"
-NO_ROOM = MESSAGES["No machines"]
+NO_ROOM = MESSAGES["No capacity"]
 
 # Counts in checkpoints/; the first time it gets nowhere, the second time it ends well.
 TRAIN = """
@@ -185,16 +185,16 @@ def test_a_job_whose_machine_dies_starts_again_as_often_as_it_may(
         client(agent, "sagemaker").create_training_job(**request(agent, "j", **more))
         job = agent.account.jobs["j"]
         until(lambda: job.secondary == "Training")
-        assert agent.runs["j"].strike("died")
+        assert agent.runs["j"].end_abruptly("died")
 
         assert ends in job.statuses
-        assert (agent.machines[0].how, agent.machines[0].state) == (
+        assert (agent.instances[0].how, agent.instances[0].state) == (
             "InternalServerError" if retries else "Failed",
             "off",
         )
         if retries:
             until(lambda: job.secondary == "Training")
-            assert agent.machines[1].name == "algo-1 (2)"
+            assert agent.instances[1].name == "algo-1 (2)"
         else:
             assert job.described["FailureReason"].startswith("InternalServerError: ")
 

@@ -7,7 +7,7 @@ import pytest
 
 from launch.core.errors import AwsError, Ended
 from launch.rehearse.aws.sagemaker.changes import advance
-from launch.rehearse.aws.sagemaker.plans import TrainingPlan
+from launch.rehearse.aws.sagemaker.rules import TrainingPlan
 from launch.sagemaker.outcome import outcome_of
 from launch.sagemaker.training_job import read_training_job
 from tests.launch.sagemaker.known import NAME, NOW, plan, resolve, training_job

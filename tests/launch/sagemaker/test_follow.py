@@ -5,7 +5,7 @@ import pytest
 from launch.aws.retry import RETRY_S
 from launch.core.errors import AwsError
 from launch.rehearse.aws.sagemaker.changes import complete, interrupt
-from launch.rehearse.aws.sagemaker.messages import MESSAGES
+from launch.rehearse.aws.sagemaker.jobs import MESSAGES
 from launch.sagemaker.follow import Follower, is_headline, streams_of
 from launch.sagemaker.training_jobs import describe
 from tests.launch.faults import Faults, injected, unreachable

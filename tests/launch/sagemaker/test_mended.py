@@ -9,7 +9,7 @@ import pytest
 from launch.aws.client import Aws
 from launch.core.errors import AwsError
 from launch.rehearse.aws.sagemaker.changes import advance, age, complete, fail, interrupt, measured, stopped, time_out
-from launch.rehearse.aws.sagemaker.messages import MESSAGES, NO_CAPACITY
+from launch.rehearse.aws.sagemaker.jobs import MESSAGES, NO_CAPACITY
 from tests.launch.faults import Faults, lost
 from tests.launch.sagemaker.account import LOG_GROUP, SageMakerAccount
 
@@ -136,7 +136,7 @@ def test_there_may_be_no_machines(account: SageMakerAccount, aws: Aws) -> None:
 
     assert describe(aws, "second")["FailureReason"] == NO_CAPACITY
     assert "TrainingStartTime" not in describe(aws, "second")
-    assert waited["SecondaryStatusTransitions"][-1]["StatusMessage"] == MESSAGES["No machines"]
+    assert waited["SecondaryStatusTransitions"][-1]["StatusMessage"] == MESSAGES["No capacity"]
     assert describe(aws, "third")["SecondaryStatus"] == "Training"
 
 

@@ -12,9 +12,8 @@ import pytest
 import yaml
 
 from launch.aws.refusals import PERMISSIONS, granted_by
-from launch.rehearse.aws.iam.account import AccountView
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
-from launch.rehearse.aws.iam.needs import needs
+from launch.rehearse.aws.iam.needs import AccountView, needs
 from launch.rehearse.aws.iam.policies import LAUNCHER, Need, allows
 from launch.rehearse.aws.sagemaker.changes import complete
 from launch.sagemaker.register import requests as registrations

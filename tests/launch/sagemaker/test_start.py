@@ -20,7 +20,7 @@ from launch.core.signals import Hangup
 from launch.core.source.find import Source, find
 from launch.core.training.script import Script
 from launch.rehearse.aws.sagemaker.changes import advance, complete, fail, interrupt, time_out
-from launch.rehearse.aws.sagemaker.messages import NO_CAPACITY
+from launch.rehearse.aws.sagemaker.jobs import NO_CAPACITY
 from launch.sagemaker import sdk
 from launch.sagemaker import start as start_module
 from launch.sagemaker.planner import SageMakerPlan

@@ -10,7 +10,7 @@ from moto.iam.models import iam_backends
 from launch.core.errors import AwsError
 from launch.rehearse.aws.iam.policies import policy
 from launch.rehearse.aws.sagemaker.changes import advance
-from launch.rehearse.aws.sagemaker.plans import TrainingPlan
+from launch.rehearse.aws.sagemaker.rules import TrainingPlan
 from tests.launch.sagemaker.world import Stage
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"

@@ -20,8 +20,8 @@ from moto.ssm.models import Parameter, ssm_backends
 
 from launch.aws.names import DATA_TAG, TOOLKIT
 from launch.rehearse.aws import account
+from launch.rehearse.aws.ec2.instances import end
 from launch.rehearse.aws.ec2.rules import Rules
-from launch.rehearse.aws.ec2.states import end
 
 PROFILE, SCHEDULER_ROLE = f"{TOOLKIT}-node", f"{TOOLKIT}-scheduler"
 PUBLISHER = f"{TOOLKIT}-publisher"  # the instance profile of launch.data publish --by instance
@@ -33,7 +33,7 @@ AMI_NAME = "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04) 20261101
 
 @dataclass
 class Ec2Account(account.Account):
-    """One region of moto's account.  rules: what AWS has and allows."""
+    """One region of moto's account, with EC2."""
 
     rules: Rules = field(default_factory=Rules)
 

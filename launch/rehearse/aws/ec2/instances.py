@@ -1,104 +1,155 @@
-"""RunInstances, as in EC2 where moto differs."""
+"""The states of instances, their capacity reservations and spot prices, where moto differs from EC2."""
 
 from __future__ import annotations
 
+import copy
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
-from moto.ec2.models.instance_types import INSTANCE_TYPES
-from moto.ec2.utils import filter_iam_instance_profiles
-from moto.iam.exceptions import NotFoundException
+from moto.ec2.models.instances import Instance, InstanceState, StateReason
 
-from launch.rehearse.aws.ec2 import capacity, consistency, reach, run_rules
-from launch.rehearse.aws.ec2.capacity import RESERVATION
-from launch.rehearse.aws.ec2.idempotency import once
 from launch.rehearse.aws.ec2.rules import Rules
-from launch.rehearse.aws.ec2.states import set_state
-from launch.rehearse.aws.ec2.volumes import check_root, tune
+from launch.rehearse.aws.ec2.volumes import attachments
+from launch.rehearse.aws.moto_patches import locked
+
+_terminate_at_once = Instance.terminate  # moto's own
+USER_ASKED = "Client.UserInitiatedShutdown: User initiated shutdown"
+# About an hour, says
+# https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.html
+REMEMBERED_S = 3600.0
 
 
-def call_action(rules: Rules, original: Any, response: Any) -> Any:
-    """moto's own answer to any request: replaced only so that it is made under the lock."""
-    return original(response)
-
-
-def run_instances(rules: Rules, original: Any, response: Any) -> Any:
-    try:
-        return once(rules, response, lambda: _started(rules, original, response))
-    except EC2ClientError as error:
-        if error.code not in capacity.SERVER_ERRORS:
-            raise
-        # EC2 counts it among its own errors, which botocore retries.
-        _, headers, body = response.serialized(ActionResult(error))
-        return 500, headers | {"status": 500}, body
-
-
-def _started(rules: Rules, original: Any, response: Any) -> ActionResult:
-    ask, backend = response._get_param, response.ec2_backend
-    run_rules.check(response.params)
-    _check_references(ask, backend, response)
-    capacity.check(rules, ask, backend)
+def describe_instances(rules: Rules, original: Any, response: Any) -> ActionResult:
+    _forget(rules, response.ec2_backend)
+    hidden = {node.id for node in response.ec2_backend.all_instances() if not _shows(rules, node)}
+    for name in response._get_param("InstanceIds", []):
+        if name in hidden:
+            raise EC2ClientError("InvalidInstanceID.NotFound", f"The instance ID '{name}' does not exist")
     result = original(response)
-    tags = response._parse_tag_specification().get("network-interface", {})
-    for instance in result.result.instances:
-        instance._placement.group_name = ask("Placement.GroupName", "")
-        set_state(instance, "pending" if rules.slow.pending else "running", rules.slow.pending)
-        instance.hidden_for = rules.slow.hidden
-        reach.give_addresses(backend, instance, ask("NetworkInterfaces", []))
-        for interface, wanted in zip(instance.network_interfaces, ask("NetworkInterfaces", []), strict=False):
-            interface.add_tags(tags)
-            interface.private_ip_address = rules.address(interface.private_ip_address)
-            interface.private_ip_addresses = [{"Primary": True, "PrivateIpAddress": interface.private_ip_address}]
-            interface.interface_type = wanted.get("InterfaceType", "interface")
-            interface.card = wanted.get("NetworkCardIndex", 0)
-        for mapping in ask("BlockDeviceMappings", []):
-            volume = backend.get_volume(instance.block_device_mapping[mapping["DeviceName"]].volume_id)
-            tune(volume, mapping["Ebs"])
-        instance.reserved = ask(RESERVATION)
-        consistency.note(rules, instance.id)
-        instance.is_complete = True  # moto lists it long before it has its disks
+    reservations = []
+    for reservation in result.result["Reservations"]:
+        shown = copy.copy(reservation)
+        shown.instances = [node for node in reservation.instances if node.id not in hidden]
+        if shown.instances:
+            reservations.append(shown)
+    result.result["Reservations"] = reservations
     return cast(ActionResult, result)
 
 
-def _check_references(ask: Any, backend: Any, response: Any) -> None:
-    """Raises for what does not exist.  moto finds some of this out too late, when half of the nodes are made."""
-    disks = [mapping["Ebs"] for mapping in ask("BlockDeviceMappings", [])]
-    backend.describe_snapshots([disk["SnapshotId"] for disk in disks if disk.get("SnapshotId")])
-    if ask("ImageId") in backend.amis:  # moto itself refuses others
-        check_root(backend.amis[ask("ImageId")], ask("BlockDeviceMappings", []))
-    for interface in ask("NetworkInterfaces", []):
-        _check_groups(interface.get("Groups") or [], backend)
-    if name := ask("IamInstanceProfile.Name"):
-        _check_profile(name, response)
+def _shows(rules: Rules, instance: Any) -> bool:
+    """Whether a node is in this answer; each answer brings it closer to its next state."""
+    if getattr(instance, "hidden_for", 0) > 0:
+        instance.hidden_for -= 1
+        return False
+    instance.shown_for = getattr(instance, "shown_for", 0) - 1
+    if instance.shown_for < 0 and instance.state == "pending":
+        if rules.failed_starts:
+            end(rules, instance, rules.failed_starts.pop(0))
+        else:
+            set_state(instance, "running", 0)
+    elif instance.shown_for < 0 and instance.state == "shutting-down":
+        finish(rules, instance)
+    return True
 
 
-def _check_groups(groups: list[str], backend: Any) -> None:
-    for group in groups:
-        if backend.get_security_group_from_id(group) is None:
-            raise EC2ClientError("InvalidGroup.NotFound", f"The security group '{group}' does not exist")
+def _forget(rules: Rules, backend: Any) -> None:
+    """Drops the instances that ended more than an hour ago."""
+    for reservation in backend.reservations.values():
+        reservation.instances = [node for node in reservation.instances if not _is_old(node, rules.now())]
 
 
-def _check_profile(name: str, response: Any) -> None:
-    try:
-        filter_iam_instance_profiles(response.current_account, response.partition, None, name)
-    except NotFoundException as error:
+def _is_old(instance: Any, now: float) -> bool:
+    return instance.state == "terminated" and now - getattr(instance, "terminated_at", now) > REMEMBERED_S
+
+
+def transition(reason: str, now: float) -> str:
+    """StateTransitionReason of an instance that ends for `reason`: only what the API did has a time.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html#troubleshooting-launch-internal
+    """
+    code = reason.partition(":")[0]
+    if code == "Client.UserInitiatedShutdown":
+        return f"User initiated ({datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M:%S} GMT)"
+    if code == "Client.InstanceInitiatedShutdown":
+        return "User initiated"
+    return code if code.startswith("Server.") else reason
+
+
+CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
+
+
+def set_state(instance: Any, state: str, shown_for: int) -> None:
+    instance._state, instance.shown_for = InstanceState(state, CODES[state]), shown_for
+
+
+def terminate(rules: Rules, original: Any, instance: Any) -> InstanceState:
+    before: InstanceState = end(rules, instance, USER_ASKED)
+    return before
+
+
+@locked
+def end(rules: Rules, instance: Any, reason: str) -> InstanceState:
+    """Begins to end a node for `reason`, in EC2's words; does nothing if it is ending already."""
+    before: InstanceState = copy.copy(instance._state)
+    if before.name not in ("shutting-down", "terminated"):
+        set_state(instance, "shutting-down", rules.slow.ending)
+        instance.state_reason = StateReason(reason, reason.split(":")[0])
+        instance._reason = transition(reason, rules.now())
+        if not rules.slow.ending:
+            finish(rules, instance)
+    return before
+
+
+def finish(rules: Rules, instance: Any) -> None:
+    """Ends a node, with the volumes and network interfaces that are deleted on termination."""
+    reason, interfaces = instance.state_reason, instance.network_interfaces
+    for device, mapping in list(instance.block_device_mapping.items()):
+        volume = instance.ec2_backend.volumes.get(mapping.volume_id)
+        if volume is not None and len(attachments(volume)) > 1:  # deleted with the last node that has it
+            instance.ec2_backend.detach_volume(mapping.volume_id, instance.id, device)
+    words = instance._reason
+    _terminate_at_once(instance)
+    instance.state_reason, instance._reason, instance.terminated_at = reason, words, rules.now()
+    if reservation := rules.reservations.get(getattr(instance, "reserved", None) or ""):
+        reservation.available_instance_count += 1
+    for interface in interfaces:
+        if interface.delete_on_termination and interface.id in instance.ec2_backend.enis:
+            interface.delete()
+
+
+# ---- reservations and prices
+
+
+def describe_capacity_reservations(rules: Rules, original: Any, response: Any) -> ActionResult:
+    wanted = response._get_param("CapacityReservationIds", [])
+    for name in wanted:
+        if name not in rules.reservations:
+            raise EC2ClientError(
+                "InvalidCapacityReservationId.NotFound", f"The capacity reservation '{name}' does not exist"
+            )
+    chosen = [reservation for name, reservation in rules.reservations.items() if not wanted or name in wanted]
+    return ActionResult({"CapacityReservations": [vars(reservation) for reservation in chosen]})
+
+
+def take(rules: Rules, name: str, kind: str, zone: str, count: int) -> None:
+    """Takes `count` instances out of a reservation."""
+    reservation = rules.reservations.get(name)
+    if reservation is None:
         raise EC2ClientError(
-            "InvalidParameterValue",
-            f"Value ({name}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name",
-        ) from error
+            "InvalidCapacityReservationId.NotFound", f"The capacity reservation '{name}' does not exist"
+        )
+    is_other = (reservation.instance_type, reservation.availability_zone) != (kind, zone)
+    if is_other or reservation.available_instance_count < count:
+        raise EC2ClientError(
+            "ReservationCapacityExceeded", "The requested reservation does not have sufficient compatible capacity."
+        )
+    reservation.available_instance_count -= count
 
 
-def cpu_options(instance: Any) -> dict[str, int]:
-    cpu = INSTANCE_TYPES[instance.instance_type]["VCpuInfo"]
-    return {"CoreCount": cpu["DefaultCores"], "ThreadsPerCore": cpu["DefaultThreadsPerCore"]}
-
-
-def interfaces_of(instance: Any) -> list[Any]:
-    """All interfaces.  moto keeps one per device index, although every network card has its own index 0."""
-    return [interface for interface in instance.ec2_backend.enis.values() if interface.instance is instance]
-
-
-def attachment(rules: Rules, original: Any, attachment: Any, interface: Any) -> None:
-    original(attachment, interface)
-    attachment.network_card_index = getattr(interface, "card", 0)
+def describe_spot_price_history(rules: Rules, original: Any, response: Any) -> ActionResult:
+    result = original(response)
+    for row in result.result["SpotPriceHistory"]:
+        row["SpotPrice"] = f"{rules.spot_usd.get(row['AvailabilityZone'], 0.00001):.6f}"
+    return cast(ActionResult, result)

@@ -3,12 +3,15 @@
 Everything that can be set, such as capacity and quotas, is in Rules.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+from moto.core.responses import ActionResult
 from moto.core.utils import method_names_from_class
 from moto.ebs.models import EBSBackend
 from moto.ebs.responses import EBSResponse
@@ -23,32 +26,27 @@ from moto.ecr.responses import ECRResponse
 from moto.iam.responses import IamResponse
 from moto.kms.utils import generate_private_key
 from moto.scheduler.models import EventBridgeSchedulerBackend
+from moto.servicequotas.exceptions import NoSuchResource
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.sts.models import STSBackend
 
-from launch.rehearse.aws.ec2 import consistency, direct, scheduler
-from launch.rehearse.aws.ec2.instances import attachment, call_action, cpu_options, interfaces_of, run_instances
-from launch.rehearse.aws.ec2.network_resources import (
+from launch.rehearse.aws.ec2 import ebs, scheduler
+from launch.rehearse.aws.ec2.instances import (
+    describe_capacity_reservations,
+    describe_instances,
+    describe_spot_price_history,
+    terminate,
+)
+from launch.rehearse.aws.ec2.network import (
     create_placement_group,
     create_security_group,
     delete_network_interface,
     delete_placement_group,
     delete_security_group,
-    describe_capacity_reservations,
     describe_placement_groups,
-    describe_spot_price_history,
 )
-from launch.rehearse.aws.ec2.readings import (
-    describe_vpc_block_public_access_exclusions,
-    describe_vpc_block_public_access_options,
-    get_caller_identity,
-    get_download_url_for_layer,
-    get_ebs_default_kms_key_id,
-    simulate_principal_policy,
-)
-from launch.rehearse.aws.ec2.rules import Rules
-from launch.rehearse.aws.ec2.services import get_service_quota
-from launch.rehearse.aws.ec2.states import describe_instances, terminate
+from launch.rehearse.aws.ec2.rules import Rules, consistency_check
+from launch.rehearse.aws.ec2.run_instances import attachment, call_action, cpu_options, interfaces_of, run_instances
 from launch.rehearse.aws.ec2.volumes import (
     attach_volume,
     attachments,
@@ -57,6 +55,7 @@ from launch.rehearse.aws.ec2.volumes import (
     detach_volume,
     disks_of_image,
 )
+from launch.rehearse.aws.iam.callers import get_caller_identity, simulate_principal_policy
 from launch.rehearse.aws.moto_patches import replaced
 
 
@@ -75,10 +74,10 @@ def patched(rules: Rules) -> Iterator[None]:
         (EC2Response, "delete_placement_group", delete_placement_group),
         (EC2Response, "describe_capacity_reservations", describe_capacity_reservations),
         (EC2Backend, "describe_snapshots", describe_snapshots),
-        (EC2Backend, "copy_snapshot", direct.copy_snapshot),
-        (EBSResponse, "start_snapshot", direct.start_snapshot),
-        (EBSResponse, "list_snapshot_blocks", direct.list_snapshot_blocks),
-        (EBSBackend, "complete_snapshot", direct.complete_snapshot),
+        (EC2Backend, "copy_snapshot", ebs.copy_snapshot),
+        (EBSResponse, "start_snapshot", ebs.start_snapshot),
+        (EBSResponse, "list_snapshot_blocks", ebs.list_snapshot_blocks),
+        (EBSBackend, "complete_snapshot", ebs.complete_snapshot),
         (EC2Backend, "create_security_group", create_security_group),
         (EC2Backend, "delete_security_group", delete_security_group),
         (EC2Backend, "attach_volume", attach_volume),
@@ -97,7 +96,7 @@ def patched(rules: Rules) -> Iterator[None]:
         (EventBridgeSchedulerBackend, "list_schedules", scheduler.list_schedules),
     ]
     with ExitStack() as stack:
-        rules.access.others += [scheduler.check_of(rules), consistency.check_of(rules), direct.check_of(rules)]
+        rules.access.others += [scheduler.check_of(rules), consistency_check(rules), ebs.check_of(rules)]
         stack.enter_context(rules.access.enforced())
         for owner, name, new in changes:
             stack.enter_context(replaced(owner, name, new, rules))
@@ -116,3 +115,35 @@ def patched(rules: Rules) -> Iterator[None]:
 
 
 _kms_key = functools.cache(generate_private_key)
+
+
+# ---- what moto does not know
+
+
+LAYERS = "https://layers.invalid/"
+
+
+def get_ebs_default_kms_key_id(rules: Rules, original: Any, response: Any) -> ActionResult:
+    return ActionResult({"KmsKeyId": rules.default_key})
+
+
+def describe_vpc_block_public_access_options(rules: Rules, original: Any, response: Any) -> ActionResult:
+    return ActionResult({"VpcBlockPublicAccessOptions": {"InternetGatewayBlockMode": rules.public_access}})
+
+
+def describe_vpc_block_public_access_exclusions(rules: Rules, original: Any, response: Any) -> ActionResult:
+    rows = [{"ResourceArn": arn, "State": "create-complete"} for arn in rules.excluded]
+    return ActionResult({"VpcBlockPublicAccessExclusions": rows})
+
+
+def get_download_url_for_layer(rules: Rules, original: Any, response: Any) -> ActionResult:
+    digest = response._get_param("layerDigest")
+    return ActionResult({"downloadUrl": f"{LAYERS}{digest}", "layerDigest": digest})
+
+
+def get_service_quota(rules: Rules, original: Any, backend: Any, service_code: str, quota_code: str) -> dict[str, Any]:
+    if service_code != "ec2":
+        return dict(original(backend, service_code, quota_code))
+    if quota_code not in rules.quota:
+        raise NoSuchResource
+    return {"ServiceCode": "ec2", "QuotaCode": quota_code, "Value": rules.quota[quota_code]}

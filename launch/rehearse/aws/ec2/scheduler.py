@@ -20,13 +20,10 @@ from moto.iam.models import iam_backends
 from moto.scheduler.models import scheduler_backends
 
 from launch.aws.names import SWEEPER_DOCUMENT, TOOLKIT
-from launch.rehearse.aws.call import Call
-from launch.rehearse.aws.ec2.states import USER_ASKED, end
-from launch.rehearse.aws.gate import Asked, Check
-from launch.rehearse.aws.iam.callers import Caller
+from launch.rehearse.aws.calls import Call, Check, Refusal, SignedCall
+from launch.rehearse.aws.ec2.instances import USER_ASKED, end
+from launch.rehearse.aws.iam.callers import Caller, view_of
 from launch.rehearse.aws.iam.policies import Need, listed, policy
-from launch.rehearse.aws.iam.view import view_of
-from launch.rehearse.aws.refusal import Refusal
 
 AUTOMATION = "arn:aws:scheduler:::aws-sdk:ssm:startAutomationExecution"
 SERVICE = "scheduler.amazonaws.com"
@@ -87,8 +84,8 @@ def _trusts(account: str, arn: str) -> bool:
 def check_of(rules: Any) -> Check:
     """Refuses nothing: before each request, whatever is due happens."""
 
-    def check(asked: Asked) -> Refusal | None:
-        fire(rules, asked.account, asked.region)
+    def check(signed: SignedCall) -> Refusal | None:
+        fire(rules, signed.account, signed.region)
         return None
 
     return check

@@ -7,9 +7,8 @@ from typing import Any, cast
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 
-from launch.rehearse.aws.ec2 import consistency, direct
-from launch.rehearse.aws.ec2.idempotency import once
-from launch.rehearse.aws.ec2.rules import Rules
+from launch.rehearse.aws.ec2 import ebs
+from launch.rehearse.aws.ec2.rules import Rules, mark_new, once
 
 # Of AWS's Deep Learning Base AMI, as three projects met it in 2026; AWS documents no size.
 IMAGE_GIB = 75
@@ -48,7 +47,7 @@ def describe_snapshots(
     for name in snapshot_ids or ():
         if name not in backend.snapshots:
             raise EC2ClientError("InvalidSnapshot.NotFound", f"The snapshot '{name}' does not exist.")
-    direct.looked_at(backend)
+    ebs.looked_at(backend)
     return list(original(backend, snapshot_ids, filters))
 
 
@@ -57,7 +56,7 @@ def create_volume(rules: Rules, original: Any, response: Any) -> ActionResult:
         _check_size(response.ec2_backend, response.params)
         result = original(response)
         tune(result.result, response.params)
-        consistency.note(rules, result.result.id)
+        mark_new(rules, result.result.id)
         return cast(ActionResult, result)
 
     return once(rules, response, create)

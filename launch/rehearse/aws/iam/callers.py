@@ -6,15 +6,20 @@ https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from launch.rehearse.aws.call import Call
-from launch.rehearse.aws.gate import Asked, Check
-from launch.rehearse.aws.iam.account import AccountView
-from launch.rehearse.aws.iam.needs import needs
-from launch.rehearse.aws.iam.policies import Need, Policy, allows
-from launch.rehearse.aws.refusal import Refusal
+from moto.core.responses import ActionResult
+from moto.ec2.models import ec2_backends
+from moto.iam.exceptions import NotFoundException
+from moto.iam.models import iam_backends
+from moto.sagemaker.models import sagemaker_backends
+
+from launch.rehearse.aws.calls import Call, Check, Refusal, SignedCall
+from launch.rehearse.aws.iam.needs import AccountView, needs
+from launch.rehearse.aws.iam.policies import FULL_ACCESS, Need, Policy, allows
 
 # How each service words it; others say AccessDeniedException, with status 400.
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html#CommonErrors
@@ -33,15 +38,12 @@ View = Callable[[str, str], AccountView]
 
 @dataclass
 class Caller:
-    """A user or a role.
-
-    policies: all it has; user_id: IAM's aws:userid; granted, refused: the needs of its calls so far.
-    """
+    """A user or a role, with its policies."""
 
     arn: str
     policies: tuple[Policy, ...]
-    user_id: str = MOTOS_USER_ID
-    granted: list[Need] = field(default_factory=list)
+    user_id: str = MOTOS_USER_ID  # IAM's aws:userid
+    granted: list[Need] = field(default_factory=list)  # needs of its calls so far
     refused: list[Need] = field(default_factory=list)
 
     def may(self, need: Need) -> bool:
@@ -64,12 +66,12 @@ class Caller:
 def authorized(callers: Mapping[str, Caller], view: View) -> Check:
     """The check by IAM.  callers: by access key; who is none of them is an administrator."""
 
-    def check(asked: Asked) -> Refusal | None:
-        caller = callers.get(asked.key)
+    def check(signed: SignedCall) -> Refusal | None:
+        caller = callers.get(signed.key)
         if caller is None:
             return None
-        need = caller.lacks(asked.call, view(asked.account, asked.region))
-        return None if need is None else denied(asked.call.service, caller, need)
+        need = caller.lacks(signed.call, view(signed.account, signed.region))
+        return None if need is None else denied(signed.call.service, caller, need)
 
     return check
 
@@ -81,3 +83,78 @@ def denied(service: str, caller: Caller, need: Need) -> Refusal:
     words = f"User: {caller.arn} is not authorized to perform: {need.action} on resource: {need.resource} {why}"
     prefix = "You are not authorized to perform this operation. " if service == "ec2" else ""
     return Refusal(status, code, prefix + words)
+
+
+# ---- moto's account as IAM sees it
+
+
+def view_of(account: str, region: str, groups: Mapping[str, Any]) -> AccountView:
+    """groups: placement groups by name, which moto does not have."""
+    iam, ec2 = iam_backends[account]["aws"], ec2_backends[account][region]
+
+    def tags_of(name: str) -> Mapping[str, str]:
+        for there in ec2_backends[account].values():  # a snapshot is copied from another region
+            if name in there.tags:
+                return dict(there.tags[name])
+        jobs: Mapping[str, Any] = sagemaker_backends[account][region].training_jobs
+        found = groups.get(name) or jobs.get(name)
+        return {tag["Key"]: tag["Value"] for tag in (found.tags if found else ())}
+
+    def roles_of(profile: str) -> list[str]:
+        try:
+            return [role.arn for role in iam.get_instance_profile(profile).roles]
+        except NotFoundException:  # EC2 refuses it afterwards
+            return []
+
+    def owner_of(image: str) -> str:
+        found = ec2.amis.get(image)
+        return str(found.owner_alias or found.owner_id) if found else ""
+
+    return AccountView(account, region, tags_of, roles_of, owner_of)
+
+
+# ---- what IAM answers of its own
+
+
+def simulate_principal_policy(rules: Any, original: Any, response: Any) -> ActionResult:
+    """https://docs.aws.amazon.com/IAM/latest/APIReference/API_SimulatePrincipalPolicy.html: one result per action,
+    with the most restrictive decision of all resources.
+    """
+    ask = response._get_param
+    policies = _policies_of(rules, response.backend, ask("PolicySourceArn"))
+    context = {entry["ContextKeyName"]: entry["ContextKeyValues"][0] for entry in ask("ContextEntries", [])}
+    resources = ask("ResourceArns", ["*"])
+    rows = []
+    organization = getattr(rules, "organization", [FULL_ACCESS])
+    for action in ask("ActionNames"):
+        needs = [Need(action, resource, context) for resource in resources]
+        allowed = all(allows(policies, need) for need in needs)
+        permitted = all(allows(organization, need) for need in needs)
+        decision = "explicitDeny" if not permitted else "allowed" if allowed else "implicitDeny"
+        rows.append({
+            "EvalActionName": action, "EvalResourceName": resources[0], "EvalDecision": decision,
+            "OrganizationsDecisionDetail": {"AllowedByOrganizations": permitted},
+        })  # fmt: skip
+    return ActionResult({"EvaluationResults": rows, "IsTruncated": False})
+
+
+def _policies_of(rules: Any, iam: Any, arn: str) -> Sequence[Policy]:
+    """The policies of a user or role, its own and those attached to it.  Raises NotFoundException."""
+    for caller in rules.access.callers.values():
+        if caller.arn == arn:
+            return tuple(caller.policies)
+    kind, _, path = arn.rpartition(":")[2].partition("/")
+    holders = {"user": iam.users.values(), "role": iam.roles.values()}.get(kind, ())
+    holder = next((one for one in holders if one.name == path.rpartition("/")[2]), None)
+    if holder is None:
+        raise NotFoundException(f"The entity {arn} cannot be found.")
+    attached = [policy.document for policy in holder.managed_policies.values()]
+    documents = (*holder.policies.values(), *attached)  # CloudFormation's are no texts
+    return [json.loads(document) if isinstance(document, str) else document for document in documents]
+
+
+def get_caller_identity(rules: Any, original: Any, sts: Any, key: str, region: str) -> tuple[str, str, str]:
+    """moto knows neither the callers here nor the form of a user's ARN."""
+    user, arn, account = original(sts, key, region)
+    caller = rules.access.callers.get(key)
+    return user, caller.arn if caller else f"arn:aws:iam::{account}:user/{arn.rpartition('/')[2]}", account

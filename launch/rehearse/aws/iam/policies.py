@@ -22,19 +22,18 @@ Context = Mapping[str, str | list[str]]
 
 @dataclass(frozen=True)
 class Need:
-    """A question to IAM: is this action allowed on this resource, with these values of condition keys?
-
-    context: a list for keys that have several values at a time, such as aws:TagKeys.
-    """
+    """A question to IAM: is this action allowed on this resource, with these values of condition keys?"""
 
     action: str
     resource: str = "*"
-    context: Context = field(default_factory=dict)
+    context: Context = field(default_factory=dict)  # lists for keys with several values, such as aws:TagKeys
 
     def __str__(self) -> str:
         return f"{self.action} on {self.resource}" + (f" with {dict(self.context)}" if self.context else "")
 
 
+# https://docs.aws.amazon.com/organizations/latest/userguide/orgs_manage_policies_scps.html: FullAWSAccess.
+FULL_ACCESS: Policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
 # Callers with several policies, as a policy has 6,144 characters at most.
 LAUNCHER = ("launcher", "launcher-sagemaker", "reader")
 FILES = {"launcher": LAUNCHER, "doctor": ("doctor", *LAUNCHER), "near": ("data", "launcher", "reader")}

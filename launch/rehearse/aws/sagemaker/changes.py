@@ -10,15 +10,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from launch.rehearse.aws.moto_patches import locked
-from launch.rehearse.aws.sagemaker.inputs import missing_data
-from launch.rehearse.aws.sagemaker.jobs import TrainingJob, enter, say
-from launch.rehearse.aws.sagemaker.messages import MACHINE_DIED, MESSAGES, NO_CAPACITY
-from launch.rehearse.aws.sagemaker.plans import has_room
-from launch.rehearse.aws.sagemaker.warm_pools import keep
+from launch.rehearse.aws.sagemaker.jobs import INSTANCE_DIED, MESSAGES, NO_CAPACITY, TrainingJob, enter, keep, say
+from launch.rehearse.aws.sagemaker.refusals import missing_data
+from launch.rehearse.aws.sagemaker.rules import has_room
 
 SPOT_SHARE = 0.3  # of the time that is billed
-ROAD = ("Starting", "Downloading", "Training", "Uploading")  # while InProgress
-WITHOUT_MACHINES = ("Interrupted", "Restarting")  # while InProgress, until it has instances again
+PROGRESS = ("Starting", "Downloading", "Training", "Uploading")  # while InProgress
+WITHOUT_INSTANCES = ("Interrupted", "Restarting")  # while InProgress, until it has instances again
 
 
 @locked
@@ -29,10 +27,10 @@ def advance(job: TrainingJob, to: str = "Training") -> None:
     """
     assert job.status == "InProgress", f"{job.name} is {job.status}"
     # Without instances it begins again; while it is Pending it has not got beyond Starting.
-    here = ROAD.index(job.secondary) if job.secondary in ROAD else 0 if job.secondary == "Pending" else -1
-    assert here <= ROAD.index(to), f"{job.name} is {job.secondary} already"
-    for status in ROAD[here + 1 : ROAD.index(to) + 1]:
-        if status == "Downloading" and not _get_machines(job):
+    here = PROGRESS.index(job.secondary) if job.secondary in PROGRESS else 0 if job.secondary == "Pending" else -1
+    assert here <= PROGRESS.index(to), f"{job.name} is {job.secondary} already"
+    for status in PROGRESS[here + 1 : PROGRESS.index(to) + 1]:
+        if status == "Downloading" and not _get_instances(job):
             return
         enter(job, status)
         if status == "Downloading" and (missing := missing_data(job.request, job.arn)):
@@ -40,9 +38,9 @@ def advance(job: TrainingJob, to: str = "Training") -> None:
             return
 
 
-def _get_machines(job: TrainingJob) -> bool:
+def _get_instances(job: TrainingJob) -> bool:
     """Whether there is capacity; from then on the time is billed."""
-    kind = next((kind for kind in job.instance_types if _has_machines(job, kind)), None)
+    kind = next((kind for kind in job.instance_types if _has_capacity(job, kind)), None)
     if kind is not None:
         if len(job.instance_types) > 1:
             job.described["ResourceConfig"] |= {"SelectedInstanceType": kind, "SelectedInstanceCount": job.count}
@@ -50,7 +48,7 @@ def _get_machines(job: TrainingJob) -> bool:
         job.described.setdefault("TrainingStartTime", job.rules.now())
         return True
     if job.is_spot:
-        say(job, MESSAGES["No machines"])
+        say(job, MESSAGES["No capacity"])
     elif job.plans or "MaxPendingTimeInSeconds" in job.described["StoppingCondition"]:
         if job.secondary != "Pending":
             enter(job, "Pending")
@@ -59,7 +57,7 @@ def _get_machines(job: TrainingJob) -> bool:
     return False
 
 
-def _has_machines(job: TrainingJob, kind: str) -> bool:
+def _has_capacity(job: TrainingJob, kind: str) -> bool:
     """On demand, or of the training plan that it has for this type."""
     arn = job.plans.get(kind)
     used = sum(other.count for other in job.others if _uses(other, kind, arn))
@@ -76,7 +74,7 @@ def _uses(job: TrainingJob, kind: str, arn: str | None) -> bool:
 
 
 def _has_started(job: TrainingJob) -> bool:
-    return job.secondary not in ("Starting", "Pending", *WITHOUT_MACHINES)
+    return job.secondary not in ("Starting", "Pending", *WITHOUT_INSTANCES)
 
 
 @locked
@@ -121,7 +119,7 @@ def restart(job: TrainingJob) -> bool:
     assert job.status == "InProgress", f"{job.name} is {job.status}"
     retries = job.request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0)
     if job.statuses.count("Restarting") >= retries:
-        fail(job, MACHINE_DIED)
+        fail(job, INSTANCE_DIED)
         return False
     enter(job, "Restarting")
     return True

@@ -1,14 +1,37 @@
-"""A training job as SageMaker's answers show it; changes.py has its changes of state."""
+"""A training job as SageMaker's answers show it, and its warm pool; changes.py has its changes of state.
+
+Messages marked [?] are not known to be AWS's own.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from launch.rehearse.aws.sagemaker.messages import MESSAGES
-from launch.rehearse.aws.sagemaker.plans import plans_of
-from launch.rehearse.aws.sagemaker.rules import Rules
-from launch.rehearse.aws.sagemaker.warm_pools import cool
+from launch.rehearse.aws.sagemaker.rules import Rules, plans_of
+
+MESSAGES = {
+    "Starting": "Starting the training job",
+    "Prepared": "Preparing the instances for training",
+    "No capacity": "Insufficient capacity error from EC2 while launching instances, retrying!",
+    "Pending": "Waiting for capacity",  # [?]
+    "Downloading": "Downloading the training image",
+    "Training": "Training image download completed. Training in progress.",
+    "Uploading": "Uploading generated training model",
+    "Completed": "Training job completed",
+    "Failed": "Training job failed",
+    "Stopping": "Stopping the training job",
+    "Stopped": "Training job stopped",  # [?]
+    "Interrupted": "Training job interrupted: Spot capacity was reclaimed",  # [?]
+    "Restarting": "Restarting the training job after an InternalServerError",  # [?]
+    "MaxRuntimeExceeded": "Training job runtime exceeded MaxRuntimeInSeconds provided",  # [?]
+    "MaxWaitTimeExceeded": "Training job wait time exceeded MaxWaitTimeInSeconds provided",  # [?]
+}
+INSTANCE_DIED = "InternalServerError: We encountered an internal error. Please try again."
+NO_CAPACITY = (
+    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type."
+)
+
 
 DEFAULT_RUN_S = 86_400
 ENDED = ("Completed", "Failed", "Stopped")
@@ -131,3 +154,46 @@ def say(job: TrainingJob, message: str) -> None:
     """Changes the message of the present status."""
     job.described["SecondaryStatusTransitions"][-1]["StatusMessage"] = message
     job.described["LastModifiedTime"] = job.rules.now()
+
+
+# ---- warm pools: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html
+
+
+def keep(job: Any) -> None:
+    """Keeps the instances as a warm pool, also after a failure of the job or its user, but not of AWS."""
+    if "WarmPoolStatus" not in job.described:
+        return
+    of_aws = job.status == "Failed" and not job.described["FailureReason"].startswith(("AlgorithmError", "ClientError"))
+    is_kept = job.kept_s and "TrainingEndTime" in job.described and not of_aws
+    job.described["WarmPoolStatus"] = {
+        "Status": "Available" if is_kept else "Terminated",
+        "ResourceRetainedBillableTimeInSeconds": 0,
+    }
+
+
+def cool(job: Any) -> None:
+    """Brings the warm pool's state up to date."""
+    pool = job.described.get("WarmPoolStatus", {})
+    if pool.get("Status") != "Available":
+        return
+    idle_s = (job.rules.now() - job.described["TrainingEndTime"]).total_seconds()
+    pool["ResourceRetainedBillableTimeInSeconds"] = int(min(idle_s, job.kept_s))
+    if idle_s >= job.kept_s:
+        pool["Status"] = "Terminated"
+
+
+def pool_key(job: Any) -> Any:
+    """The properties that jobs must share to use each other's warm pools."""
+    machines = job.request["ResourceConfig"]
+    parts = [machines.get(key) for key in ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId")]
+    flags = [job.described[f"Enable{what}"] for what in ("NetworkIsolation", "InterContainerTrafficEncryption")]
+    return job.request["RoleArn"], job.request.get("VpcConfig"), parts, flags, job.is_spot
+
+
+def reuse(job: Any) -> None:
+    """Takes the warm pool of an earlier job like this one, if there is any."""
+    for other in job.others:
+        if other.pool == "Available" and pool_key(other) == pool_key(job):
+            other.described["WarmPoolStatus"] |= {"Status": "Reused", "ReusedByJob": job.name}
+            job.described["WarmPoolStatus"] = {"Status": "InUse"}
+            return

@@ -23,16 +23,21 @@ from moto.servicequotas.models import ServiceQuotasBackend
 from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.sts.models import STSBackend
 
-from launch.rehearse.aws.ec2.readings import get_caller_identity, simulate_principal_policy
+from launch.rehearse.aws.iam.callers import get_caller_identity, simulate_principal_policy
 from launch.rehearse.aws.moto_patches import replaced
 from launch.rehearse.aws.sagemaker.changes import stopped, stopping
-from launch.rehearse.aws.sagemaker.images import batch_get_image, check_image
-from launch.rehearse.aws.sagemaker.inputs import missing_data
-from launch.rehearse.aws.sagemaker.jobs import TrainingJob
-from launch.rehearse.aws.sagemaker.quotas import check_quota
-from launch.rehearse.aws.sagemaker.refusals import check_limits, check_plans, check_role, check_shape, invalid
+from launch.rehearse.aws.sagemaker.jobs import TrainingJob, cool, reuse
+from launch.rehearse.aws.sagemaker.refusals import (
+    check_image,
+    check_limits,
+    check_plans,
+    check_quota,
+    check_role,
+    check_shape,
+    invalid,
+    missing_data,
+)
 from launch.rehearse.aws.sagemaker.rules import Rules, operation_input
-from launch.rehearse.aws.sagemaker.warm_pools import cool, reuse
 
 PAGE = 10  # default number of jobs in an answer
 
@@ -235,3 +240,20 @@ def _get_service_quota(rules: Rules, original: Any, backend: Any, **named: str) 
         if quota_code(name) == named["quota_code"]:
             return _quota(rules, name)
     raise NoSuchResource
+
+
+# ---- ECR
+
+
+def batch_get_image(
+    rules: Any, original: Any, ecr: Any, name: str, registry: str | None = None, images: Any = None
+) -> Any:
+    """AWS's own registries have whatever is asked for: moto knows none but the account's."""
+    if registry in (None, ecr.account_id):
+        return original(ecr, name, registry, images)
+    rows = []
+    for image in images:
+        digest = hashlib.sha256(f"{registry}/{name}:{image.get('imageTag')}".encode()).hexdigest()
+        named = {"imageDigest": image.get("imageDigest", f"sha256:{digest}")} | image
+        rows.append({"registryId": registry, "repositoryName": name, "imageId": named, "imageManifest": "{}"})
+    return {"images": rows, "failures": []}

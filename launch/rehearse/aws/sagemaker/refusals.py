@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from moto.ecr.models import ecr_backends
 from moto.iam.models import iam_backends
+from moto.s3.models import s3_backends
 from moto.sagemaker.exceptions import SagemakerClientError
 
 from launch.core import catalog
-from launch.rehearse.aws.sagemaker.jobs import DEFAULT_RUN_S
-from launch.rehearse.aws.sagemaker.plans import TrainingPlan, plans_of
+from launch.rehearse.aws.iam.policies import Need, allows, listed
+from launch.rehearse.aws.sagemaker.jobs import DEFAULT_RUN_S, TrainingJob, pool_key
+from launch.rehearse.aws.sagemaker.rules import (
+    ACROSS_JOBS,
+    LONGEST_RUN,
+    ON_DEMAND,
+    PER_JOB,
+    SPOT,
+    WARM,
+    TrainingPlan,
+    plans_of,
+)
 
 SERVICE = "sagemaker.amazonaws.com"
 LONGEST_RUN_S = 28 * 86_400
@@ -160,13 +173,136 @@ def check_role(arn: str, account: str) -> None:
 
 
 def _trusts_sagemaker(policy: dict[str, Any]) -> bool:
-    for statement in _listed(policy.get("Statement", [])):
-        principal, actions = statement.get("Principal", {}), _listed(statement.get("Action", []))
-        services = _listed(principal.get("Service", [])) if isinstance(principal, dict) else []
+    for statement in listed(policy.get("Statement", [])):
+        principal, actions = statement.get("Principal", {}), listed(statement.get("Action", []))
+        services = listed(principal.get("Service", [])) if isinstance(principal, dict) else []
         if statement.get("Effect") == "Allow" and SERVICE in services and {"sts:AssumeRole", "sts:*", "*"} & {*actions}:
             return True
     return False
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+# ---- quotas: https://docs.aws.amazon.com/general/latest/gr/sagemaker.html; the message is as users quote it
+
+
+def check_quota(job: TrainingJob) -> None:
+    """Raises ResourceLimitExceeded for the first that the job would exceed."""
+    _check_general_quotas(job)
+    used = _used(job)
+    for use in _uses(job):
+        for kind in _counted(job):
+            name = f"{kind} for {use}"
+            _check_room(name, job.rules.quota.get(name, 0), used[name], job.count, "Instances")
+
+
+def _uses(job: TrainingJob) -> list[str]:
+    """The quotas of each type that the job counts against."""
+    return [SPOT if job.is_spot else ON_DEMAND, *([WARM] if job.kept_s else [])]
+
+
+def _counted(job: TrainingJob) -> list[str]:
+    """Every type in the list, not only the selected one; capacity of a training plan has quotas of its own."""
+    return [kind for kind in job.instance_types if kind not in job.plans]
+
+
+def _used(job: TrainingJob) -> Counter[str]:
+    """What the other jobs use, by the quota's name."""
+    used = Counter[str]()
+    for other in job.others:
+        if not other.has_ended and not other.is_reserved:
+            used[f"{other.instance_type} for {SPOT if other.is_spot else ON_DEMAND}"] += other.count
+        if other.pool in ("InUse", "Available") and pool_key(other) != pool_key(job):
+            used[f"{other.instance_type} for {WARM}"] += other.count
+    return used
+
+
+def _check_general_quotas(job: TrainingJob) -> None:
+    """Those of the whole account; an account without a value has no such quota."""
+    quota, market = job.rules.quota, "spot " if job.is_spot else ""
+    run_s = job.described["StoppingCondition"]["MaxRuntimeInSeconds"]
+    across = sum(other.count for other in job.others if not other.has_ended and other.is_spot == job.is_spot)
+    for name, used, delta, unit in (
+        (LONGEST_RUN, 0, run_s, "Seconds"),  # [?] the unit
+        (PER_JOB.format(market), 0, job.count, "Instances"),
+        (ACROSS_JOBS.format(market), across, job.count, "Instances"),
+    ):
+        if name in quota:
+            _check_room(name, quota[name], used, delta, unit)
+
+
+def _check_room(name: str, limit: float, used: int, delta: int, unit: str) -> None:
+    if used + delta > limit:
+        raise SagemakerClientError(
+            "ResourceLimitExceeded",
+            f"The account-level service limit '{name}' is {limit:.0f} {unit}, with current utilization of {used} "
+            f"{unit} and a request delta of {delta} {unit}. Please use AWS Service Quotas to request an increase for "
+            "this quota. If AWS Service Quotas is not available, contact AWS support to request an increase for this "
+            "quota.",
+        )
+
+
+# ---- the image, which SageMaker looks for, and pulls, in the job's role
+# https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-roles.html, CreateTrainingJob's permissions
+# The messages are as users quote them: https://github.com/aws/amazon-sagemaker-examples/issues/2534
+
+
+PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
+URI = re.compile(
+    r"(?P<owner>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.[a-z.]+/(?P<name>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>.+))?"
+)
+
+
+def check_image(request: dict[str, Any], account: str) -> None:
+    """Raises ValidationException for an image of the account that is not there, or that the role may not pull."""
+    place = URI.fullmatch(request["AlgorithmSpecification"].get("TrainingImage", ""))
+    if place is None:
+        return  # SageMaker wants a VPC and credentials for other registries
+    role = request["RoleArn"]
+    where = f"repository: {place['name']} in registry ID: {place['owner']}"
+    advice = f"and role {role} has proper pull permissions for SageMaker: {', '.join(PULL)}"
+    if place["owner"] == account:
+        repository = ecr_backends[account][place["region"]].repositories.get(place["name"])
+        if repository is None:
+            raise invalid(f"Cannot find {where} Please check if your ECR repository exists {advice}")
+        if not _has(repository, place):
+            raise invalid(f"Cannot find the requested image: {place[0]}")  # [?] the end
+    if not _may_pull(role, account, place):
+        raise invalid(f"Access denied for {where}. Please check if your ECR repository and image exist {advice}")
+
+
+def _has(repository: Any, place: re.Match[str]) -> bool:
+    for image in repository.images:
+        if place["digest"] in (None, image.get_image_digest()) and (
+            place["digest"] or (place["tag"] or "latest") in image.image_tags
+        ):
+            return True
+    return False
+
+
+def _may_pull(arn: str, account: str, place: re.Match[str]) -> bool:
+    """By the role's policies in IAM; a role of another account, or one made without any policy, is not judged."""
+    roles = [role for role in iam_backends[account]["aws"].roles.values() if role.arn == arn]
+    policies = [json.loads(text) for role in roles for text in role.policies.values()]
+    if not policies:
+        return True
+    resource = f"arn:aws:ecr:{place['region']}:{place['owner']}:repository/{place['name']}"
+    context = {"aws:ResourceAccount": place["owner"], "aws:PrincipalAccount": account}
+    return all(allows(policies, Need(action, resource, context)) for action in PULL)
+
+
+# ---- input data
+
+
+def missing_data(request: dict[str, Any], arn: str) -> str:
+    """AWS's sentence on the first channel without objects; empty if there is none."""
+    region, account = arn.split(":")[3:5]
+    for channel in request.get("InputDataConfig", []):
+        source = channel["DataSource"].get("S3DataSource")
+        bucket, _, prefix = source["S3Uri"].removeprefix("s3://").partition("/") if source else ("", "", "")
+        stored = s3_backends[account]["aws"].buckets.get(bucket)
+        if source and not (stored and any(key.startswith(prefix) for key in list(stored.keys))):
+            return (
+                f'No S3 objects found under S3 URL "{source["S3Uri"]}" given in input data source. Please ensure that '
+                f"the bucket exists in the selected region ({region}), that objects exist under that S3 prefix, and "
+                f'that the role "{request["RoleArn"]}" has "s3:ListBucket" permissions on bucket "{bucket}".'
+            )
+    return ""

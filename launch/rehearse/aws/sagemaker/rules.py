@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,16 +13,46 @@ from typing import Any
 from moto.core.utils import get_service_model
 
 from launch.rehearse.aws.access import Access
-from launch.rehearse.aws.sagemaker.plans import TrainingPlan
 
 ON_DEMAND, SPOT, WARM = "training job usage", "spot training job usage", "training warm pool usage"
 DEFAULT_QUOTA = 20.0
 
 
+# ---- training plans: capacity that the account has bought, which jobs ask for by the plan's ARN
+# https://docs.aws.amazon.com/sagemaker/latest/dg/training-plan-utilization-for-training-jobs.html
+# https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_InstancePreference.html
+
+
+@dataclass
+class TrainingPlan:
+    """Capacity that the account has bought."""
+
+    instance_type: str
+    count: int  # instances
+    is_active: bool = True  # otherwise it is scheduled, and its jobs wait
+
+
+def plans_of(machines: Mapping[str, Any]) -> dict[str, str]:
+    """The ARN of the plan of each type that is asked for with one.  machines: ResourceConfig."""
+    if "TrainingPlanArn" in machines:
+        return {machines.get("InstanceType", ""): machines["TrainingPlanArn"]}
+    preferred = machines.get("InstancePreferences", ())
+    return {one["InstanceType"]: one["TrainingPlanArns"][0] for one in preferred if one.get("TrainingPlanArns")}
+
+
+def has_room(plan: TrainingPlan, needed: int) -> bool:
+    """Whether so many instances of it may run."""
+    return plan.is_active and needed <= plan.count
+
+
+# ---- the account
+
+
 @dataclass
 class Slow:
-    """For how many answers of DescribeTrainingJob a job stays Stopping; None: until stopped() is called."""
+    """How far the embedded SageMaker lags behind."""
 
+    # For how many answers of DescribeTrainingJob a job stays Stopping; None: until stopped() is called.
     stopping: int | None = 1
 
 
@@ -49,23 +79,20 @@ def _quotas() -> dict[str, float]:
 
 @dataclass
 class Rules:
-    """What AWS allows.  quota: instances by the quota's name; capacity: instances by type (default: unlimited).
+    """What the embedded SageMaker has and allows."""
 
-    refuses_missing_data: CreateTrainingJob checks input data, as it has been seen to; otherwise the job fails later.
-    stop_s: what a job that is to end has between SIGTERM and SIGKILL, by the clock of its hosts; one that has saved and
-    left ends earlier: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html
-    unlisted: names of jobs that listings do not show yet; roles: ARNs that SageMaker may assume, beside the account's.
-    plans: the account's training plans by their ARNs; file_systems: the folders here of (FileSystemId, DirectoryPath).
-    """
-
-    quota: dict[str, float] = field(default_factory=_quotas)
-    capacity: dict[str, int] = field(default_factory=dict)
+    quota: dict[str, float] = field(default_factory=_quotas)  # instances by the quota's name
+    capacity: dict[str, int] = field(default_factory=dict)  # instances by type (default: unlimited)
     slow: Slow = field(default_factory=Slow)
+    # CreateTrainingJob checks input data, as it has been seen to; otherwise the job fails later.
     refuses_missing_data: bool = False
+    # Between SIGTERM and SIGKILL, by the clock of the hosts; a job that has saved and left ends earlier:
+    # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html
     stop_s: float = 120.0
-    unlisted: set[str] = field(default_factory=set)
-    roles: set[str] = field(default_factory=set)
-    plans: dict[str, TrainingPlan] = field(default_factory=dict)
+    unlisted: set[str] = field(default_factory=set)  # jobs that listings do not show yet
+    roles: set[str] = field(default_factory=set)  # ARNs that SageMaker may assume, besides the account's
+    plans: dict[str, TrainingPlan] = field(default_factory=dict)  # by ARN
+    # Folders here, by (FileSystemId, DirectoryPath).
     file_systems: dict[tuple[str, str], Path] = field(default_factory=dict)
     access: Access = field(default_factory=Access)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)

@@ -21,10 +21,10 @@ from typing import TypeVar
 
 from launch.core import shell
 from launch.core.shell import ChildProcess
-from launch.rehearse.nodes.ec2.imds import Imds
 from launch.rehearse.nodes.ec2.node import (
     AWS_CLI,
     HERE,
+    Imds,
     Node,
     NodeSetup,
     Volume,
@@ -135,16 +135,13 @@ def fill_disk(node: Node) -> None:
 
 @dataclass
 class NodeNetwork:
-    """A bridge with AWS and nodes on it.
-
-    cloud: AWS's address with the network's width, such as 10.77.0.1/24; namespaces: all that were made for it.
-    """
+    """A bridge with AWS and nodes on it."""
 
     folder: Path
-    cloud: str
+    cloud: str  # AWS's address with the network's width, such as 10.77.0.1/24
     switch: ChildProcess
     nodes: list[Node] = field(default_factory=list)
-    namespaces: set[str] = field(default_factory=set)
+    namespaces: set[str] = field(default_factory=set)  # all that were made for it
 
     kind = "network namespaces"
     differences = DIFFERENCES
@@ -268,7 +265,7 @@ def _lay_out(root: Path, address: str, hosts: Path, user_data: str, setup: NodeS
 
 def _aws() -> dict[str, str]:
     """AWS's command line, read once by each node."""
-    python, script = quote(sys.executable), quote(str(HERE / "warm_aws.py"))
+    python, script = quote(sys.executable), quote(str(HERE / "aws_cli.py"))
     return {
         "aws": f'#!/bin/sh\nexec {python} -I -S {script} /ec2/aws-socket "$@"\n',
         "aws-server": f"#!/bin/sh\nexec {python} -P {script} --serve /ec2/aws-socket\n",

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
 import site
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from shlex import quote
 from typing import Protocol, TypeVar
@@ -14,8 +21,7 @@ from typing import Protocol, TypeVar
 from launch.core import shell
 from launch.core.errors import NotSetUp
 from launch.core.shell import ChildProcess
-from launch.rehearse.nodes.ec2.imds import Imds
-from launch.rehearse.stage.environment import NO_ACCOUNT
+from launch.rehearse.environment import NO_ACCOUNT
 
 HERE = Path(__file__).resolve().parent
 NOWHERE = "http://127.0.0.1:9"  # where nobody listens; on AWS nobody answers, which takes longer
@@ -32,10 +38,10 @@ echo '[   71.514022] NVRM: Xid (PCI:0000:00:1e): 79, GPU has fallen off the bus.
 
 @dataclass(frozen=True)
 class Volume:
-    """An EBS volume.  image: an ext4 image of its files, or their folder for nodes that cannot mount."""
+    """An EBS volume."""
 
     id: str
-    image: Path
+    image: Path  # an ext4 image of its files, or their folder for nodes that cannot mount
 
     @classmethod
     def of(cls, folder: Path, volume_id: str, image: Path, mib: int = 16) -> Volume:
@@ -47,38 +53,29 @@ class Volume:
 
 @dataclass(frozen=True)
 class NodeSetup:
-    """How a node differs from a plain one.
+    """How a node differs from a plain one."""
 
-    aws: the URL of its AWS; image: a folder that containers get as their image (default: this checkout); programs:
-    added to its own, or in their place, by name; cores: of this machine, for this node alone (default: all); rate: of
-    its network, in tc's notation; has_own_disk: a file system of its own, which can be filled; reaches: the services of
-    AWS that its network leads to, by the names of endpoints (default: all).
-    """
-
-    aws: str
+    aws: str  # the URL of its AWS
     has_metadata: bool = True
-    image: Path | None = None
-    programs: Mapping[str, str] = field(default_factory=dict)
-    cores: tuple[int, ...] = ()
-    rate: str = ""
-    has_own_disk: bool = False
-    reaches: frozenset[str] | None = None
+    image: Path | None = None  # a folder that containers get as their image (default: this checkout)
+    programs: Mapping[str, str] = field(default_factory=dict)  # added to its own, or replacing them, by name
+    cores: tuple[int, ...] = ()  # of this machine, for this node alone (default: all)
+    rate: str = ""  # of its network, in tc's notation
+    has_own_disk: bool = False  # a file system that can be filled
+    reaches: frozenset[str] | None = None  # services of AWS by the names of endpoints (default: all)
 
 
 @dataclass
 class Node:
-    """A running node.  root: its files on this machine.
-
-    process: keeps it on; grace_s: how long it may take to end its processes.
-    """
+    """A running node."""
 
     instance: str
     address: str
-    root: Path
+    root: Path  # its files on this machine
     volume: Volume | None
-    process: ChildProcess
+    process: ChildProcess  # keeps it on
     imds: Imds | None = None
-    grace_s: float = 0.0
+    grace_s: float = 0.0  # how long it may take to end its processes
 
     @property
     def console(self) -> str:
@@ -192,3 +189,103 @@ def write_program(path: Path, text: str) -> None:
 def text_of(path: Path) -> str:
     """A file's text; empty if there is no such file."""
     return path.read_text(errors="replace") if path.exists() else ""
+
+
+# ---- the instance metadata service
+
+
+ADDRESS = ("169.254.169.254", 80)
+ROLE = "ddp-node"
+KEY = "ASIATESTTESTTESTTEST"  # of the role; pragma: allowlist secret
+TOKEN = secrets.token_urlsafe(32)  # of its session, which nobody else on this machine may have
+
+
+class Imds(ThreadingHTTPServer):
+    """Serves until close().  Create it in a thread in the node's network, where its address is."""
+
+    daemon_threads = True
+
+    def __init__(self, instance: str, address: tuple[str, int] = ADDRESS) -> None:
+        super().__init__(address, _Handler)
+        self._tokens: dict[str, float] = {}  # when each expires (monotonic, s)
+        self._answers = {
+            "instance-id": instance,
+            "iam/security-credentials/": ROLE,
+            f"iam/security-credentials/{ROLE}": json.dumps(_credentials()),
+        }
+        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread.start()
+
+    def give_spot_notice(self) -> None:
+        """Announces that EC2 reclaims the instance in two minutes."""
+        soon = datetime.now(UTC) + timedelta(minutes=2)
+        self._answers["spot/instance-action"] = json.dumps(
+            {"action": "terminate", "time": soon.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        )
+
+    def close(self) -> None:
+        """Stops serving and frees the node's network."""
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+    def new_token(self, ttl_s: int) -> str:
+        token = secrets.token_urlsafe(40)
+        self._tokens[token] = time.monotonic() + ttl_s
+        return token
+
+    def knows(self, token: str | None) -> bool:
+        return self._tokens.get(token or "", 0.0) > time.monotonic()
+
+    def answer(self, path: str) -> str | None:
+        return self._answers.get(path)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Imds
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # who asks gives up after two seconds, and on a busy machine before the answer
+            super().handle()
+
+    def do_PUT(self) -> None:
+        ttl_s = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "")
+        if self.path != "/latest/api/token":
+            self._send(404)
+        elif not ttl_s.isdigit() or not 1 <= int(ttl_s) <= 21_600:
+            self._send(400)
+        else:
+            self._send(200, self.server.new_token(int(ttl_s)), {"X-aws-ec2-metadata-token-ttl-seconds": ttl_s})
+
+    def do_GET(self) -> None:
+        answer = self.server.answer(self.path.removeprefix("/latest/meta-data/"))
+        if not self.server.knows(self.headers.get("X-aws-ec2-metadata-token")):
+            self._send(401)
+        elif answer is None:
+            self._send(404)
+        else:
+            self._send(200, answer)
+
+    def _send(self, status: int, text: str = "", headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(text)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def _credentials() -> dict[str, str]:
+    """Credentials of a role, in EC2's form; any secret will do, as the embedded AWS asks for the token."""
+    now = datetime.now(UTC)
+    return {
+        "Code": "Success",
+        "Type": "AWS-HMAC",
+        "AccessKeyId": KEY,
+        "SecretAccessKey": "not-a-secret",
+        "Token": TOKEN,
+        "LastUpdated": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "Expiration": (now + timedelta(hours=6)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }

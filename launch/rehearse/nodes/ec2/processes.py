@@ -20,10 +20,10 @@ from shlex import quote
 from typing import TypeVar
 
 from launch.core import shell
-from launch.rehearse.nodes.ec2.imds import Imds
 from launch.rehearse.nodes.ec2.node import (
     AWS_CLI,
     HERE,
+    Imds,
     Node,
     NodeSetup,
     Volume,
@@ -87,13 +87,11 @@ def _bash() -> str:
 
 @dataclass
 class Processes:
-    """Makes nodes that are processes.  block: second number of their addresses (0: all share 127.0.0.1); meeting: the
-    rendezvous' port.
-    """
+    """Makes nodes that are processes."""
 
     folder: Path
-    block: int
-    meeting: int
+    block: int  # second number of their addresses; 0: all share 127.0.0.1
+    meeting: int  # the rendezvous' port
     nodes: list[Node] = field(default_factory=list)
 
     kind = "processes"
@@ -121,7 +119,7 @@ class Processes:
         try:
             metadata = f"http://{LOCALHOST}:{imds.server_address[1]}"
             _lay_out(root, relocated(user_data, root, metadata, self.meeting), setup, volume)
-            command = [sys.executable, "-P", str(HERE / "power.py"), str(root)]
+            command = [sys.executable, "-P", str(HERE / "programs.py"), "power", str(root)]
             process = shell.start_child(command, _environment(root, setup, metadata))
         except BaseException:
             imds.close()

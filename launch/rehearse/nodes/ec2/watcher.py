@@ -10,30 +10,27 @@ from typing import Any
 
 from launch.core import catalog, price
 from launch.rehearse.aws.ec2.account import Ec2Account
-from launch.rehearse.aws.ec2.reach import reached
-from launch.rehearse.aws.ec2.states import end
+from launch.rehearse.aws.ec2.instances import end
+from launch.rehearse.aws.ec2.network import reached
 from launch.rehearse.aws.pricing import multiple
 from launch.rehearse.nodes.ec2.node import SICK_DMESG, Machines, Node, NodeSetup, Volume, share_of_cores
 
-LOOK_EVERY_S = 0.1
+POLL_S = 0.1
 SHUT_DOWN = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
 LIVE, ENDING = ("pending", "running"), ("shutting-down", "terminated")
 
 
 @dataclass
-class Life:
-    """One node from its start to its end (monotonic, s).
-
-    gib: of its volumes; slot: its place among the nodes that run at the same time; how: it ended.
-    """
+class InstanceRun:
+    """One node from its start to its end: see launch.rehearse.backend.NodeRun."""
 
     instance: str
     type: str
     zone: str
     address: str
     node: Node
-    gib: int
-    slot: int
+    gib: int  # of its volumes
+    slot: int  # its place among the nodes that run at the same time
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
     how: str = ""
@@ -66,30 +63,24 @@ class Life:
 
 @dataclass
 class Watcher:
-    """Watches the account until it is closed.
-
-    nodes: how many run at the same time and share this machine's cores; data: makes the content of a volume from a
-    snapshot; awaits_volume: nodes get their volume after RunInstances, so they are started once they have it;
-    regions: where nodes may appear, in one at a time, and the account follows them there; sick: how many nodes, from
-    the last of those that start together on, get a broken GPU.
-    """
+    """Makes the nodes of an account until it is closed."""
 
     account: Ec2Account
     machines: Machines
     setup: NodeSetup
-    nodes: int
-    data: Callable[[str], Volume | None] = lambda volume: None
-    awaits_volume: bool = False
-    regions: tuple[str, ...] = ()
-    sick: int = 0
-    lives: dict[str, Life] = field(default_factory=dict)
+    nodes: int  # how many run at the same time and share this machine's cores
+    data: Callable[[str], Volume | None] = lambda volume: None  # the content of a volume
+    awaits_volume: bool = False  # nodes get their volume after RunInstances, and start once they have it
+    regions: tuple[str, ...] = ()  # where nodes may appear, in one at a time
+    sick: int = 0  # how many nodes, from the last of the first ones on, get a broken GPU
+    node_runs: dict[str, InstanceRun] = field(default_factory=dict)
     trouble: str = ""
     _closing: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
-    def watch(self, on_look: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
-        """Watches from now on.  on_look: called after each look; on_trouble: called if this machine makes no node."""
-        self._thread = threading.Thread(target=self._watch, args=[on_look, on_trouble], name="watcher", daemon=True)
+    def watch(self, on_poll: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
+        """Watches from now on.  on_poll: called after each look; on_trouble: called if this machine makes no node."""
+        self._thread = threading.Thread(target=self._watch, args=[on_poll, on_trouble], name="watcher", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -97,30 +88,30 @@ class Watcher:
         self._closing.set()
         if self._thread:
             self._thread.join()
-        for life in self.lives.values():
-            self._end(life, "end of the rehearsal")
+        for run in self.node_runs.values():
+            self._end(run, "end of the rehearsal")
 
-    def _watch(self, on_look: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
-        while not self._closing.wait(LOOK_EVERY_S):
+    def _watch(self, on_poll: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
+        while not self._closing.wait(POLL_S):
             try:
-                self._look()
-                on_look()
+                self._poll()
+                on_poll()
             except Exception as error:  # the launcher would wait for its nodes for a quarter of an hour
                 self.trouble = f"{type(error).__name__}: {error}"
                 on_trouble(self.trouble)
                 return
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self._follow_job()
         for instance in list(self.account.ec2.all_instances()):
-            life = self.lives.get(instance.id)
-            if life is None and instance.state in LIVE and self._is_complete(instance):
-                self.lives[instance.id] = self._begin(instance)
-            elif life is not None and instance.state in ENDING:
-                self._end(life, instance.state_reason.code if instance.state_reason else "")
-            elif life is not None and not life.node.is_on:
+            run = self.node_runs.get(instance.id)
+            if run is None and instance.state in LIVE and self._is_complete(instance):
+                self.node_runs[instance.id] = self._begin(instance)
+            elif run is not None and instance.state in ENDING:
+                self._end(run, instance.state_reason.code if instance.state_reason else "")
+            elif run is not None and not run.node.is_on:
                 end(self.account.rules, instance, SHUT_DOWN)
-                self._end(life, SHUT_DOWN.split(":")[0])
+                self._end(run, SHUT_DOWN.split(":")[0])
 
     def _follow_job(self) -> None:
         """Looks at the region that has nodes; the one before is looked at until it has none."""
@@ -131,19 +122,19 @@ class Watcher:
                 return
         self.account.region = here
 
-    def _begin(self, instance: Any) -> Life:
+    def _begin(self, instance: Any) -> InstanceRun:
         volumes = [self.account.ec2.volumes[m.volume_id] for m in instance.block_device_mapping.values()]
         data = [self.data(name) for name in self._volumes(instance)]
-        used = {life.slot for life in self.lives.values() if life.ended is None}
+        used = {run.slot for run in self.node_runs.values() if run.ended is None}
         slot = next(number for number in range(len(used) + 1) if number not in used)
         reaches = reached(self.account.ec2, instance)
         setup = replace(self.setup, cores=share_of_cores(slot, self.nodes), reaches=reaches)
-        if self.nodes - 1 <= len(self.lives) < self.nodes - 1 + self.sick:
+        if self.nodes - 1 <= len(self.node_runs) < self.nodes - 1 + self.sick:
             setup = replace(setup, programs={**setup.programs, "dmesg": SICK_DMESG})
         node = self.machines.power_on(
             instance.id, instance.private_ip, instance.user_data.decode(), setup, data[0] if data else None
         )
-        return Life(
+        return InstanceRun(
             instance.id, instance.instance_type, instance.placement.zone, instance.private_ip, node,
             sum(volume.size for volume in volumes), slot,
         )  # fmt: skip
@@ -157,7 +148,7 @@ class Watcher:
         mapped = [self.account.ec2.volumes[m.volume_id] for m in list(instance.block_device_mapping.values())]
         return [volume.id for volume in mapped if volume.snapshot_id]
 
-    def _end(self, life: Life, how: str) -> None:
-        if life.ended is None:
-            life.node.power_off()
-            life.ended, life.how = time.monotonic(), how
+    def _end(self, run: InstanceRun, how: str) -> None:
+        if run.ended is None:
+            run.node.power_off()
+            run.ended, run.how = time.monotonic(), how

@@ -63,26 +63,20 @@ exec env -i nsenter --target "$(cat "$STAND_IN_NETWORK/$host.pid")" --net --moun
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """The settings that SageMaker gives one container of a job.
+    """The settings that SageMaker gives one container of a job."""
 
-    base: the folder that is its /opt/ml; hyperparameters: of CreateTrainingJob, verbatim;
-    hosts: all names in rank order, and host: its own (in a network; without one there is only localhost);
-    gpus: how many it seems to have, which is how many ranks the toolkit starts on it;
-    env: the job's Environment, and whatever else the container finds, such as S3_ENDPOINT_URL;
-    disk: the folder of its base that is to be on a file system of its own (in a network).
-    """
-
-    base: Path
-    hyperparameters: Mapping[str, str]
-    host: str = "localhost"
-    hosts: Sequence[str] = ("localhost",)
+    base: Path  # the folder that is its /opt/ml
+    hyperparameters: Mapping[str, str]  # of CreateTrainingJob, verbatim
+    host: str = "localhost"  # its own name (in a network; otherwise there is only localhost)
+    hosts: Sequence[str] = ("localhost",)  # all names in rank order
     instance_type: str = "ml.g5.12xlarge"
     channels: Sequence[str] = ()
-    gpus: int = 2
+    gpus: int = 2  # how many it seems to have: the toolkit starts a rank for each
+    # The job's Environment, and what else the container finds, such as S3_ENDPOINT_URL.
     env: Mapping[str, str] = field(default_factory=dict)
     job: str = "job-1"
     region: str = "us-east-1"
-    disk: str = ""
+    disk: str = ""  # the folder of its base that gets a file system of its own (in a network)
 
 
 class Container:

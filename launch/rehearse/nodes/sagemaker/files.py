@@ -1,17 +1,21 @@
-"""Copies between S3 and containers: data, checkpoints and results."""
+"""Copies between containers and AWS: data, checkpoints and results in S3, lines in CloudWatch, and metrics."""
 
 from __future__ import annotations
 
 import io
 import os
 import posixpath
+import re
 import tarfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from launch.aws.names import is_path, known_s3
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
+from launch.rehearse.aws.sagemaker.changes import measured
+from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 
 ML = Path("/opt/ml")  # a container's own name for its base
 
@@ -78,3 +82,22 @@ def packed(folders: Sequence[Path]) -> bytes:
         for name, path in sorted(files.items()):
             tar.add(path, name)
     return packed.getvalue()
+
+
+def line_handler(account: SageMakerAccount, job: TrainingJob, number: int) -> Callable[[str], None]:
+    """A function that puts lines of container `number`, from 1, into CloudWatch, and its metrics into the job."""
+    host = f"algo-{number}"
+    stream = f"{job.name}/{host}-{int(time.time() * 1000)}"
+    metrics = [
+        (row["Name"], re.compile(row["Regex"]))
+        for row in job.request["AlgorithmSpecification"].get("MetricDefinitions", [])
+    ]
+
+    def on_line(line: str) -> None:
+        account.log(job.name, host, [line or " "], stream)  # CloudWatch takes no empty ones
+        for metric, regex in metrics:
+            if match := regex.search(line):
+                with suppress(ValueError, IndexError):  # not a number, no group
+                    measured(job, metric, float(match[1]))
+
+    return on_line

@@ -74,15 +74,12 @@ def why_not_slow() -> str | None:
 
 @dataclass
 class HostNetwork:
-    """A bridge with hosts.
+    """A bridge with hosts."""
 
-    folder: names, addresses and process IDs of the hosts; rate: limit for each to send and receive, such as 200mbit.
-    """
-
-    folder: Path
+    folder: Path  # names, addresses and process IDs of the hosts
     names: Sequence[str]
     switch: ChildProcess
-    rate: str = ""
+    rate: str = ""  # limit for each to send and receive, such as 200mbit
     servers: list[socketserver.BaseServer] = field(default_factory=list)
 
     @property

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from moto.s3.exceptions import MissingBucket
 
 from launch.rehearse.aws.sagemaker.changes import (
-    WITHOUT_MACHINES,
+    WITHOUT_INSTANCES,
     advance,
     complete,
     fail,
@@ -30,17 +30,16 @@ from launch.rehearse.aws.sagemaker.changes import (
 )
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.nodes.sagemaker.container import Container, ContainerSpec
-from launch.rehearse.nodes.sagemaker.files import Checkpoints, download, packed, put
-from launch.rehearse.nodes.sagemaker.lines import line_handler
+from launch.rehearse.nodes.sagemaker.files import Checkpoints, download, line_handler, packed, put
 from launch.rehearse.nodes.sagemaker.network import address, network, why_no_network
 
 if TYPE_CHECKING:
     from launch.rehearse.nodes.sagemaker.agent import Agent
 
-LOOK_S, SYNC_S = 0.05, 0.5  # AWS: seconds, a minute or so
+POLL_S, SYNC_S = 0.05, 0.5  # AWS: seconds, a minute or so
 LONGEST_REASON = 1024
 # What ends an attempt at once, with its effect on the job.
-BLOWS: dict[str, Callable[[TrainingJob], object]] = {"interrupted": interrupt, "died": restart}
+ABRUPT_ENDS: dict[str, Callable[[TrainingJob], object]] = {"interrupted": interrupt, "died": restart}
 
 
 class JobRun(threading.Thread):
@@ -57,8 +56,8 @@ class JobRun(threading.Thread):
         self.bases: list[Path] = []
         self.containers: list[Container] = []
         self._folders: list[Path] = []  # of checkpoints
-        self._blow = ""
-        self._struck = threading.Event()
+        self._abrupt_end = ""
+        self._took_effect = threading.Event()
 
     def run(self) -> None:
         try:
@@ -71,26 +70,26 @@ class JobRun(threading.Thread):
             if not self.job.has_ended:
                 fail(self.job, f"InternalServerError: {error}")
 
-    def strike(self, blow: str) -> bool:
+    def end_abruptly(self, cause: str) -> bool:
         """Lets "interrupted" or "died" happen to the instances; returns whether it did, once that is known."""
-        self._struck.clear()
-        self._blow = blow
+        self._took_effect.clear()
+        self._abrupt_end = cause
         give_up = time.monotonic() + 30
         while self.is_alive() and time.monotonic() < give_up:
-            if self._struck.wait(LOOK_S):
+            if self._took_effect.wait(POLL_S):
                 return True
-        return self._struck.is_set()
+        return self._took_effect.is_set()
 
     def _attempt(self) -> bool:
         """Runs the job on one set of instances; returns whether that was the last attempt."""
-        if not self._get_machines():
+        if not self._get_instances():
             return True
-        machines = self.agent.began(self.job, [address(i) if self.has_network else "" for i in range(self.job.count)])
+        instances = self.agent.began(self.job, [address(i) if self.has_network else "" for i in range(self.job.count)])
         try:
             return self._run_containers()
         finally:
-            for machine in machines:
-                machine.end(how=self._end_of_machines())
+            for instance in instances:
+                instance.end(how=self._end_reason())
 
     def _run_containers(self) -> bool:
         self.bases = [self.folder / str(self._number) / host for host in self.hosts]
@@ -104,7 +103,7 @@ class JobRun(threading.Thread):
             ending = self._follow(self.containers)
             # SageMaker does not say whose reason it takes; the last host's is the one that is least likely to know.
             failed = next((container for container in self.containers[::-1] if container.exit_code), None)
-            _end(self.containers, 0 if ending in ("closing", *BLOWS) else self.job.rules.stop_s)
+            _end(self.containers, 0 if ending in ("closing", *ABRUPT_ENDS) else self.job.rules.stop_s)
             failure = ""
             if ending == "exited" and failed is not None:
                 failure = failure_reason(failed.failure, failed.exit_code or 0)
@@ -115,17 +114,17 @@ class JobRun(threading.Thread):
         pairs = zip(self.containers, self.bases, strict=True)
         return [container.disk or base / self.checkpoints.folder for container, base in pairs]
 
-    def _end_of_machines(self) -> str:
+    def _end_reason(self) -> str:
         """Why the instances ended, in SageMaker's words."""
         status = self.job.secondary
-        if self.job.status == "InProgress" and status not in WITHOUT_MACHINES:
+        if self.job.status == "InProgress" and status not in WITHOUT_INSTANCES:
             return "end of the rehearsal"
         return "InternalServerError" if status == "Restarting" else status
 
     @property
     def _number(self) -> int:
         """The number of this attempt, from 1."""
-        return sum(map(self.job.statuses.count, WITHOUT_MACHINES)) + 1
+        return sum(map(self.job.statuses.count, WITHOUT_INSTANCES)) + 1
 
     def _advance(self, to: str) -> bool:
         """Moves the job to a status; returns whether it got there, and did not end or stop."""
@@ -134,13 +133,13 @@ class JobRun(threading.Thread):
                 advance(self.job, to)
             return self.job.status == "InProgress" and self.job.secondary == to
 
-    def _get_machines(self) -> bool:
+    def _get_instances(self) -> bool:
         """Waits for capacity; returns whether the job has it."""
         while not self._advance("Downloading"):
             if self.job.status == "InProgress" and (limit := self._limit()):
                 self._begin_stop()
                 stopped(self.job, limit)
-            if self.job.status != "InProgress" or self.agent.closing.wait(LOOK_S):
+            if self.job.status != "InProgress" or self.agent.closing.wait(POLL_S):
                 self._end_stop()
                 return False
         return True
@@ -219,7 +218,7 @@ class JobRun(threading.Thread):
     # ---- while they run
 
     def _follow(self, containers: Sequence[Container]) -> str:
-        """Waits for an end and returns which: exited, stopped, a blow, closing, or a time limit."""
+        """Waits for an end and returns which: exited, stopped, a cause, closing, or a time limit."""
         synced_at = time.monotonic()
         while True:
             codes = [container.exit_code for container in containers]
@@ -227,12 +226,12 @@ class JobRun(threading.Thread):
                 return "exited"
             if self.job.status == "Stopping":
                 return "stopped"
-            if self._blow:
-                return self._blow
+            if self._abrupt_end:
+                return self._abrupt_end
             if limit := self._limit():
                 self._begin_stop()
                 return limit
-            if self.agent.closing.wait(LOOK_S):
+            if self.agent.closing.wait(POLL_S):
                 return "closing"
             if time.monotonic() - synced_at > SYNC_S:
                 self.checkpoints.keep(self._folders)
@@ -244,7 +243,7 @@ class JobRun(threading.Thread):
         """Uploads results and sets the job's state; returns whether that was the last attempt."""
         if ending == "closing":
             return True
-        if ending in BLOWS and self._apply_blow():
+        if ending in ABRUPT_ENDS and self._apply_abrupt_end():
             return self.job.has_ended
         self.checkpoints.keep(self._folders)
         if ending == "exited" and not failure:
@@ -259,14 +258,14 @@ class JobRun(threading.Thread):
                 complete(self.job)
         return True
 
-    def _apply_blow(self) -> bool:
+    def _apply_abrupt_end(self) -> bool:
         """Changes the job's state, unless it was stopped since; returns whether it did."""
         with self.job.rules.lock:
             is_running = self.job.status == "InProgress"
             if is_running:
-                BLOWS[self._blow](self.job)
-                self._struck.set()
-        self._blow = ""
+                ABRUPT_ENDS[self._abrupt_end](self.job)
+                self._took_effect.set()
+        self._abrupt_end = ""
         return is_running
 
     def _upload(self) -> None:

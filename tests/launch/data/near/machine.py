@@ -16,7 +16,7 @@ from typing import Any
 from launch.rehearse.nodes.ec2.node import HERE
 
 BIN = Path(sys.executable).parent
-WARM_AWS = str(HERE / "warm_aws.py")
+WARM_AWS = str(HERE / "aws_cli.py")
 # s3://BUCKET/KEY is a file in $BUCKETS: aws s3 cp FROM TO, aws s3 sync FROM TO, aws s3 rm WHAT --recursive.
 AWS = """\
 import fnmatch, os, shutil, sys

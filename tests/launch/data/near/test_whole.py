@@ -15,7 +15,7 @@ import pytest
 from moto.ebs.models import ebs_backends
 from PIL import Image
 
-from launch.rehearse.aws.ec2 import direct
+from launch.rehearse.aws.ec2 import ebs
 from launch.rehearse.aws.server import Request, RequestLog, served
 from tests.launch.data.near.desk import SOURCE, NearDesk, opened, script_of
 from tests.launch.data.near.machine import Machine, warm_aws
@@ -85,7 +85,7 @@ def test_a_lost_instance_is_followed_by_one_that_goes_on_with_its_snapshot(
         assert machines[-1].end["code"] == 0
         written = ebs_backends[desk.account.id]["us-east-1"].snapshots[snapshot.id]
         with (tmp_path / "volume").open("wb") as file:
-            direct.write_volume(written, file, fills=False)
+            ebs.write_volume(written, file, fills=False)
         shards = {name: content for name, content in desk.s3().items() if name.endswith(".tar")}
     assert len(shards) == 2
     for name, content in shards.items():

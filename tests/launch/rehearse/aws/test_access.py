@@ -9,10 +9,9 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from launch.rehearse.aws.call import Call
-from launch.rehearse.aws.gate import Asked
+from launch.rehearse.aws.access import Throttling
+from launch.rehearse.aws.calls import Call, SignedCall
 from launch.rehearse.aws.iam.callers import Caller
-from launch.rehearse.aws.throttling import Throttling
 from tests.launch.ec2.account import Account
 
 KEY = "AKIAUSERUSERUSERUSER"
@@ -106,8 +105,8 @@ def test_a_missing_object_is_404_only_to_who_may_list_the_bucket(
 
 def accepted(throttling: Throttling, operation: str, params: dict[str, Any]) -> int:
     """How many such calls are not throttled, now."""
-    asked = Asked(Call("ec2", operation, params), KEY, Account.id, "us-east-1")
-    return next(number for number in count() if throttling.check(asked))
+    signed = SignedCall(Call("ec2", operation, params), KEY, Account.id, "us-east-1")
+    return next(number for number in count() if throttling.check(signed))
 
 
 @pytest.mark.parametrize(

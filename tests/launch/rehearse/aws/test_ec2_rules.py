@@ -9,8 +9,8 @@ import pytest
 
 from launch.aws.client import Aws
 from launch.core.errors import AwsError
-from launch.rehearse.aws.ec2 import run_rules, scheduler
-from launch.rehearse.aws.ec2.reach import has_address, reached
+from launch.rehearse.aws.ec2 import run_instances, scheduler
+from launch.rehearse.aws.ec2.network import has_address, reached
 from launch.rehearse.aws.iam.policies import policy
 from launch.rehearse.nodes.ec2.node import NOWHERE, NodeSetup, environment
 from tests.launch.ec2.account import SCHEDULER_ROLE, Account
@@ -100,8 +100,8 @@ def test_a_request_that_breaks_a_rule_is_refused_before_anything_is_made(
 
 
 def test_every_rule_has_a_request_above_and_a_document() -> None:
-    assert all(rule.document.startswith("https://docs.aws.amazon.com/") for rule in run_rules.RULES)
-    assert len(run_rules.RULES) == 11
+    assert all(rule.document.startswith("https://docs.aws.amazon.com/") for rule in run_instances.RULES)
+    assert len(run_instances.RULES) == 11
 
 
 # ---- addresses and ways out
@@ -253,7 +253,7 @@ def test_an_instance_that_has_ended_is_listed_for_an_hour(account: Account) -> N
 
 def test_an_instance_may_end_instead_of_running(account: Account) -> None:
     """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html"""
-    account.rules.stillborn.append("Server.InsufficientInstanceCapacity: Insufficient instance capacity")
+    account.rules.failed_starts.append("Server.InsufficientInstanceCapacity: Insufficient instance capacity")
     lost, _ = run(account, 2)
     account.slow.ending = 0
     seen = [{name: node["State"]["Name"] for name, node in states(account).items()} for _ in range(2)]

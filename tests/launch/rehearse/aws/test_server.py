@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from launch.rehearse.aws.server import RequestLog, Watched
-from launch.rehearse.nodes.ec2 import imds
+from launch.rehearse.aws.server import RecordingApp, RequestLog
+from launch.rehearse.environment import cleaned
+from launch.rehearse.nodes.ec2 import node
 from launch.rehearse.nodes.sagemaker import container
-from launch.rehearse.stage.environment import cleaned
 
 TOKENS = {"rehearsal": "0123", "ASIANODE": "4567"}
 SIGNED = "AWS4-HMAC-SHA256 Credential={}/20261123/us-east-1/ec2/aws4_request, SignedHeaders=host, Signature=0"
@@ -25,7 +25,9 @@ def asked(tokens: dict[str, str] | None, **environ: Any) -> tuple[int, list[str]
         return []
 
     body = {"HTTP_X_AMZ_TARGET": "AmazonEC2.RunInstances", "QUERY_STRING": ""}
-    Watched(app, log, tokens)({**body, **environ}, lambda status, _headers: statuses.append(int(status.split()[0])))
+    RecordingApp(app, log, tokens)(
+        {**body, **environ}, lambda status, _headers: statuses.append(int(status.split()[0]))
+    )
     return statuses[0], reached
 
 
@@ -70,7 +72,7 @@ def test_who_has_its_own_token_is_answered(environ: dict[str, str]) -> None:
 
 def test_launcher_node_and_container_have_tokens_that_nobody_can_guess() -> None:
     of_launcher = cleaned({"AWS_SESSION_TOKEN": "the user's own"})["AWS_SESSION_TOKEN"]
-    of_node = json.loads(json.dumps(imds._credentials()))["Token"]
+    of_node = json.loads(json.dumps(node._credentials()))["Token"]
     found = {of_launcher, of_node, container.TOKEN}
     assert len(found) == 3
     assert all(len(token) > 40 for token in found)

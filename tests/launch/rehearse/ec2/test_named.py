@@ -1,6 +1,6 @@
 """Jobs that name what an account of the user's own would have train in a rehearsal.
 
-tests/launch/rehearse/stage/test_named.py has every option, as far as the nodes' start.
+tests/launch/rehearse/test_accounts.py has every option, as far as the nodes' start.
 """
 
 from pathlib import Path

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from launch.rehearse.receipt.facts import Receipt, ReceiptNode, RequestGroup
-from launch.rehearse.stage.recording import Change, Epoch, Line
+from launch.rehearse.recording import Change, Epoch, Line
 
 FIRST, SECOND, THIRD = "i-4a579d6d2ee1191b1", "i-3d9be81a6cc485bb6", "i-c2657aa1b2fc9d113"
 SHUT_DOWN, DEAD = "Client.InstanceInitiatedShutdown", "Server.InternalError"

@@ -1,0 +1,219 @@
+"""The EBS direct APIs, as strict as AWS: blocks, checksums, and what a snapshot's state allows.
+
+https://docs.aws.amazon.com/ebs/latest/APIReference/API_Operations.html; moto takes any block, and verifies nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from moto.core.responses import ActionResult
+from moto.ebs.models import EBSSnapshot, ebs_backends
+from moto.ec2.models import ec2_backends
+
+from launch.rehearse.aws.calls import Check, Refusal, SignedCall
+from launch.rehearse.aws.ec2.rules import Rules
+
+BLOCK = 512 * 1024
+LARGEST_GIB = 65_536
+# What a volume made from an encrypted snapshot reads where nothing was written: no zeros, says AWS's coldsnap.
+UNWRITTEN = b"\xa5"
+PAGE = 100  # the least that MaxResults may be
+
+
+def _invalid(words: str) -> Refusal:
+    return Refusal(400, "ValidationException", words)
+
+
+def check_of(rules: Rules) -> Check:
+    """The check of all requests to the EBS direct APIs."""
+    of_operation: dict[str, Callable[[SignedCall], Refusal | None]] = {
+        "StartSnapshot": lambda signed: _start(rules, signed.call.params),
+        "PutSnapshotBlock": lambda signed: _put(signed.call.params, _found(signed)),
+        "CompleteSnapshot": lambda signed: _complete(signed.call.params, _found(signed)),
+        "ListSnapshotBlocks": lambda signed: _list(signed.call.params, _is_readable(signed)),
+        "GetSnapshotBlock": lambda signed: _get(signed.call.params, _found(signed), _is_readable(signed)),
+    }
+
+    def check(signed: SignedCall) -> Refusal | None:
+        if signed.call.service != "ebs":
+            return None
+        name = signed.call.params.get("SnapshotId", "")
+        if name and (_found(signed) is None or rules.fresh.get(name, 0) > 0):
+            rules.fresh[name] = max(0, rules.fresh.get(name, 0) - 1)
+            return Refusal(404, "ResourceNotFoundException", f"The snapshot '{name}' does not exist.")
+        judge = of_operation.get(signed.call.operation)
+        return judge(signed) if judge else None
+
+    return check
+
+
+def _found(signed: SignedCall) -> EBSSnapshot | None:
+    name = signed.call.params.get("SnapshotId")
+    if name not in ec2_backends[signed.account][signed.region].snapshots:
+        return None
+    return ebs_backends[signed.account][signed.region].snapshots.get(name)
+
+
+def _start(rules: Rules, params: Mapping[str, Any]) -> Refusal | None:
+    if not 1 <= params["VolumeSize"] <= LARGEST_GIB:
+        return _invalid("The volume size is out of range.")
+    if params.get("Encrypted") and params.get("ParentSnapshotId"):
+        return _invalid("Encrypted and ParentSnapshotId exclude each other.")
+    if not 10 <= params.get("Timeout", 60) <= 4320:
+        return _invalid("Timeout must be between 10 and 4320.")
+    known = rules.direct.get(params.get("ClientToken", ""))
+    if known and known[0] != _asked_for(params):
+        return Refusal(409, "ConflictException", "The client token was used with other parameters.")
+    return None
+
+
+def _asked_for(params: Mapping[str, Any]) -> str:
+    return repr(sorted(params.items(), key=lambda item: item[0]))
+
+
+def _put(params: Mapping[str, Any], snapshot: EBSSnapshot | None) -> Refusal | None:
+    assert snapshot is not None
+    if snapshot.status != "pending":
+        return _invalid("The snapshot is not in the pending state.")
+    data = params["BlockData"]
+    if params["DataLength"] != BLOCK or len(data) != BLOCK:
+        return _invalid("The only supported size of a block is 524288 bytes.")
+    if params["ChecksumAlgorithm"] != "SHA256":
+        return _invalid("The only supported algorithm is SHA256.")
+    if params["Checksum"] != base64.b64encode(hashlib.sha256(data).digest()).decode():
+        return _invalid("The checksum does not match the data.")
+    if not 0 <= params["BlockIndex"] < snapshot.volume_size * 2048:
+        return _invalid("The block index is outside the volume.")
+    return None
+
+
+def _complete(params: Mapping[str, Any], snapshot: EBSSnapshot | None) -> Refusal | None:
+    assert snapshot is not None
+    if snapshot.status != "pending":
+        return _invalid("The snapshot is not in the pending state.")
+    if params["ChangedBlocksCount"] != len(snapshot.blocks):
+        return _invalid("ChangedBlocksCount is not the number of blocks that were written.")
+    whole = hashlib.sha256()
+    for index in sorted(snapshot.blocks):
+        whole.update(hashlib.sha256(snapshot.blocks[index].block_data).digest())
+    if params.get("Checksum", "") not in ("", base64.b64encode(whole.digest()).decode()):
+        return _invalid("The aggregated checksum does not match.")
+    return None
+
+
+def _is_readable(signed: SignedCall) -> bool:
+    """https://docs.aws.amazon.com/ebs/latest/userguide/ebsapi-faq.html: only a completed snapshot can be accessed."""
+    return (
+        str(ec2_backends[signed.account][signed.region].snapshots[signed.call.params["SnapshotId"]].status)
+        == "completed"
+    )
+
+
+def _list(params: Mapping[str, Any], is_readable: bool) -> Refusal | None:
+    if not is_readable:
+        return _invalid("The snapshot is not in the completed state.")
+    return None if 100 <= params.get("MaxResults", PAGE) <= 10_000 else _invalid("MaxResults is out of range.")
+
+
+def _get(params: Mapping[str, Any], snapshot: EBSSnapshot | None, is_readable: bool) -> Refusal | None:
+    assert snapshot is not None
+    block = snapshot.blocks.get(params["BlockIndex"])
+    if not is_readable or block is None or params["BlockToken"] != block.block_token:
+        return _invalid("The block token is not one of this snapshot.")
+    return None
+
+
+# ---- what moto does otherwise
+
+
+def start_snapshot(rules: Rules, original: Any, response: Any) -> ActionResult:
+    """Pending, without the volume that moto makes for it; the same again for the same token."""
+    params = {name: response._get_param(name) for name in
+              ("VolumeSize", "Tags", "Description", "ClientToken", "Encrypted", "KmsKeyArn", "Timeout")}  # fmt: skip
+    token = params["ClientToken"] or ""
+    given = {name: value for name, value in params.items() if value is not None}
+    if token in rules.direct:
+        return ActionResult(rules.direct[token][1])
+    answer: Any = original(response).result
+    name = answer["SnapshotId"]
+    ec2, direct = response.ebs_backend.ec2_backend, response.ebs_backend.snapshots[name]
+    snapshot = ec2.snapshots[name]
+    ec2.delete_volume(snapshot.volume.id)
+    snapshot.status, snapshot.encrypted = "pending", bool(params["Encrypted"])
+    snapshot.kms_key_id = params["KmsKeyArn"]
+    direct.block_size = answer["BlockSize"] = BLOCK
+    if rules.slow.unknown:
+        rules.fresh[name] = rules.slow.unknown
+    rules.direct[token] = (_asked_for(given), answer)
+    return ActionResult(answer)
+
+
+def complete_snapshot(rules: Rules, original: Any, backend: Any, snapshot_id: str) -> str:
+    """Sealed at once, and completed for EC2 and for readers one look later."""
+    backend.snapshots[snapshot_id].status = "sealed"
+    backend.ec2_backend.snapshots[snapshot_id].looks_left = rules.slow.pending
+    return "pending"
+
+
+def looked_at(backend: Any) -> None:
+    """One look of DescribeSnapshots at what is being completed or copied."""
+    for snapshot in backend.snapshots.values():
+        left = getattr(snapshot, "looks_left", None)
+        if left is None:
+            continue
+        snapshot.looks_left = left - 1
+        if snapshot.looks_left < 0:
+            snapshot.status, snapshot.looks_left = "completed", None
+            direct = ebs_backends[backend.account_id][backend.region_name].snapshots.get(snapshot.id)
+            if direct is not None:
+                direct.status = "completed"
+
+
+def list_snapshot_blocks(rules: Rules, original: Any, response: Any) -> ActionResult:
+    """In the order of their indexes, a page at a time."""
+    snapshot = response.ebs_backend.snapshots[response._get_param("SnapshotId")]
+    most = int(response._get_param("MaxResults") or PAGE)
+    begin = int(response._get_param("NextToken") or response._get_param("StartingBlockIndex") or 0)
+    wanted = [index for index in sorted(snapshot.blocks) if index >= begin]
+    rows = [{"BlockIndex": index, "BlockToken": snapshot.blocks[index].block_token} for index in wanted[:most]]
+    result: dict[str, Any] = {"Blocks": rows, "VolumeSize": snapshot.volume_size, "BlockSize": BLOCK}
+    if len(wanted) > most:
+        result["NextToken"] = str(wanted[most])
+    return ActionResult(result)
+
+
+def copy_snapshot(
+    rules: Rules, original: Any, backend: Any, source_snapshot_id: str, source_region: str, *more: Any, **named: Any
+) -> Any:
+    """With its blocks; pending at first."""
+    copied = original(backend, source_snapshot_id, source_region, *more, **named)
+    copied.status, copied.looks_left, copied.encrypted = "pending", rules.slow.pending, True
+    source = ebs_backends[backend.account_id][source_region].snapshots.get(source_snapshot_id)
+    if source is not None:
+        direct = EBSSnapshot(backend.account_id, copied)
+        direct.blocks, direct.block_size = dict(source.blocks), BLOCK
+        ebs_backends[backend.account_id][backend.region_name].snapshots[copied.id] = direct
+    return copied
+
+
+def snapshot_of(account: Any, volume: str) -> EBSSnapshot | None:
+    """The snapshot that a volume was made from, if it was written through these APIs."""
+    name = account.ec2.volumes[volume].snapshot_id
+    return ebs_backends[account.id][account.region].snapshots.get(name)
+
+
+def write_volume(snapshot: EBSSnapshot, image: Any, *, fills: bool = True) -> None:
+    """Writes what a volume made from an encrypted snapshot reads.  image: a binary file.
+
+    fills: also what was not written; otherwise there are holes, which read as zeros.
+    """
+    image.truncate(snapshot.volume_size * 2**30)
+    for index in range(snapshot.volume_size * 2048):
+        block = snapshot.blocks.get(index)
+        if block or fills:
+            image.seek(index * BLOCK)
+            image.write(block.block_data if block else UNWRITTEN * BLOCK)

@@ -1,0 +1,199 @@
+"""The job that is rehearsed, and what a rehearsal needs of its backend: rehearsal/ec2.py and rehearsal/sagemaker.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from launch.core.backend import Backend
+from launch.core.training.base import Training
+from launch.core.training.options import END
+
+if TYPE_CHECKING:
+    from launch.rehearse.aws.account import Account
+    from launch.rehearse.aws.server import Request, RequestLog
+    from launch.rehearse.faults import Fault
+
+KILLED = 137  # the exit code of a launcher that got SIGKILL
+PHASES = ("plan", "provision", "boot", "rendezvous", "train", "tear down")
+
+
+@dataclass(frozen=True)
+class RehearsedJob:
+    """The job of one command line."""
+
+    backend: Backend
+    argv: tuple[str, ...]  # the command line, up to a script's arguments
+    name: str
+    options: Mapping[str, Any]  # the backend's settings, by name
+    train: Training
+    env: Mapping[str, str]  # the user's
+    arguments: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    data: Path | None = None  # a folder with what the data set's volume or channel holds
+
+    @property
+    def module(self) -> str:
+        return self.backend.module
+
+    @property
+    def data_name(self) -> str:
+        """The name under which the data set is published."""
+        return str(self.options.get("data") or self.train.dataset)
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether trainer.prepare has made the data."""
+        return self.data is not None and (self.data / "manifest.json").is_file()
+
+    @property
+    def is_published(self) -> bool:
+        """Whether launch.data brings the data into the account: what is prepared, and what --data of launch.ec2 names.
+
+        SageMaker's --data holds places in S3, which is something else.
+        """
+        return self.is_prepared or (self.data is not None and isinstance(self.options.get("data"), str))
+
+    @property
+    def nodes(self) -> int:
+        return self.options.get("nodes") or 1
+
+    @property
+    def region(self) -> str:
+        """The first region that the job would try."""
+        return self.regions[0]
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Those that it may run in, in the order in which they are tried."""
+        given = self.options.get("region")
+        if given and not isinstance(given, str):
+            return tuple(dict.fromkeys(given))
+        candidates = (given, self.env.get("AWS_REGION"), self.env.get("AWS_DEFAULT_REGION"))
+        return (next((region for region in candidates if region), "us-east-1"),)
+
+    @property
+    def bucket(self) -> str | None:
+        """The user's own bucket, if the job has one."""
+        return self.options.get("bucket")
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether the launcher leaves the job running by itself."""
+        return bool(self.options.get("detach")) or self.options.get("wait") is False
+
+    @property
+    def launch_words(self) -> list[str]:
+        """The command line without the rehearsal: later flags win, also over those in a --config.
+
+        --outcome stays in it, so that the launcher writes outcome.json as it would on AWS, and nobody else does.
+        """
+        after = [END, *self.arguments] if self.arguments else []
+        return [*self.argv, "--job-name", self.name, "--no-rehearse", "--inject", "", *after]
+
+
+class NodeRun(Protocol):
+    """One node from its start to its end: began, ended (monotonic, s), and how, in AWS's words."""
+
+    began: float
+    ended: float | None
+    how: str
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def zone(self) -> str:
+        """Empty where AWS does not show it."""
+        ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def state(self) -> str:
+        """One word: boots, trains, uploads, off."""
+        ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def usd_per_hour(self) -> float:
+        """On AWS, on demand, with its disks."""
+        ...
+
+
+class RehearsedBackend(Protocol):
+    """AWS and its nodes, on this machine.
+
+    account: what this AWS contains; endpoint: its URL for the launcher; node_kind: what
+    nodes are here, in words; differences: from the real AWS, one sentence each; node_runs: all nodes so far, by name;
+    trouble: why this machine cannot make nodes, else empty.
+    """
+
+    @property
+    def account(self) -> Account: ...
+
+    @property
+    def endpoint(self) -> str: ...
+
+    @property
+    def node_kind(self) -> str: ...
+
+    @property
+    def differences(self) -> Sequence[str]: ...
+
+    @property
+    def node_runs(self) -> Mapping[str, NodeRun]: ...
+
+    @property
+    def trouble(self) -> str: ...
+
+    @property
+    def publishes(self) -> bool:
+        """Whether launch.data publishes the data before the job, as on AWS."""
+        ...
+
+    def watch(self, on_poll: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
+        """Makes nodes from now on.  on_poll: called after each look at AWS; on_trouble: called with the trouble."""
+        ...
+
+    def close(self) -> None:
+        """Makes no more nodes and ends those that run; a second call does nothing."""
+        ...
+
+    def ranks(self) -> Mapping[str, int]:
+        """The rank of each node that has one, by the node's name."""
+        ...
+
+    def prepare(self, fault: Fault) -> str | None:
+        """Prepares a fault; returns what it did, in words, if nothing is left to do.
+
+        Raises SettingsError if the fault is not possible here.
+        """
+        ...
+
+    def inject(self, fault: Fault) -> str | None:
+        """Makes a fault happen whose epoch has come; returns what it did, in words, or None if no node can be hit."""
+        ...
+
+    def repair(self) -> str | None:
+        """After a command that failed: removes the cause, and says which, if the same command can now resume.
+
+        None: no injected fault keeps the job from ending well.
+        """
+        ...
+
+    def phase_starts(self, requests: Sequence[Request]) -> Mapping[str, float | None]:
+        """When each phase but the first began (monotonic, s), as far as requests and nodes show it."""
+        ...
+
+
+OpenBackend = Callable[[RehearsedJob, Path, "RequestLog"], AbstractContextManager[RehearsedBackend]]

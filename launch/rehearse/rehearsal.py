@@ -1,0 +1,260 @@
+"""A rehearsal from its command line to its receipt: read rehearse() first.
+
+The launcher is the real one, in a process of its own: nothing in it knows that this AWS is not Amazon's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from launch.core import shell
+from launch.core.errors import NotSetUp
+from launch.core.shell import interpreter
+from launch.rehearse.backend import KILLED, OpenBackend, RehearsedBackend, RehearsedJob
+from launch.rehearse.environment import cleaned, entered, shared_models
+from launch.rehearse.faults import check
+from trainer.contract import Exit
+from trainer.errors import MachineError, SettingsError, one_line
+from trainer.settings.registry import import_function
+
+if TYPE_CHECKING:
+    from launch.rehearse.aws.server import RequestLog
+    from launch.rehearse.display import Display
+    from launch.rehearse.faults import Injection
+
+GRACE_S = 120.0  # for a launcher that is asked to stop: it removes the job first
+MODULES = ("awscli", "boto3", "flask", "flask_cors", "jinja2", "moto")
+
+
+@dataclass
+class Rehearsal:
+    """A running rehearsal."""
+
+    job: RehearsedJob
+    backend: RehearsedBackend
+    requests: RequestLog
+    display: Display
+    injection: Injection
+    resources_before: set[str]  # in the account, when it began
+    made: set[str] = field(default_factory=set)  # resources since then
+    began: float = field(default_factory=time.monotonic)
+    commands: list[tuple[str, int]] = field(default_factory=list)  # of the launcher, with their exit codes
+    ended_at: float = 0.0  # when the last command ended (monotonic, s)
+    rendezvous_at: float | None = None  # when the ranks had met (monotonic, s)
+
+    def run(self, *words: str, module: str = "") -> int:
+        """Runs `python -m launch.ec2 words...` on the embedded AWS; returns its exit code, 137 if it was killed.
+
+        module: another command than the job's launcher.
+        """
+        python = interpreter(sys.executable, Path.cwd())
+        watchdog = [*python, "-m", "launch.rehearse.watchdog", str(os.getpid())]
+        name = words[0] if words[0].isalpha() else "launch"
+        try:
+            code = shell.run(
+                [*watchdog, module or self.job.module, *words],
+                self._env(),
+                grace_s=GRACE_S,
+                on_line=self.display.launcher_line,
+                on_start=self.injection.set_launcher,
+            )
+        except MachineError:
+            code = KILLED
+        self.injection.set_launcher(None)
+        self.commands.append((name, code))
+        self.ended_at = time.monotonic()
+        return code
+
+    def publish(self) -> int:
+        """Has launch.data publish the data, which are meant to stay; returns its exit code."""
+        job, folder = self.job, Path("runs", self.job.name)
+        is_plain = not (job.train.reads_folder or job.is_prepared)  # a script's own
+        kind = ("--plain",) if is_plain else ("--prepared", str(folder / "prepared"))
+        words = ("publish", str(job.data), "--name", job.data_name, *kind, "--work-dir", str(folder / "publishing"))
+        code = self.run(*words, module="launch.data")
+        while reason := self.injection.repair(code):
+            self.display.note(f"{reason}; running the same command again to continue publishing {job.data_name}")
+            code = self.run(*words, module="launch.data")
+        self.resources_before |= self.backend.account.resources()
+        self.made.clear()
+        return code
+
+    def left(self) -> set[str]:
+        """Resources that cost money now and were not there when the rehearsal began."""
+        return self.backend.account.resources() - self.resources_before
+
+    def update(self) -> None:
+        """Shows what has happened, and injects the faults that are due."""
+        from launch.rehearse.recording import has_begun
+
+        self.display.update()  # before a fault: an epoch is shown, and then what happens after it
+        self.injection.inject_due()
+        if self.rendezvous_at is None and has_begun(self.backend.account):
+            self.rendezvous_at = time.monotonic()
+
+    def _env(self) -> dict[str, str]:
+        return {
+            **cleaned(self.job.env),
+            "AWS_ENDPOINT_URL": self.backend.endpoint,
+            "AWS_DEFAULT_REGION": self.job.region,
+        }
+
+
+def rehearse(job: RehearsedJob, *, is_terminal: bool = False) -> int:
+    """Plays the job's whole life here and prints the receipt; returns the launcher's exit code.  Main thread only.
+
+    Raises NotSetUp without the extra `rehearse` or its programs, and SettingsError for what cannot be rehearsed.
+    """
+    check(job.faults, job.train.epochs)
+    _check_installed()
+    _check_requirements(job)
+    with (
+        _run_folder(Path("runs") / job.name),
+        entered(job.env),
+        shared_models(),
+        _opened(job, is_terminal) as rehearsal,
+    ):
+        code = _play(rehearsal)
+        rehearsal.backend.close()
+        rehearsal.display.close()
+        _write_receipt(rehearsal, code)
+        return code
+
+
+@contextmanager
+def _run_folder(folder: Path) -> Iterator[None]:
+    """A new folder for what the job leaves; it is removed again if it stays empty."""
+    is_first = not folder.parent.exists()
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise SettingsError(f"{folder} exists from an earlier run; choose another --job-name.") from None
+    except OSError as error:
+        raise MachineError(
+            f"cannot create {folder} ({error.strerror}); change to a folder that you may write to."
+        ) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it is not empty
+            folder.rmdir()
+            if is_first:
+                folder.parent.rmdir()
+
+
+def _play(rehearsal: Rehearsal) -> int:
+    """Runs the launcher, and what must follow so that nothing is left; returns the job's exit code."""
+    job, display = rehearsal.job, rehearsal.display
+    if rehearsal.backend.publishes:
+        code = rehearsal.publish()
+        if code:
+            return code
+    code = rehearsal.run(*job.launch_words)
+    while reason := rehearsal.injection.repair(code):
+        display.note(f"{reason}; running the same command again to resume job {job.name}")
+        code = rehearsal.run(*job.launch_words)
+    if code == Exit.DONE and job.is_detached and rehearsal.left():
+        display.note("the launcher has detached from the job; following it to its end")
+        code = rehearsal.run("attach", job.name)
+    left = rehearsal.left()
+    if not left:
+        return code
+    if code == KILLED:
+        display.note(f"the launcher was killed; on AWS, `python -m {job.module} attach {job.name}` would resume it")
+    display.note(f"{len(left)} resources are left; running `stop` to remove them")
+    rehearsal.run("stop", job.name)
+    return code or Exit.MACHINE  # a launcher that reports success must not leave anything
+
+
+def _write_receipt(rehearsal: Rehearsal, code: int) -> None:
+    from launch.rehearse.receipt.facts import Receipt, save
+    from launch.rehearse.receipt.page import write
+    from launch.rehearse.receipt.text import as_text
+
+    kept, files = save(rehearsal.backend.account, rehearsal.job.bucket, rehearsal.job.name, rehearsal.requests.requests)
+    receipt = Receipt.of(rehearsal, code, kept, files)
+    rehearsal.display.text("\n" + as_text(receipt))
+    write(receipt)
+
+
+@contextmanager
+def _opened(job: RehearsedJob, is_terminal: bool) -> Iterator[Rehearsal]:
+    """AWS, its nodes, and what watches them; nothing of them is left afterwards."""
+    from moto.core.model_instances import reset_model_data
+
+    from launch.rehearse.aws.server import RequestLog
+    from launch.rehearse.display import Display, console_for
+    from launch.rehearse.faults import Injection
+
+    reset_model_data()  # of an earlier rehearsal in this process
+    requests = RequestLog()
+    open_backend: OpenBackend = import_function(job.backend.scene)
+    with _folder() as folder, open_backend(job, folder, requests) as backend:
+        resources_before = backend.account.resources()
+        with closing(Display(backend, job.train.epochs, console_for(job.env, is_terminal))) as display:
+            injection = Injection(job.faults, backend, display.note)
+            rehearsal = Rehearsal(job, backend, requests, display, injection, resources_before)
+            requests.before = injection.refuse
+            requests.after = lambda request: rehearsal.made.update(backend.account.resources() - resources_before)
+            backend.watch(rehearsal.update, injection.abort)
+            display.note(f"embedded AWS in {job.region}; nodes: {backend.node_kind}; job {job.name}")
+            yield rehearsal
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A temporary folder, which is removed also if this process is killed."""
+    where = tempfile.gettempdir()
+    # The boot script uses the path without quotes, which is safe on AWS.
+    where = where if re.fullmatch(r"[\w/.-]+", where) else "/tmp"  # nosec B108  # mkdtemp's folder is nobody else's
+    folder = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=where))
+    sweep = 'echo ready; cat >/dev/null; for _ in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" && exit; sleep 0.5; done'
+    sweeper = shell.start_child(["sh", "-c", sweep, "sh", str(folder)], {"PATH": os.defpath})
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        sweeper.close(10.0)
+
+
+def _check_installed() -> None:
+    """Raises NotSetUp with the command that installs what is missing."""
+    if missing := [name for name in MODULES if find_spec(name) is None]:
+        raise NotSetUp(
+            f"a rehearsal needs {', '.join(missing)}; run pip install -c constraints.txt -e '.[rehearse]' in the "
+            "checkout"
+        )
+
+
+def _check_requirements(job: RehearsedJob) -> None:
+    """Raises NotSetUp where pip would have to fetch what the script's requirements ask for, which no node can."""
+    source = job.train.source
+    if source is None or not source.requirements:
+        return
+    listed = source.top / source.requirements
+    flags = ["--isolated", "--no-input", "--dry-run", "--no-index", "--retries", "0"]
+    # The proxies are for what is named by its address: a node would not get there.
+    offline = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+    pip = [*interpreter(sys.executable, listed.parent), "-m", "pip"]
+    pip_run = shell.run_captured(
+        [*pip, "install", *flags, "-r", str(listed)], {**job.env, **offline}, str(listed.parent)
+    )
+    if pip_run.code:
+        reasons = [line for line in pip_run.err.splitlines() if line.startswith("ERROR: ")] or pip_run.err.splitlines()
+        raise NotSetUp(
+            f"nodes of a rehearsal have the packages of this Python and no package index, and {source.requirements} "
+            f"asks for more ({one_line(''.join(reasons[-1:]).removeprefix('ERROR: '), 200)}); run pip install -r "
+            f"{quote(str(listed))}"
+        )

@@ -1,1 +1,0 @@
-"""A running rehearsal: the launcher in a process of its own, the injected faults, and the display."""

@@ -1,0 +1,62 @@
+"""launch.rehearse.environment: what a rehearsal takes from the user's environment."""
+
+import os
+
+import botocore.loaders
+import botocore.session
+import pytest
+
+from launch.rehearse.environment import cleaned, entered, shared_models
+from launch.rehearse.nodes.ec2.node import NodeSetup, environment
+
+THE_USERS = {
+    "AWS_PROFILE": "prod",
+    "AWS_ACCESS_KEY_ID": "AKIAREAL",
+    "AWS_SECRET_ACCESS_KEY": "real",
+    "AWS_SESSION_TOKEN": "real",
+    "AWS_ENDPOINT_URL_S3": "https://s3.example.com",
+    "AWS_CA_BUNDLE": "/corp.pem",
+    "MOTO_ACCOUNT_ID": "1",
+    "TEST_SERVER_MODE": "yes",
+    "https_proxy": "http://proxy.example.com",
+    "HTTP_PROXY": "http://proxy.example.com",
+    "no_proxy": ".example.com",
+}
+
+
+def test_nothing_of_the_users_own_account_or_proxy_is_taken_over() -> None:
+    env = cleaned({**THE_USERS, "PATH": "/bin", "OMP_NUM_THREADS": "2"})
+
+    assert (env["PATH"], env["OMP_NUM_THREADS"]) == ("/bin", "2")
+    assert (env["AWS_ACCESS_KEY_ID"], env["no_proxy"]) == ("rehearsal", "*")
+    assert env["AWS_CONFIG_FILE"] == env["AWS_SHARED_CREDENTIALS_FILE"] == os.devnull
+    assert set(THE_USERS.values()).isdisjoint(env.values())
+
+
+def test_a_node_finds_neither_the_users_profiles_nor_a_program_that_hands_out_credentials() -> None:
+    env = environment(NodeSetup("http://127.0.0.1:1"), "/bin", "/tmp")
+
+    assert env["AWS_CONFIG_FILE"] == env["AWS_SHARED_CREDENTIALS_FILE"] == os.devnull
+    assert (env["HOME"], env["AWS_ENDPOINT_URL"]) == ("/tmp", "http://127.0.0.1:1")
+
+
+def test_this_process_has_its_own_environment_back_afterwards() -> None:
+    before = dict(os.environ)
+
+    with entered({"PATH": "/bin", **THE_USERS}):
+        inside = dict(os.environ)
+
+    assert (inside["PATH"], inside["AWS_SECRET_ACCESS_KEY"]) == ("/bin", "rehearsal")
+    assert "AWS_PROFILE" not in inside
+    assert dict(os.environ) == before
+
+
+def test_models_of_aws_are_read_once_for_all_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = botocore.loaders.create_loader
+    monkeypatch.setattr(botocore.session, "create_loader", create)  # not the tests' own
+
+    with shared_models():
+        readers = [botocore.session.Session().get_component("data_loader") for _ in range(2)]
+
+    assert readers[0] is readers[1]
+    assert botocore.session.create_loader is create
