@@ -1,4 +1,4 @@
-"""Rehearsals: a job's whole life on this machine, on an AWS inside this process and nodes that run the real boot script.
+"""Rehearsals: a job's whole life on this machine, with an AWS inside this process and nodes that boot as on EC2.
 
 rehearsal.py     from the command line to the receipt: start here
 backend.py       the job, and what a rehearsal needs of a backend; ec2.py and sagemaker.py implement it

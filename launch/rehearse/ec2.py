@@ -20,6 +20,7 @@ from launch.rehearse.faults import Fault
 from launch.rehearse.nodes.ec2 import namespaces, processes
 from launch.rehearse.nodes.ec2.node import KEY, TOKEN, Machines, Node, NodeSetup, Volume
 from launch.rehearse.nodes.ec2.watcher import InstanceRun, Watcher
+from launch.rehearse.nodes.network import why_not_slow
 from trainer.errors import SettingsError
 
 GATEWAY, PORT = "172.31.255.254", 5000  # the last address of moto's default VPC, 172.31.0.0/16
@@ -124,8 +125,8 @@ class Ec2:
                 self._need_namespaces(fault, "a node with a disk of its own")
                 self.watcher.setup = replace(self.watcher.setup, has_own_disk=True)
             case "slow-network":
-                network = self._need_namespaces(fault, "nodes with a network of their own")
-                if why := network.why_not_slow():
+                self._need_namespaces(fault, "nodes with a network of their own")
+                if why := why_not_slow():
                     raise SettingsError(f"--inject {fault}: this machine {why}.")
                 self.watcher.setup = replace(self.watcher.setup, rate=fault.where)
                 return f"every node sends and receives at most {fault.where}"
@@ -143,11 +144,10 @@ class Ec2:
         self.account.rules.capacity[zone] = 0
         return f"no capacity in {zone}"
 
-    def _need_namespaces(self, fault: Fault, needed: str) -> namespaces.NodeNetwork:
+    def _need_namespaces(self, fault: Fault, needed: str) -> None:
         if not isinstance(self.machines, namespaces.NodeNetwork):
             why = namespaces.why_not_here()
             raise SettingsError(f"--inject {fault}: needs {needed}; here nodes are processes, because that {why}.")
-        return self.machines
 
     def inject(self, fault: Fault) -> str | None:
         running = [run for run in self.node_runs.values() if run.ended is None]
@@ -209,7 +209,7 @@ def _is_exit_record(request: Request) -> bool:
 def _machines(folder: Path) -> Iterator[Machines]:
     """Makes nodes in namespaces where that is possible, else as processes."""
     if namespaces.why_not_here() is None:
-        with namespaces.network(folder / "nodes", f"{GATEWAY}/16") as network:
+        with namespaces.node_network(folder / "nodes", f"{GATEWAY}/16") as network:
             yield network
     elif why := processes.why_not_here():
         raise SettingsError(f"this machine cannot run nodes: a rehearsal {why}.")

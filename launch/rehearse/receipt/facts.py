@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from launch.aws.names import is_path
 from launch.core.training.options import END
 from launch.rehearse.backend import PHASES, NodeRun
+from trainer.contract import CHECKPOINTS, CURVES, METRICS, SETTINGS, SIGNATURE, WEIGHTS
 
 if TYPE_CHECKING:
     from launch.rehearse.aws.account import Account
@@ -28,6 +29,20 @@ READS = ("BatchGet", "Describe", "Filter", "Get", "Head", "List", "Query", "Scan
 ENDS = {0: "done", 2: "refused: settings", 3: "failed: data", 4: "failed: AWS refused", 5: "failed: training",
         6: "failed: machine", 75: "interrupted", 130: "stopped by Ctrl-C", 137: "the launcher was killed",
         143: "stopped by SIGTERM"}  # fmt: skip
+
+# Names of files and folders in the run folder, in the order in which they are listed.
+CONTENTS = {
+    "receipt.html": "this receipt as a page, with a replay",
+    CURVES: "loss and accuracy",
+    WEIGHTS: "the weights",
+    SIGNATURE: "its classes, and what goes into it",
+    METRICS: "metrics of each epoch",
+    SETTINGS: "the training's settings",
+    CHECKPOINTS: "to resume from",
+    "logs": "the log of each rank",
+    "requests.jsonl": "every request",
+    "job": "plan, cluster, exit records, boot logs",
+}
 
 
 @dataclass(frozen=True)

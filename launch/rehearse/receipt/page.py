@@ -31,8 +31,8 @@ from launch.rehearse.receipt.charts import (
     ticks,
     write_marks,
 )
-from launch.rehearse.receipt.facts import Receipt, ReceiptNode
-from trainer.contract import CHECKPOINTS, CURVES, METRICS, SETTINGS, SIGNATURE, WEIGHTS
+from launch.rehearse.receipt.facts import CONTENTS, Receipt, ReceiptNode
+from launch.rehearse.recording import epoch_between
 from trainer.files import write_atomically
 from trainer.terminal import encodable
 
@@ -43,11 +43,6 @@ NAME = "receipt.html"
 # Limits on the log, so that the page opens at once.  MARKUP: bytes of HTML around each line.
 LOG_CHARACTERS, LINE_CHARACTERS, MARKUP = 100_000, 600, 60
 MAX_FILES = 200
-CONTENTS = {SETTINGS: "the training's settings", METRICS: "metrics of each epoch",
-            CURVES: "loss and accuracy, as a picture", WEIGHTS: "the weights", CHECKPOINTS: "to resume from",
-            SIGNATURE: "the classes, and what goes into the model",
-            "logs": "the log of each rank", "requests.jsonl": "every request",
-            "job": "plan, cluster, exit records, boot logs"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -124,11 +119,10 @@ def _clipped(text: str) -> str:
 def final_rows(receipt: Receipt) -> list[tuple[ReceiptNode, str, Epoch | None]]:
     """Each node with its last state and its last epoch."""
     states = {change.node: change.state for change in receipt.changes}
-    return [(node, states.get(node.name, ""), _last_epoch(receipt, node)) for node in receipt.nodes]
-
-
-def _last_epoch(receipt: Receipt, node: ReceiptNode) -> Epoch | None:
-    return next((epoch for epoch in reversed(receipt.epochs) if node.began <= epoch.at <= node.ended), None)
+    return [
+        (node, states.get(node.name, ""), epoch_between(node.began, node.ended, receipt.epochs))
+        for node in receipt.nodes
+    ]
 
 
 def record(receipt: Receipt) -> Mapping[str, Any]:

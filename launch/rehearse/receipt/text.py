@@ -7,21 +7,9 @@ from textwrap import wrap
 
 from launch.core.terminal import table
 from launch.rehearse.backend import PHASES
-from launch.rehearse.receipt.facts import Receipt, RequestGroup
+from launch.rehearse.receipt.facts import CONTENTS, Receipt, RequestGroup
 
 WIDTH, NO_BREAK = 80, "\0"
-# Names of files and folders in the run folder, in the order in which they are listed.
-CONTENTS = {
-    "receipt.html": "this receipt as a page, with a replay",
-    "curves.png": "loss and accuracy",
-    "model.pt": "the weights",
-    "model.json": "its classes, and what goes into it",
-    "metrics.jsonl": "metrics of each epoch",
-    "checkpoints/": "to resume from",
-    "logs/": "the log of each rank",
-    "requests.jsonl": "every request",
-    "job/": "plan, cluster, exit records, boot logs",
-}
 
 
 def as_text(receipt: Receipt) -> str:
@@ -101,9 +89,9 @@ def _resources(receipt: Receipt) -> list[str]:
 
 
 def _contents(receipt: Receipt) -> list[str]:
-    folders = {f"{path.partition('/')[0]}/" for path in receipt.files}
+    folders = {path.partition("/")[0] for path in receipt.files if "/" in path}
     there = {"receipt.html", *receipt.files, *folders}
-    return [f"{name:<16}{text}" for name, text in CONTENTS.items() if name in there]
+    return [f"{name + '/' * (name in folders):<16}{text}" for name, text in CONTENTS.items() if name in there]
 
 
 def _wrapped(text: str) -> list[str]:

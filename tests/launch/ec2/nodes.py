@@ -18,7 +18,7 @@ from typing import Any
 import boto3
 
 from launch.rehearse.aws.server import RequestLog, served
-from launch.rehearse.nodes.ec2.namespaces import NodeNetwork, network, why_not_here
+from launch.rehearse.nodes.ec2.namespaces import NodeNetwork, node_network, why_not_here
 from launch.rehearse.nodes.ec2.node import Node as Machine
 from launch.rehearse.nodes.ec2.node import NodeSetup, Volume, text_of
 
@@ -104,7 +104,7 @@ def region(folder: Path) -> Iterator[Region]:
     """An empty region with AWS in it.  Everything in it is gone afterwards, which is asserted."""
     with ExitStack() as until_checked:
         with ExitStack() as stack:
-            made = stack.enter_context(network(folder, f"{CLOUD}/24"))
+            made = stack.enter_context(node_network(folder, f"{CLOUD}/24"))
             until_checked.enter_context(held(made.namespaces))
             stack.enter_context(served(RequestLog(), None, CLOUD, PORT, made.place))
             port = stack.enter_context(served(RequestLog(), None))

@@ -6,7 +6,7 @@ Everything that can be set, such as capacity and quotas, is in Rules.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -30,31 +30,8 @@ from moto.servicequotas.exceptions import NoSuchResource
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.sts.models import STSBackend
 
-from launch.rehearse.aws.ec2 import ebs, scheduler
-from launch.rehearse.aws.ec2.instances import (
-    describe_capacity_reservations,
-    describe_instances,
-    describe_spot_price_history,
-    terminate,
-)
-from launch.rehearse.aws.ec2.network import (
-    create_placement_group,
-    create_security_group,
-    delete_network_interface,
-    delete_placement_group,
-    delete_security_group,
-    describe_placement_groups,
-)
+from launch.rehearse.aws.ec2 import ebs, instances, network, run_instances, scheduler, volumes
 from launch.rehearse.aws.ec2.rules import Rules, consistency_check
-from launch.rehearse.aws.ec2.run_instances import attachment, call_action, cpu_options, interfaces_of, run_instances
-from launch.rehearse.aws.ec2.volumes import (
-    attach_volume,
-    attachments,
-    create_volume,
-    describe_snapshots,
-    detach_volume,
-    disks_of_image,
-)
 from launch.rehearse.aws.iam.callers import get_caller_identity, simulate_principal_policy
 from launch.rehearse.aws.moto_patches import replaced
 
@@ -62,54 +39,25 @@ from launch.rehearse.aws.moto_patches import replaced
 @contextmanager
 def patched(rules: Rules) -> Iterator[None]:
     """Makes moto behave as AWS under `rules` inside the block, one request at a time."""
-    changes: list[tuple[type, str, Any]] = [
-        (EC2Response, "call_action", call_action),
-        (EC2Response, "run_instances", run_instances),
-        (EC2Response, "create_volume", create_volume),
-        (EC2Response, "describe_instances", describe_instances),
-        (EC2Response, "describe_spot_price_history", describe_spot_price_history),
-        (EC2Response, "delete_network_interface", delete_network_interface),
-        (EC2Response, "create_placement_group", create_placement_group),
-        (EC2Response, "describe_placement_groups", describe_placement_groups),
-        (EC2Response, "delete_placement_group", delete_placement_group),
-        (EC2Response, "describe_capacity_reservations", describe_capacity_reservations),
-        (EC2Backend, "describe_snapshots", describe_snapshots),
-        (EC2Backend, "copy_snapshot", ebs.copy_snapshot),
-        (EBSResponse, "start_snapshot", ebs.start_snapshot),
-        (EBSResponse, "list_snapshot_blocks", ebs.list_snapshot_blocks),
-        (EBSBackend, "complete_snapshot", ebs.complete_snapshot),
-        (EC2Backend, "create_security_group", create_security_group),
-        (EC2Backend, "delete_security_group", delete_security_group),
-        (EC2Backend, "attach_volume", attach_volume),
-        (EC2Backend, "detach_volume", detach_volume),
-        (Instance, "terminate", terminate),
-        (Attachment, "__init__", attachment),
-        (EC2Response, "get_ebs_default_kms_key_id", get_ebs_default_kms_key_id),
-        (EC2Response, "describe_vpc_block_public_access_options", describe_vpc_block_public_access_options),
-        (EC2Response, "describe_vpc_block_public_access_exclusions", describe_vpc_block_public_access_exclusions),
-        (IamResponse, "simulate_principal_policy", simulate_principal_policy),
-        (STSBackend, "get_caller_identity", get_caller_identity),
-        (ECRResponse, "get_download_url_for_layer", get_download_url_for_layer),
-        (ServiceQuotasBackend, "get_service_quota", get_service_quota),
-        (EventBridgeSchedulerBackend, "create_schedule_group", scheduler.create_schedule_group),
-        (EventBridgeSchedulerBackend, "create_schedule", scheduler.create_schedule),
-        (EventBridgeSchedulerBackend, "list_schedules", scheduler.list_schedules),
-    ]
     with ExitStack() as stack:
         rules.access.others += [scheduler.check_of(rules), consistency_check(rules), ebs.check_of(rules)]
         stack.enter_context(rules.access.enforced())
-        for owner, name, new in changes:
-            stack.enter_context(replaced(owner, name, new, rules))
-        stack.enter_context(mock.patch.object(Instance, "network_interfaces", property(interfaces_of)))
-        stack.enter_context(mock.patch.object(Volume, "attachments", property(attachments)))
-        stack.enter_context(mock.patch.object(Ami, "block_device_mappings", property(disks_of_image)))
-        stack.enter_context(mock.patch.object(Instance, "cpu_options", property(cpu_options), create=True))
+        for owner, methods in METHODS.items():
+            for method in methods:
+                stack.enter_context(replaced(owner, method.__name__, method, rules))
+        stack.enter_context(replaced(Attachment, "__init__", run_instances.attachment, rules))
+        stack.enter_context(mock.patch.object(Instance, "network_interfaces", property(run_instances.interfaces_of)))
+        stack.enter_context(mock.patch.object(Volume, "attachments", property(volumes.attachments)))
+        stack.enter_context(mock.patch.object(Ami, "block_device_mappings", property(volumes.disks_of_image)))
+        stack.enter_context(
+            mock.patch.object(Instance, "cpu_options", property(run_instances.cpu_options), create=True)
+        )
         # Otherwise every answer to RunInstances says pending, even one that is repeated much later.
         states = stack.enter_context(mock.patch.dict(EC2BaseResponse.RESPONSE_KEY_PATH_TO_TRANSFORMER))
         del states["RunInstances.Reservation.Instances.Instance.State"]
         # moto searches all methods of a service for each request, and makes an RSA key for each account.
-        methods = functools.cache(method_names_from_class)
-        stack.enter_context(mock.patch("moto.core.responses.method_names_from_class", methods))
+        find_methods = functools.cache(method_names_from_class)
+        stack.enter_context(mock.patch("moto.core.responses.method_names_from_class", find_methods))
         stack.enter_context(mock.patch("moto.kms.models.generate_private_key", _kms_key))
         yield
 
@@ -147,3 +95,43 @@ def get_service_quota(rules: Rules, original: Any, backend: Any, service_code: s
     if quota_code not in rules.quota:
         raise NoSuchResource
     return {"ServiceCode": "ec2", "QuotaCode": quota_code, "Value": rules.quota[quota_code]}
+
+
+# moto's class -> what replaces its methods of the same names.
+METHODS: dict[type, list[Callable[..., Any]]] = {
+    EC2Response: [
+        run_instances.call_action,
+        run_instances.run_instances,
+        instances.describe_instances,
+        instances.describe_capacity_reservations,
+        instances.describe_spot_price_history,
+        network.create_placement_group,
+        network.delete_network_interface,
+        network.delete_placement_group,
+        network.describe_placement_groups,
+        volumes.create_volume,
+        get_ebs_default_kms_key_id,
+        describe_vpc_block_public_access_options,
+        describe_vpc_block_public_access_exclusions,
+    ],
+    EC2Backend: [
+        network.create_security_group,
+        network.delete_security_group,
+        volumes.attach_volume,
+        volumes.detach_volume,
+        volumes.describe_snapshots,
+        ebs.copy_snapshot,
+    ],
+    Instance: [instances.terminate],
+    EBSResponse: [ebs.start_snapshot, ebs.list_snapshot_blocks],
+    EBSBackend: [ebs.complete_snapshot],
+    IamResponse: [simulate_principal_policy],
+    STSBackend: [get_caller_identity],
+    ECRResponse: [get_download_url_for_layer],
+    ServiceQuotasBackend: [get_service_quota],
+    EventBridgeSchedulerBackend: [
+        scheduler.create_schedule,
+        scheduler.create_schedule_group,
+        scheduler.list_schedules,
+    ],
+}

@@ -45,33 +45,22 @@ PAGE = 10  # default number of jobs in an answer
 @contextmanager
 def patched(rules: Rules) -> Iterator[None]:
     """Makes moto behave as AWS under `rules` inside the block."""
-    changes: list[tuple[type, str, Callable[..., Any]]] = [
-        (SageMakerResponse, "create_training_job", _create),
-        (SageMakerResponse, "describe_training_job", _describe),
-        (SageMakerResponse, "stop_training_job", _stop),
-        (SageMakerResponse, "update_training_job", _update),
-        (SageMakerResponse, "list_training_jobs", _list),
-        (ECRBackend, "batch_get_image", batch_get_image),
-        (IamResponse, "simulate_principal_policy", simulate_principal_policy),
-        (STSBackend, "get_caller_identity", get_caller_identity),
-        (ServiceQuotasResponse, "list_service_quotas", _list_service_quotas),
-        (ServiceQuotasBackend, "get_service_quota", _get_service_quota),
-    ]
     with ExitStack() as stack:
         stack.enter_context(rules.access.enforced())
-        for owner, name, new in changes:
-            stack.enter_context(replaced(owner, name, new, rules))
+        for owner, methods in METHODS.items():
+            for method in methods:
+                stack.enter_context(replaced(owner, method.__name__, method, rules))
         yield
 
 
 # ---- the operations
 
 
-def _create(rules: Rules, original: Any, response: Any) -> ActionResult:
-    return ActionResult({"TrainingJobArn": _admit(rules, json.loads(response.body), response).arn})
+def create_training_job(rules: Rules, original: Any, response: Any) -> ActionResult:
+    return ActionResult({"TrainingJobArn": _new_job(rules, json.loads(response.body), response).arn})
 
 
-def _admit(rules: Rules, request: dict[str, Any], response: Any) -> TrainingJob:
+def _new_job(rules: Rules, request: dict[str, Any], response: Any) -> TrainingJob:
     """The training job of a request, if that is not refused."""
     jobs = response.sagemaker_backend.training_jobs
     check_shape(operation_input("CreateTrainingJob"), request, "")
@@ -97,14 +86,14 @@ def _admit(rules: Rules, request: dict[str, Any], response: Any) -> TrainingJob:
     return job
 
 
-def _describe(rules: Rules, original: Any, response: Any) -> ActionResult:
-    job = _known(response)
+def describe_training_job(rules: Rules, original: Any, response: Any) -> ActionResult:
+    job = _job_of(response)
     _show(job)
     return ActionResult(copy.deepcopy(job.described))  # a copy, as it may change while the answer is written
 
 
-def _stop(rules: Rules, original: Any, response: Any) -> EmptyResult:
-    job = _known(response)
+def stop_training_job(rules: Rules, original: Any, response: Any) -> EmptyResult:
+    job = _job_of(response)
     if job.status != "InProgress":
         raise invalid(f"The request was rejected because the training job is in status {job.status}.")
     stopping(job)
@@ -113,9 +102,9 @@ def _stop(rules: Rules, original: Any, response: Any) -> EmptyResult:
     return EmptyResult()
 
 
-def _update(rules: Rules, original: Any, response: Any) -> ActionResult:
+def update_training_job(rules: Rules, original: Any, response: Any) -> ActionResult:
     """Updates how long a warm pool is kept; moto has nothing else that can be updated."""
-    job, request = _known(response), json.loads(response.body)
+    job, request = _job_of(response), json.loads(response.body)
     kept_s = request.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds")
     if kept_s is not None:
         check_shape(operation_input("UpdateTrainingJob"), request, "")
@@ -127,7 +116,7 @@ def _update(rules: Rules, original: Any, response: Any) -> ActionResult:
     return ActionResult({"TrainingJobArn": job.arn})
 
 
-def _known(response: Any) -> TrainingJob:
+def _job_of(response: Any) -> TrainingJob:
     job = response.sagemaker_backend.training_jobs.get(response._get_param("TrainingJobName"))
     if job is None:
         raise invalid("Requested resource not found.")
@@ -147,7 +136,7 @@ SORTED_BY = {"Name": lambda job: job.name, "CreationTime": lambda job: job.descr
              "Status": lambda job: job.status}  # fmt: skip
 
 
-def _list(rules: Rules, original: Any, response: Any) -> ActionResult:
+def list_training_jobs(rules: Rules, original: Any, response: Any) -> ActionResult:
     """Newest first by default.  With MaxResults the status is filtered page by page, as on AWS."""
     ask, shape = response._get_param, operation_input("ListTrainingJobs")
     check_shape(shape, {key: response.params[key] for key in shape.members if key in response.params}, "")
@@ -222,7 +211,7 @@ def _quota(rules: Rules, name: str) -> dict[str, Any]:
     }
 
 
-def _list_service_quotas(rules: Rules, original: Any, response: Any) -> str:
+def list_service_quotas(rules: Rules, original: Any, response: Any) -> str:
     request = json.loads(response.body)
     if request["ServiceCode"] != "sagemaker":
         raise NoSuchResource
@@ -233,7 +222,7 @@ def _list_service_quotas(rules: Rules, original: Any, response: Any) -> str:
     return json.dumps(answer)
 
 
-def _get_service_quota(rules: Rules, original: Any, backend: Any, **named: str) -> dict[str, Any]:
+def get_service_quota(rules: Rules, original: Any, backend: Any, **named: str) -> dict[str, Any]:
     if named["service_code"] != "sagemaker":
         return dict(original(backend, **named))
     for name in rules.quota:
@@ -257,3 +246,20 @@ def batch_get_image(
         named = {"imageDigest": image.get("imageDigest", f"sha256:{digest}")} | image
         rows.append({"registryId": registry, "repositoryName": name, "imageId": named, "imageManifest": "{}"})
     return {"images": rows, "failures": []}
+
+
+# moto's class -> what replaces its methods of the same names.
+METHODS: dict[type, list[Callable[..., Any]]] = {
+    SageMakerResponse: [
+        create_training_job,
+        describe_training_job,
+        stop_training_job,
+        update_training_job,
+        list_training_jobs,
+    ],
+    ECRBackend: [batch_get_image],
+    IamResponse: [simulate_principal_policy],
+    STSBackend: [get_caller_identity],
+    ServiceQuotasResponse: [list_service_quotas],
+    ServiceQuotasBackend: [get_service_quota],
+}

@@ -13,14 +13,14 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import TypeVar
 
 from launch.core import shell
-from launch.core.shell import ChildProcess
+from launch.rehearse.nodes import network
 from launch.rehearse.nodes.ec2.node import (
     AWS_CLI,
     HERE,
@@ -34,8 +34,7 @@ from launch.rehearse.nodes.ec2.node import (
     programs,
     write_program,
 )
-from launch.rehearse.nodes.network import in_network, ip, slow_down, why_no_namespaces
-from trainer.errors import MachineError
+from launch.rehearse.nodes.network import Bridge, in_network, why_no_namespaces
 
 Result = TypeVar("Result")
 
@@ -125,12 +124,9 @@ def why_not_here() -> str | None:
 
 
 def fill_disk(node: Node) -> None:
-    """Fills the node's own disk, which it must have.  Call it again after files were removed."""
-    with suppress(OSError, MachineError):  # the node has just ended, or the disk is fuller by now
-        disk = os.statvfs(f"/proc/{node.process.pid}/root{node.root}{DISK}")
-        used = max(1, disk.f_blocks - disk.f_bfree) * disk.f_frsize
-        shell.output_of(["nsenter", f"--mount=/proc/{node.process.pid}/ns/mnt", "mount", "-o", f"remount,size={used}",
-                   f"{node.root}{DISK}"])  # fmt: skip
+    """Fills the node's own disk, which it must have.  Call again after files were removed."""
+    disk = f"{node.root}{DISK}"
+    network.fill_disk(node.process.pid, Path(f"/proc/{node.process.pid}/root{disk}"), disk)
 
 
 @dataclass
@@ -138,8 +134,7 @@ class NodeNetwork:
     """A bridge with AWS and nodes on it."""
 
     folder: Path
-    cloud: str  # AWS's address with the network's width, such as 10.77.0.1/24
-    switch: ChildProcess
+    bridge: Bridge
     nodes: list[Node] = field(default_factory=list)
     namespaces: set[str] = field(default_factory=set)  # all that were made for it
 
@@ -149,7 +144,7 @@ class NodeNetwork:
     @property
     def gateway(self) -> str:
         """AWS's address."""
-        return self.cloud.partition("/")[0]
+        return self.bridge.address
 
     def address(self, private: str) -> str:
         """The same, as the network is the nodes' own."""
@@ -157,7 +152,7 @@ class NodeNetwork:
 
     def place(self, make: Callable[[], Result]) -> Result:
         """Calls `make` in the bridge's network, where its sockets stay; returns its result."""
-        return in_network(self.switch.pid, make)
+        return self.bridge.call(make)
 
     def power_on(
         self, instance: str, address: str, user_data: str, setup: NodeSetup, volume: Volume | None = None
@@ -174,7 +169,7 @@ class NodeNetwork:
         node = Node(instance, address, root, volume, process)
         self.nodes.append(node)
         self.note_namespaces(process.pid)
-        self._plug_in(node, len(self.nodes), setup.rate)
+        self.bridge.connect(process.pid, address, setup.rate, ["addr add 169.254.169.254/32 dev lo"])
         if setup.has_metadata:
             node.imds = in_network(process.pid, lambda: Imds(instance))
         # Also the shell that waits on stdin, which the first process has started already.
@@ -198,47 +193,23 @@ class NodeNetwork:
         mine, its = ({str(link.readlink()) for link in Path(f"/proc/{p}/ns").iterdir()} for p in ("self", pid))
         self.namespaces |= its - mine
 
-    def _plug_in(self, node: Node, index: int, rate: str) -> None:
-        bridge, pid = f"/proc/{self.switch.pid}/ns/net", node.process.pid
-        width = self.cloud.partition("/")[2]
-        ip(bridge, f"link add port{index} type veth peer name eth0 netns {pid}",
-           f"link set port{index} master bridge up")  # fmt: skip
-        ip(f"/proc/{pid}/ns/net", "link set lo up", "addr add 169.254.169.254/32 dev lo",
-           f"addr add {node.address}/{width} dev eth0", "link set eth0 up")  # fmt: skip
-        if rate:  # sending is limited at the node's end, receiving at the bridge's
-            slow_down(f"/proc/{pid}/ns/net", "eth0", rate)
-            slow_down(bridge, f"port{index}", rate)
-
-    def why_not_slow(self) -> str | None:
-        """Why this network cannot be slowed down, as "needs ..."; None if it can."""
-        if shutil.which("tc") is None:
-            return "needs tc; apt-get install iproute2"
-        try:
-            slow_down(f"/proc/{self.switch.pid}/ns/net", "bridge", "100gbit")
-        except MachineError as error:
-            return f"needs a kernel with token buckets (sch_tbf): {error}"
-        return None
-
 
 @contextmanager
-def network(folder: Path, cloud: str) -> Iterator[NodeNetwork]:
-    """An empty network, with the nodes' files in `folder`; its nodes end with the block."""
+def node_network(folder: Path, cloud: str) -> Iterator[NodeNetwork]:
+    """An empty network, with the nodes' files in `folder`; its nodes end with the block.
+
+    cloud: AWS's address with the network's width, such as 10.77.0.1/24.
+    """
     folder.mkdir(exist_ok=True)
     (folder / "hosts").write_text("127.0.0.1 localhost\n")
-    switch = shell.start_child(
-        ["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], {"PATH": os.defpath}
-    )
-    bridge = NodeNetwork(folder, cloud, switch)
+    nodes = NodeNetwork(folder, Bridge(cloud))
     try:
-        bridge.note_namespaces(switch.pid)
-        # With a MAC address of its own: otherwise it has that of a port, and is unreachable when that node ends.
-        ip(f"/proc/{switch.pid}/ns/net", "link set lo up", "link add bridge address 02:00:00:00:00:01 type bridge",
-           f"addr add {cloud} dev bridge", "link set bridge up")  # fmt: skip
-        yield bridge
+        nodes.note_namespaces(nodes.bridge.pid)
+        yield nodes
     finally:
-        for node in bridge.nodes:
+        for node in nodes.nodes:
             node.power_off()
-        switch.close()
+        nodes.bridge.close()
 
 
 def _lay_out(root: Path, address: str, hosts: Path, user_data: str, setup: NodeSetup) -> None:

@@ -22,7 +22,6 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -31,8 +30,8 @@ from launch.core import shell
 from launch.core.shell import ChildProcess
 from launch.core.signals import kill_marked
 from launch.rehearse.nodes.ec2.node import write_program
+from launch.rehearse.nodes.network import fill_disk
 from launch.rehearse.nodes.sagemaker.network import HostNetwork
-from trainer.errors import MachineError
 
 TOOLKIT = Path(__file__).with_name("toolkit.py")
 KEY = "ASIATESTTESTTESTTEST"  # of the role; pragma: allowlist secret
@@ -138,12 +137,7 @@ class Container:
 
     def fill_disk(self) -> None:
         """Fills its disk.  Call it again after files were removed."""
-        assert self._network is not None
-        with suppress(OSError, MachineError):  # it has just ended, or the disk is fuller by now
-            disk = os.statvfs(self._disk)
-            used = max(1, disk.f_blocks - disk.f_bfree) * disk.f_frsize
-            remount = ["mount", "-o", f"remount,size={used}", str(self.spec.base / self.spec.disk)]
-            shell.output_of(["nsenter", f"--mount=/proc/{self._process.pid}/ns/mnt", *remount])
+        fill_disk(self._process.pid, self._disk, str(self.spec.base / self.spec.disk))
 
     def __enter__(self) -> Self:
         return self

@@ -6,7 +6,6 @@ container in it, and the network with this process.
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import socketserver
@@ -16,10 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launch.core import shell
 from launch.core.shell import ChildProcess
-from launch.rehearse.nodes.network import in_network, ip, slow_down, why_no_namespaces
-from trainer.errors import MachineError
+from launch.rehearse.nodes.network import Bridge, why_no_namespaces
 
 CLOUD = "10.78.0.1"  # where hosts see what is exposed to them
 NEEDED = ("bash", "ip", "nsenter", "unshare")
@@ -56,29 +53,13 @@ def why_no_network() -> str | None:
     return why_no_namespaces()
 
 
-def why_not_slow() -> str | None:
-    """Why networks cannot be slowed down on this machine, as "needs ..."; None if they can."""
-    if why := why_no_network():
-        return why
-    if shutil.which("tc") is None:
-        return "needs tc; apt-get install iproute2"
-    switch = _switch()
-    try:
-        slow_down(f"/proc/{switch.pid}/ns/net", "lo", "100gbit")
-    except MachineError as error:
-        return f"needs a kernel with token buckets (sch_tbf): {error}"
-    finally:
-        switch.close()
-    return None
-
-
 @dataclass
 class HostNetwork:
     """A bridge with hosts."""
 
     folder: Path  # names, addresses and process IDs of the hosts
     names: Sequence[str]
-    switch: ChildProcess
+    bridge: Bridge
     rate: str = ""  # limit for each to send and receive, such as 200mbit
     servers: list[socketserver.BaseServer] = field(default_factory=list)
 
@@ -94,25 +75,15 @@ class HostNetwork:
 
     def expose(self, port: int) -> str:
         """Makes 127.0.0.1:port of this machine, such as moto, reachable for the hosts; returns its URL there."""
-        server = in_network(self.switch.pid, lambda: _Relay(port))
+        server = self.bridge.call(lambda: _Relay(port))
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         self.servers.append(server)
         return f"http://{CLOUD}:{server.server_address[1]}"
 
     def connect(self, name: str, process: ChildProcess) -> None:
         """Connects the host in which `process` runs."""
-        index, bridge, inside = self.names.index(name), self._bridge, f"/proc/{process.pid}/ns/net"
         (self.folder / f"{name}.pid").write_text(str(process.pid))
-        ip(bridge, f"link add port{index} type veth peer name eth0 netns {process.pid}",
-           f"link set port{index} master bridge up")  # fmt: skip
-        ip(inside, "link set lo up", f"addr add {address(index)}/24 dev eth0", "link set eth0 up")
-        if self.rate:  # sending is limited at the host's end, receiving at the bridge's
-            slow_down(inside, "eth0", self.rate)
-            slow_down(bridge, f"port{index}", self.rate)
-
-    @property
-    def _bridge(self) -> str:
-        return f"/proc/{self.switch.pid}/ns/net"
+        self.bridge.connect(process.pid, address(self.names.index(name)), self.rate)
 
 
 @contextmanager
@@ -125,27 +96,19 @@ def network(folder: Path, names: Sequence[str], rate: str = "") -> Iterator[Host
     (folder / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
     for name in names:
         (folder / f"{name}.environment").touch()
-    switch = _switch()
-    bridge = HostNetwork(folder, names, switch, rate)
+    hosts = HostNetwork(folder, names, Bridge(f"{CLOUD}/24"), rate)
     try:
-        # With a MAC address of its own: otherwise it has that of a port, and is unreachable when that host ends.
-        ip(f"/proc/{switch.pid}/ns/net", "link set lo up", "link add bridge address 02:00:00:00:00:01 type bridge",
-           f"addr add {CLOUD}/24 dev bridge", "link set bridge up")  # fmt: skip
-        yield bridge
+        yield hosts
     finally:
-        for server in bridge.servers:
+        for server in hosts.servers:
             server.shutdown()
             server.server_close()
-        switch.close()
+        hosts.bridge.close()
 
 
 def address(index: int) -> str:
     """The address of the host with this rank."""
     return f"10.78.0.{11 + index}"
-
-
-def _switch() -> ChildProcess:
-    return shell.start_child(["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], {"PATH": os.defpath})
 
 
 class _Relay(socketserver.ThreadingTCPServer):

@@ -26,7 +26,7 @@ Network = Callable[[Path], AbstractContextManager[Machines]]
 
 
 def in_namespaces(folder: Path) -> AbstractContextManager[Machines]:
-    return namespaces.network(folder, "172.31.255.254/16")
+    return namespaces.node_network(folder, "172.31.255.254/16")
 
 
 @pytest.fixture(params=[pytest.param(in_namespaces, marks=needs_namespaces), processes.processes])
