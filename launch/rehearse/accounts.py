@@ -139,13 +139,13 @@ def placeholder(account: Ec2Account, job: RehearsedJob) -> str:
 
 
 def _named(kind: str, name: str, make: Callable[[], Any]) -> Any:
-    """What `make` makes has the id that the command line names, in all that refers to it: tags, network ACLs, ..."""
+    """Calls `make`, which makes a resource with the ID that the command line names."""
     with mock.patch.object(MAKERS[kind], f"random_{kind}_id", return_value=name):
         return make()
 
 
 def _make_image(account: Ec2Account, image: str) -> None:
-    """Makes the image, unless it is in a registry outside AWS, where no launcher looks it up."""
+    """Makes the image, unless it is in a registry outside AWS, which launchers do not look up."""
     host, slash, _ = image.partition("/")
     if slash and ("." in host or ":" in host):
         return
@@ -156,7 +156,7 @@ def _make_image(account: Ec2Account, image: str) -> None:
 
 
 def _make_network(account: Ec2Account, options: Mapping[str, Any]) -> None:
-    """The user's subnets are beside the default VPC's own, one per zone."""
+    """Makes the user's subnets next to those of the default VPC, one per zone."""
     names, vpc = _names(options.get("subnet")), account.ec2.get_default_vpc().id
     zones_in_order = _zones_for(account, options)
     if len(names) > len(zones_in_order):
@@ -208,7 +208,7 @@ def fill_sagemaker(account: SageMakerAccount, job: RehearsedJob) -> None:
         account.make_bucket(job.bucket)
     account.make_secrets(job.options.get("secret") or ())
     if role := job.options.get("role"):
-        account.make_known(str(role))
+        account.make_trusted(str(role))
     if plan := job.options.get("training_plan"):
         account.rules.plans[str(plan)] = TrainingPlan(first_type(job), job.nodes)
     _make_sagemaker_image(account, PLACE.fullmatch(job.options.get("image") or ""))
@@ -224,7 +224,7 @@ def _make_sagemaker_image(account: SageMakerAccount, place: re.Match[str] | None
 
 
 def _fill_channel(account: SageMakerAccount, job: RehearsedJob, word: str) -> None:
-    """Puts the job's data where `word`, [CHANNEL=]s3://... or fsx:// or efs://, says they are."""
+    """Puts the job's data where `word`, [CHANNEL=]s3://... or fsx:// or efs://, puts them."""
     name, uri = "", word
     if "=" in word and not word.startswith(("s3:", "fsx:", "efs:")):
         name, uri = word.split("=", 1)
@@ -243,33 +243,28 @@ def _fill_channel(account: SageMakerAccount, job: RehearsedJob, word: str) -> No
 # ---- permissions
 
 
-# Of names of the user's own, which infra/iam knows nothing of: on AWS their owner adds these, see infra/account.md.
+# On resources that the user names, which infra/iam does not know: on AWS the user adds these, see infra/account.md.
 ON_OWN_NAMES = ["s3:*Object", "s3:ListBucket", "s3:AbortMultipartUpload", "ecr:*", "iam:GetRole", "iam:PassRole",
                 "iam:GetInstanceProfile", "ssm:GetParameter", "secretsmanager:GetSecretValue"]  # fmt: skip
 
 
 def grant(access: Access, account: str, job: RehearsedJob, role: str, key: str, token: str) -> None:
-    """Lets the launcher, and machines that sign with `key`, do what infra/iam and the command line's names allow.
+    """Gives the launcher, and machines that sign with `key`, the rights that infra/iam and the command line give them.
 
     role: of infra/iam, such as node; token: of the machines' session.
     """
     own: Policy = {"Statement": [{"Effect": "Allow", "Action": ON_OWN_NAMES, "Resource": sorted(set(_own_arns(job)))}]}
-    # Who registers models has the policy for that, too.
-    extras = policy("sagemaker-extras")["Statement"] if job.options.get("register") else []
-    # And who publishes data sets that for data sets.
-    extras = [*extras, *policy("data")["Statement"]] if job.is_published else extras
-    # And who names a VPC on SageMaker that for this network.
-    extras = (
-        [*extras, *_in_vpc(job.options)["Statement"]] if role == "sagemaker" and job.options.get("subnet") else extras
-    )
-    launchers: Policy = {"Statement": [*own["Statement"], *extras]}
-    access.add(CREDENTIALS["AWS_ACCESS_KEY_ID"], f"arn:aws:iam::{account}:user/launcher", "launcher", launchers)
+    # These jobs need further policies of infra/iam.
+    more = [policy("sagemaker-extras")] if job.options.get("register") else []
+    more += [policy("data")] if job.is_published else []
+    more += [_in_vpc(job.options)] if role == "sagemaker" and job.options.get("subnet") else []
+    access.add(CREDENTIALS["AWS_ACCESS_KEY_ID"], f"arn:aws:iam::{account}:user/launcher", "launcher", own, *more)
     access.add(key, f"arn:aws:sts::{account}:assumed-role/aws-ddp-toolkit-{role}/{role}", role, own)
     access.tokens |= {CREDENTIALS["AWS_ACCESS_KEY_ID"]: CREDENTIALS["AWS_SESSION_TOKEN"], key: token}
 
 
 def _in_vpc(options: Mapping[str, Any]) -> Policy:
-    """infra/iam/launcher-vpc.json with the subnets and security groups that its owner puts in."""
+    """infra/iam/launcher-vpc.json for these subnets and security groups."""
     text = json.dumps(policy("launcher-vpc"))
     for placeholder, names in (("subnet-REPLACE", options["subnet"]), ("sg-REPLACE", options["security_group"])):
         text = text.replace(f'["{placeholder}"]', json.dumps(list(names)))
@@ -281,7 +276,7 @@ def _own_arns(job: RehearsedJob) -> Iterator[str]:
     """The resources that the command line names."""
     options = job.options
     for bucket in (*_data_buckets(job), options.get("bucket") or ""):
-        if bucket.startswith(f"{TOOLKIT}-"):  # infra/iam says what may be read in it
+        if bucket.startswith(f"{TOOLKIT}-"):  # infra/iam decides what may be read in it
             continue
         yield from (f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*")
     image = options.get("image") or ""

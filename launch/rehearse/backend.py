@@ -53,7 +53,7 @@ class RehearsedJob:
     def is_published(self) -> bool:
         """Whether launch.data brings the data into the account: what is prepared, and what --data of launch.ec2 names.
 
-        SageMaker's --data holds places in S3, which is something else.
+        SageMaker's --data has URIs instead.
         """
         return self.is_prepared or (self.data is not None and isinstance(self.options.get("data"), str))
 
@@ -87,9 +87,9 @@ class RehearsedJob:
 
     @property
     def launch_words(self) -> list[str]:
-        """The command line without the rehearsal: later flags win, also over those in a --config.
+        """The command line without the rehearsal: later flags win, also over a --config.
 
-        --outcome stays in it, so that the launcher writes outcome.json as it would on AWS, and nobody else does.
+        --outcome stays in it, so that only the launcher writes outcome.json, as on AWS.
         """
         after = [END, *self.arguments] if self.arguments else []
         return [*self.argv, "--job-name", self.name, "--no-rehearse", "--inject", "", *after]
@@ -162,7 +162,7 @@ class RehearsedBackend(Protocol):
         ...
 
     def watch(self, on_poll: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
-        """Makes nodes from now on.  on_poll: called after each look at AWS; on_trouble: called with the trouble."""
+        """Makes nodes from now on.  on_poll: called after each poll of AWS; on_trouble: called with the trouble."""
         ...
 
     def close(self) -> None:
@@ -181,13 +181,13 @@ class RehearsedBackend(Protocol):
         ...
 
     def inject(self, fault: Fault) -> str | None:
-        """Makes a fault happen whose epoch has come; returns what it did, in words, or None if no node can be hit."""
+        """Makes a due fault happen; returns what it did, in words, or None if there is no node for it."""
         ...
 
     def repair(self) -> str | None:
-        """After a command that failed: removes the cause, and says which, if the same command can now resume.
+        """After a failed command: removes an injected cause, so that it can resume, and returns the cause in words.
 
-        None: no injected fault keeps the job from ending well.
+        None: no injected fault is the cause.
         """
         ...
 

@@ -180,7 +180,7 @@ def node_table(rows: Sequence[Row], width: int) -> Table:
 
 
 def _with_short_names(rows: Sequence[Row]) -> Sequence[Row]:
-    """The same rows with the first characters of each name, where these tell all nodes apart."""
+    """The same rows with the first characters of each name, where these are still different."""
     names = [row[0][:SHORT_NAME] for row in rows]
     if len(set(names)) < len(names):
         return rows

@@ -92,14 +92,14 @@ class Ec2:
         return self.watcher.trouble
 
     def watch(self, on_poll: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
-        def look() -> None:
+        def poll() -> None:
             self._reclaim()
             for node in list(self.full):
                 if node.is_on:
                     namespaces.fill_disk(node)  # again, as files may have been removed since
             on_poll()
 
-        self.watcher.watch(look, on_trouble)
+        self.watcher.watch(poll, on_trouble)
 
     def close(self) -> None:
         self.watcher.close()
@@ -220,11 +220,11 @@ def _machines(folder: Path) -> Iterator[Machines]:
 
 def _publishes(job: RehearsedJob, machines: Machines) -> bool:
     """The data go into a snapshot block by block, for nodes that can mount it."""
-    is_elsewhere = job.options.get("data_s3") or job.options.get("data_snapshot") or job.train.data_url
+    has_other_source = job.options.get("data_s3") or job.options.get("data_snapshot") or job.train.data_url
     return (
         job.is_published
         and accounts.brings_data(job)
-        and not is_elsewhere
+        and not has_other_source
         and machines.kind != processes.Processes.kind
     )
 

@@ -1,4 +1,4 @@
-"""The environment of a rehearsal: without the user's own AWS settings, and without a way off this machine."""
+"""The environment of a rehearsal: without the user's AWS settings and proxies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CREDENTIALS = {
     **NO_ACCOUNT,
     "AWS_ACCESS_KEY_ID": "rehearsal",
     "AWS_SECRET_ACCESS_KEY": "rehearsal",  # nosec B105  # moto takes any
-    "AWS_SESSION_TOKEN": secrets.token_urlsafe(32),  # which it is asked for: other users reach this machine's ports
+    "AWS_SESSION_TOKEN": secrets.token_urlsafe(32),  # which moto checks: other users reach this machine's ports
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 # For moto.  Loading its 1,300 old AMIs would take half a second.

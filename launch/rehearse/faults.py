@@ -105,7 +105,7 @@ class Injection:
     """happened: each injected fault, with its time (monotonic, s); throttled: how many requests were refused."""
 
     def __init__(self, faults: Sequence[Fault], backend: RehearsedBackend, note: Callable[[str], None]) -> None:
-        """Raises SettingsError for a fault that is not possible in this backend."""
+        """Raises SettingsError for a fault that this backend does not have."""
         self.happened: list[tuple[float, str]] = []
         self._killed = False
         self.throttled = 0
@@ -125,7 +125,7 @@ class Injection:
         return repeated + never
 
     def repair(self, code: int) -> str | None:
-        """After a command that ended with `code`: removes the cause if a fault was, and says which; else None."""
+        """After a command that ended with `code`: removes the cause if that was a fault, and returns it in words."""
         if code == KILLED:
             was_injected, self._killed = self._killed, False
             return "the launcher was killed" if was_injected else None
@@ -156,7 +156,7 @@ class Injection:
         return None
 
     def inject_due(self) -> None:
-        """Injects the faults whose epoch has been trained."""
+        """Injects the faults that are due after an epoch."""
         waiting = [fault for fault in self._due if fault.has_epoch]
         if not waiting:
             return

@@ -34,10 +34,10 @@ class MetricLog:
     def __init__(self) -> None:
         self._seen, self._names_epochs = 0, False
         self._is_first = True
-        self._told, self._newest = 0, 0  # records, and the last epoch that one of them names
+        self._count, self._newest = 0, 0  # records, and the last epoch that one of them names
 
     def new(self, lines: Sequence[str]) -> list[Mapping[str, float]]:
-        """Those of lines that are new since the last call: to look at all each time would take hours of a long one."""
+        """The records in lines that are new since the last call.  Reading all lines each time would take hours."""
         said = [_values(line) for line in islice(lines, self._seen, None) if METRIC_PREFIX in line]
         self._seen = len(lines)
         records: list[Mapping[str, float]] = [values for values in said if values]
@@ -45,14 +45,14 @@ class MetricLog:
             self._names_epochs, self._is_first = "epoch" in records[0], False
         if self._names_epochs:
             records = [values for values in records if "epoch" in values]
-        self._told += len(records)
+        self._count += len(records)
         self._newest = max(self._newest, _newest_in(records))
         return records
 
     @property
     def reached(self) -> int:
-        """The number of the last epoch by now, of a script that names none that of its records; 0 before."""
-        return self._newest or self._told
+        """The last epoch so far, or the number of records where they name no epoch; 0 before."""
+        return self._newest or self._count
 
 
 def metrics(lines: Sequence[str]) -> list[Mapping[str, float]]:
@@ -65,7 +65,7 @@ def _newest_in(records: Sequence[Mapping[str, float]]) -> int:
 
 
 def _values(line: str) -> dict[str, float]:
-    """Without what nothing can count with, as everywhere: a loss of a script's may be NaN, and its epoch any number."""
+    """The finite values: a script's loss may be NaN, and its epoch any number."""
     said = ((name, float(value)) for name, value in VALUE.findall(line.partition(METRIC_PREFIX)[2]))
     return {name: value for name, value in said if abs(value) < LARGEST}
 
@@ -89,8 +89,8 @@ def newest_epoch(account: Account, logs: MutableMapping[str, MetricLog] | None =
 EPOCH = re.compile(r"\bepoch (\d+)/\d+  loss ")  # in the trainer's own words
 # Commands that the launcher prints for the user: in another terminal they would reach the real AWS.
 COMMAND = re.compile(r"\b(python -m launch\.|aws s3 )")
-# Of our trainer's figures, those that tell its records from a script's.
-OURS = ("train_loss", "train_top1", "eval_loss", "eval_top1", "images_per_s")
+# Figures that only our trainer's records have, and not a script's.
+TRAINER_FIGURES = ("train_loss", "train_top1", "eval_loss", "eval_top1", "images_per_s")
 FIGURES = {"train_loss": "loss {:.4f}", "eval_top1": "eval accuracy {:.1%}", "images_per_s": "{:,.0f} images/s"}
 
 
@@ -134,7 +134,7 @@ class Epoch:
     @property
     def is_ours(self) -> bool:
         """Whether it has figures of our own trainer."""
-        return any(name in self.values for name in OURS)
+        return any(name in self.values for name in TRAINER_FIGURES)
 
     def formatted(self, name: str, template: str) -> str:
         """A figure in the format `template`; empty where it is missing, or its line arrived torn."""
@@ -163,7 +163,7 @@ class Recorder:
     def launcher_line(self, text: str) -> Line | None:
         """Records a line that the launcher printed; None for what was shown already.
 
-        Metrics are for machines, and the launcher learns of an epoch seconds later, when it asks CloudWatch again.
+        Metrics are for machines, and the launcher reports an epoch seconds later, when it polls CloudWatch.
         """
         if METRIC_PREFIX in text or self._is_known_epoch(text):
             return None
@@ -186,7 +186,7 @@ class Recorder:
 
     def _node_line(self, run: NodeRun, ranks: Mapping[str, int]) -> Line | None:
         before = self.latest_changes().get(run.name)
-        # A node whose place another has taken is no longer listed, and keeps its rank.
+        # A node that was replaced is no longer listed, and keeps its rank.
         rank = ranks.get(run.name, before.rank if before else None)
         state = (run.name, run.state, rank, run.address, run.how)
         if before and state == (before.node, before.state, before.rank, before.address, before.how):

@@ -1,6 +1,6 @@
 """A rehearsal from its command line to its receipt: read rehearse() first.
 
-The launcher is the real one, in a process of its own: nothing in it knows that this AWS is not Amazon's.
+The launcher is the real one, in a process of its own, with this AWS as its endpoint.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Rehearsal:
         return code
 
     def publish(self) -> int:
-        """Has launch.data publish the data, which are meant to stay; returns its exit code."""
+        """Publishes the data with launch.data; returns its exit code.  They are meant to stay."""
         job, folder = self.job, Path("runs", self.job.name)
         is_plain = not (job.train.reads_folder or job.is_prepared)  # a script's own
         kind = ("--plain",) if is_plain else ("--prepared", str(folder / "prepared"))
@@ -113,7 +113,7 @@ class Rehearsal:
 
 
 def rehearse(job: RehearsedJob, *, is_terminal: bool = False) -> int:
-    """Plays the job's whole life here and prints the receipt; returns the launcher's exit code.  Main thread only.
+    """Runs the job's whole life here and prints the receipt; returns the launcher's exit code.  Main thread only.
 
     Raises NotSetUp without the extra `rehearse` or its programs, and SettingsError for what cannot be rehearsed.
     """
@@ -126,7 +126,7 @@ def rehearse(job: RehearsedJob, *, is_terminal: bool = False) -> int:
         shared_models(),
         _opened(job, is_terminal) as rehearsal,
     ):
-        code = _play(rehearsal)
+        code = _run_job(rehearsal)
         rehearsal.backend.close()
         rehearsal.display.close()
         _write_receipt(rehearsal, code)
@@ -154,7 +154,7 @@ def _run_folder(folder: Path) -> Iterator[None]:
                 folder.parent.rmdir()
 
 
-def _play(rehearsal: Rehearsal) -> int:
+def _run_job(rehearsal: Rehearsal) -> int:
     """Runs the launcher, and what must follow so that nothing is left; returns the job's exit code."""
     job, display = rehearsal.job, rehearsal.display
     if rehearsal.backend.publishes:
@@ -183,15 +183,17 @@ def _write_receipt(rehearsal: Rehearsal, code: int) -> None:
     from launch.rehearse.receipt.page import write
     from launch.rehearse.receipt.text import as_text
 
-    kept, files = save(rehearsal.backend.account, rehearsal.job.bucket, rehearsal.job.name, rehearsal.requests.requests)
-    receipt = Receipt.of(rehearsal, code, kept, files)
+    folder, files = save(
+        rehearsal.backend.account, rehearsal.job.bucket, rehearsal.job.name, rehearsal.requests.requests
+    )
+    receipt = Receipt.of(rehearsal, code, folder, files)
     rehearsal.display.text("\n" + as_text(receipt))
     write(receipt)
 
 
 @contextmanager
 def _opened(job: RehearsedJob, is_terminal: bool) -> Iterator[Rehearsal]:
-    """AWS, its nodes, and what watches them; nothing of them is left afterwards."""
+    """The embedded AWS with its nodes and its display; nothing is left afterwards."""
     from moto.core.model_instances import reset_model_data
 
     from launch.rehearse.aws.server import RequestLog
@@ -218,7 +220,7 @@ def _folder() -> Iterator[Path]:
     """A temporary folder, which is removed also if this process is killed."""
     where = tempfile.gettempdir()
     # The boot script uses the path without quotes, which is safe on AWS.
-    where = where if re.fullmatch(r"[\w/.-]+", where) else "/tmp"  # nosec B108  # mkdtemp's folder is nobody else's
+    where = where if re.fullmatch(r"[\w/.-]+", where) else "/tmp"  # nosec B108  # mkdtemp makes a private folder
     folder = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=where))
     sweep = 'echo ready; cat >/dev/null; for _ in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" && exit; sleep 0.5; done'
     sweeper = shell.start_child(["sh", "-c", sweep, "sh", str(folder)], {"PATH": os.defpath})
@@ -239,7 +241,7 @@ def _check_installed() -> None:
 
 
 def _check_requirements(job: RehearsedJob) -> None:
-    """Raises NotSetUp where pip would have to fetch what the script's requirements ask for, which no node can."""
+    """Raises NotSetUp if pip would have to download something for the script's requirements: nodes cannot."""
     source = job.train.source
     if source is None or not source.requirements:
         return

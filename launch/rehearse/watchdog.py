@@ -1,6 +1,6 @@
 """`python -m launch.rehearse.watchdog PID MODULE FLAGS...`: runs the module until its parent PID has ended.
 
-Otherwise the launcher of a rehearsal that was killed would keep asking for its AWS for ten minutes.
+Otherwise the launcher of a killed rehearsal would retry its requests to the embedded AWS for ten minutes.
 """
 
 import os

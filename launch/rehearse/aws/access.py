@@ -103,9 +103,9 @@ def _instances_of(call: Call) -> int:
 
 
 def _hides_missing_objects(callers: Mapping[str, Caller]) -> Check:
-    """A missing object is 404 to who may list the bucket, and 403 to others, who shall not learn what is there.
+    """A check that answers 403 for a missing object, instead of 404, to callers that may not list the bucket.
 
-    The question has no prefix: a right to list that is limited to prefixes does not help.
+    A right to list that is limited to prefixes does not help.
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html, "Permissions"; the same for HeadObject.
     """
 
@@ -141,13 +141,13 @@ class Access:
     others: list[Check] = field(default_factory=list)  # further checks
 
     def add(self, key: str, arn: str, name: str, *more: Policy) -> Caller:
-        """Whoever signs with `key` has the policies in infra/iam for `name`, and `more`."""
+        """Adds a caller that signs with `key` and has the policies in infra/iam for `name`, and `more`."""
         self.callers[key] = Caller(arn, (policy(name), *more))
         return self.callers[key]
 
     @contextmanager
     def enforced(self) -> Iterator[None]:
-        """Inside the block, moto asks before it answers."""
+        """Inside the block, moto applies the checks before it answers."""
         checks = (
             self._throttled,
             authorized(self.callers, self._view),

@@ -64,7 +64,7 @@ class Account:
         return str(image.get_image_digest())
 
     def make_secrets(self, words: Iterable[str]) -> None:
-        """Makes the secrets that --secret names, with a value of the rehearsal: the user's are not read."""
+        """Makes the secrets that --secret names, with a made-up value: the user's are not read."""
         for reference in dict.fromkeys(read_references(words).values()):
             service, _, name = reference.partition(":")
             if service == "ssm":

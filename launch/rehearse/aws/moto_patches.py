@@ -58,13 +58,13 @@ def replaced(owner: type, name: str, new: Callable[..., Any], rules: Any) -> Abs
 def guarded(checks: Sequence[Check]) -> Iterator[None]:
     """Inside the block, every request of any service must pass all checks, in this order."""
 
-    def look(response: Any, _request_class: type, _resource: str = "*") -> None:
+    def check_all(response: Any, _request_class: type, _resource: str = "*") -> None:
         signed = call_of(response)
         for check in checks:
             if refusal := check(signed):
                 raise _as_error(signed.call.service, refusal)
 
-    with mock.patch.object(ActionAuthenticatorMixin, "_authenticate_and_authorize_action", look):
+    with mock.patch.object(ActionAuthenticatorMixin, "_authenticate_and_authorize_action", check_all):
         yield
 
 
@@ -118,9 +118,9 @@ def heads_have_no_body() -> Iterator[None]:
 
 @contextmanager
 def one_write_at_a_time() -> Iterator[None]:
-    """Inside the block, of two writers that ask for If-None-Match at once one is refused.
+    """Inside the block, one of two simultaneous writes with If-None-Match is refused.
 
-    moto's server has a thread for each request, and looks for the object before it writes it.
+    moto's server has a thread for each request, and checks for the object before it writes it.
     """
     lock, put_object = Lock(), S3Response.put_object
 

@@ -1,4 +1,4 @@
-"""AWS's price list, which moto lacks: the catalog's prices, which are those of us-east-1, and elsewhere a multiple.
+"""AWS's price list, which moto lacks: the catalog's prices for us-east-1, and a multiple of them for other regions.
 
 https://docs.aws.amazon.com/aws-cost-management/latest/APIReference/API_pricing_GetProducts.html
 """
@@ -19,11 +19,11 @@ from moto.core.responses import BaseResponse
 from launch.core import catalog
 from launch.core.price import CATALOGS_REGION, GIB
 
-# Of the prices in us-east-1: about what g5.xlarge costs there, as remembered on 2026-11-23.  A stand-in: AWS's list has
+# Of the prices in us-east-1: about what g5.xlarge costs there, from memory, 2026-11-23.  A stand-in: AWS's list has
 # a price of its own for each type in each region.
 MULTIPLES = {"us-east-1": 1.0, "us-east-2": 1.0, "us-west-2": 1.0, "eu-west-1": 1.12, "eu-central-1": 1.25,
              "ap-northeast-1": 1.45}  # fmt: skip
-ELSEWHERE = 1.3
+OTHER_REGIONS = 1.3
 
 NAME = "pricing"
 BASE = r"https?://(api\.)?pricing\.(.+)\.amazonaws\.com"
@@ -42,7 +42,7 @@ class PricingResponse(BaseResponse):
 
 def multiple(region: str) -> float:
     """A region's prices, as a multiple of those in us-east-1."""
-    return MULTIPLES.get(region, ELSEWHERE)
+    return MULTIPLES.get(region, OTHER_REGIONS)
 
 
 def price_of(attributes: Mapping[str, str]) -> float | None:

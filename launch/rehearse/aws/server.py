@@ -146,9 +146,9 @@ def served(
     """Serves AWS at `address`; yields the port.  All servers of this process share one AWS.
 
     place: calls what makes the socket, in the network namespace where it belongs.
-    tokens: the session tokens of those who may ask, by access key; None: everybody may.  Where instances become
-    processes of this machine they must be given: whoever reaches the port could have them run anything as this user,
-    and that is every user of the machine.
+    tokens: the session tokens of callers, by access key; None: everybody may call.  They are needed where instances
+    become processes of this machine: a request could make one run anything as this user, and every user of the machine
+    reaches the port.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     app = RecordingApp(DomainDispatcherApplication(create_backend_app), log, tokens)

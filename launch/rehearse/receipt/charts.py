@@ -56,7 +56,7 @@ def _curve(label: str, name: str, factor: float, epochs: Sequence[Epoch]) -> Cur
 
 
 def _own_charts(epochs: Sequence[Epoch]) -> list[Lines]:
-    """A script's metrics over what its records are counted by; of those that came once there is nothing to draw."""
+    """A script's metrics by step or epoch; those with a single value are not drawn."""
     records, drawn = [epoch.values for epoch in epochs], []
     for name in metrics_of(records):
         axis = axis_of(records, name)
@@ -162,7 +162,7 @@ def write_marks(receipt: Receipt, by_launcher: bool) -> list[tuple[float, str]]:
 
 
 def fault_marks(receipt: Receipt) -> list[FaultMark]:
-    """The faults that have a time.  A number stands beside the one before, never on it."""
+    """The faults that have a time.  Their numbers never overlap."""
     marks: list[FaultMark] = []
     for at, text in receipt.faults:
         if at is not None:

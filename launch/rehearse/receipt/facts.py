@@ -98,20 +98,20 @@ class Receipt:
     lines: Sequence[Line]
     changes: Sequence[Change]
     epochs: Sequence[Epoch]
-    kept: Path  # the folder with all results
+    folder: Path  # the folder with all results
     files: Mapping[str, int]  # bytes by path in that folder
     differences: Sequence[str]
     trouble: str
 
     @classmethod
-    def of(cls, rehearsal: Rehearsal, code: int, kept: Path, files: Mapping[str, int]) -> Receipt:
+    def of(cls, rehearsal: Rehearsal, code: int, folder: Path, files: Mapping[str, int]) -> Receipt:
         """The receipt of a rehearsal that has ended with `code`."""
         job, backend, recorder = rehearsal.job, rehearsal.backend, rehearsal.display.recorder
         changes = recorder.latest_changes()
         return cls(
             job=job.name,
             backend=job.module,
-            command=shlex.join(["python", "-m", job.module, *job.argv, *_behind(job.arguments)]),
+            command=shlex.join(["python", "-m", job.module, *job.argv, *_after_end(job.arguments)]),
             place=f"{job.region}; nodes: {backend.node_kind}",
             recorded=datetime.now().astimezone(),
             code=code,
@@ -125,7 +125,7 @@ class Receipt:
             lines=sorted(recorder.lines, key=lambda line: line.at),
             changes=list(recorder.changes),
             epochs=list(recorder.epochs),
-            kept=kept,
+            folder=folder,
             files=files,
             differences=backend.differences,
             trouble=backend.trouble,
@@ -138,7 +138,7 @@ class Receipt:
 
     @property
     def regions(self) -> str:
-        """Where its nodes were paid for: the first one that the job would try, where none shows its zone."""
+        """Where its nodes were paid for; the job's first region if no node shows its zone."""
         return ", ".join(sorted({node.zone[:-1] for node in self.nodes if node.zone})) or self.place.partition(";")[0]
 
     @property
@@ -182,8 +182,8 @@ class Receipt:
         return [group for group in self.requests if (group.by_launcher, group.is_write) == (by_launcher, is_write)]
 
 
-def _behind(arguments: Sequence[str]) -> list[str]:
-    """A script's arguments, as they stand at the end of the command line."""
+def _after_end(arguments: Sequence[str]) -> list[str]:
+    """A script's arguments, as they end the command line."""
     return [END, *arguments] if arguments else []
 
 

@@ -57,7 +57,7 @@ class FileRow:
 
 def write(receipt: Receipt) -> Path:
     """Writes the page into the folder with all other results; returns its path."""
-    path = receipt.kept / NAME
+    path = receipt.folder / NAME
     write_atomically(path, as_html(receipt))
     return path
 
@@ -91,7 +91,7 @@ def as_html(receipt: Receipt) -> str:
         requests=request_tables(receipt),
         lines=lines,
         cut=cut,
-        kept=file_tables(receipt.files),
+        files=file_tables(receipt.files),
         record=record(receipt),
     )
     return encodable(text)
@@ -170,7 +170,7 @@ def _request_row(receipt: Receipt, name: str) -> tuple[str, int, int, str]:
 
 
 def file_tables(sizes: Mapping[str, int]) -> list[tuple[str, list[FileRow]]]:
-    """The files that most readers look for, without a title; then the rest, under one."""
+    """The main files, without a title; then the rest, under one."""
     main = [path for path in sizes if not path.endswith(".sha256") and ("/" not in path or path.startswith("logs/"))]
     main.sort(key=lambda path: (path.count("/"), path))
     others = sorted(set(sizes) - set(main))

@@ -25,11 +25,11 @@ def as_text(receipt: Receipt) -> str:
         f"on AWS: about {receipt.usd:.4f} USD": [
             f"nodes and volumes for these seconds, on demand in {receipt.regions}"
         ],
-        f"results in {receipt.kept}": _contents(receipt),
+        f"results in {receipt.folder}": _contents(receipt),
         "differences from AWS": [row for text in receipt.differences for row in _wrapped(text)],
     }
     blocks = [_block(title, lines) for title, lines in sections.items() if lines]
-    return "\n\n".join([*blocks, f"receipt: {receipt.kept / 'receipt.html'}"])
+    return "\n\n".join([*blocks, f"receipt: {receipt.folder / 'receipt.html'}"])
 
 
 def _block(title: str, lines: Sequence[str]) -> str:

@@ -57,14 +57,14 @@ class Ec2Account(account.Account):
         self.make_bucket(self.bucket)
 
     def add_internet_route(self) -> None:
-        """Gives the default VPC its internet gateway, and the route to it, which AWS's own has."""
+        """Adds an internet gateway and a route to it to the default VPC, as AWS does."""
         vpc, gateway = self.ec2.get_default_vpc().id, self.ec2.create_internet_gateway()
         self.ec2.attach_internet_gateway(gateway.id, vpc)
         (table,) = self.ec2.describe_route_tables(filters={"vpc-id": [vpc]})
         self.ec2.create_route(table.id, "0.0.0.0/0", gateway_id=gateway.id)
 
     def remove_internet_route(self) -> None:
-        """Takes the route to the internet away, as somebody may who changes the network."""
+        """Removes the route to the internet."""
         (table,) = self.ec2.describe_route_tables(filters={"vpc-id": [self.ec2.get_default_vpc().id]})
         self.ec2.delete_route(table.id, "0.0.0.0/0")
 
@@ -103,7 +103,7 @@ class Ec2Account(account.Account):
         self.make_role(SCHEDULER_ROLE)
 
     def make_role(self, name: str) -> None:
-        """Makes a role for time limits, or for nodes; callers have their policies by key, see rules.access."""
+        """Makes a role for time limits, or for nodes; policies go by access key, see rules.access."""
         services = ["ec2.amazonaws.com", "scheduler.amazonaws.com", "ssm.amazonaws.com"]
         allow = {"Effect": "Allow", "Principal": {"Service": services}, "Action": "sts:AssumeRole"}
         trust = json.dumps({"Version": "2012-10-17", "Statement": [allow]})

@@ -19,7 +19,7 @@ from launch.rehearse.aws.ec2.rules import Rules
 
 BLOCK = 512 * 1024
 LARGEST_GIB = 65_536
-# What a volume made from an encrypted snapshot reads where nothing was written: no zeros, says AWS's coldsnap.
+# What a volume made from an encrypted snapshot reads where nothing was written: not zeros, according to AWS's coldsnap.
 UNWRITTEN = b"\xa5"
 PAGE = 100  # the least that MaxResults may be
 
@@ -45,8 +45,8 @@ def check_of(rules: Rules) -> Check:
         if name and (_found(signed) is None or rules.fresh.get(name, 0) > 0):
             rules.fresh[name] = max(0, rules.fresh.get(name, 0) - 1)
             return Refusal(404, "ResourceNotFoundException", f"The snapshot '{name}' does not exist.")
-        judge = of_operation.get(signed.call.operation)
-        return judge(signed) if judge else None
+        check_operation = of_operation.get(signed.call.operation)
+        return check_operation(signed) if check_operation else None
 
     return check
 
@@ -66,12 +66,12 @@ def _start(rules: Rules, params: Mapping[str, Any]) -> Refusal | None:
     if not 10 <= params.get("Timeout", 60) <= 4320:
         return _invalid("Timeout must be between 10 and 4320.")
     known = rules.direct.get(params.get("ClientToken", ""))
-    if known and known[0] != _asked_for(params):
+    if known and known[0] != _request_text(params):
         return Refusal(409, "ConflictException", "The client token was used with other parameters.")
     return None
 
 
-def _asked_for(params: Mapping[str, Any]) -> str:
+def _request_text(params: Mapping[str, Any]) -> str:
     return repr(sorted(params.items(), key=lambda item: item[0]))
 
 
@@ -127,11 +127,11 @@ def _get(params: Mapping[str, Any], snapshot: EBSSnapshot | None, is_readable: b
     return None
 
 
-# ---- what moto does otherwise
+# ---- replacements of moto's methods
 
 
 def start_snapshot(rules: Rules, original: Any, response: Any) -> ActionResult:
-    """Pending, without the volume that moto makes for it; the same again for the same token."""
+    """Starts a pending snapshot, without the volume that moto makes for it; a repeated token gets the same answer."""
     params = {name: response._get_param(name) for name in
               ("VolumeSize", "Tags", "Description", "ClientToken", "Encrypted", "KmsKeyArn", "Timeout")}  # fmt: skip
     token = params["ClientToken"] or ""
@@ -148,33 +148,33 @@ def start_snapshot(rules: Rules, original: Any, response: Any) -> ActionResult:
     direct.block_size = answer["BlockSize"] = BLOCK
     if rules.slow.unknown:
         rules.fresh[name] = rules.slow.unknown
-    rules.direct[token] = (_asked_for(given), answer)
+    rules.direct[token] = (_request_text(given), answer)
     return ActionResult(answer)
 
 
 def complete_snapshot(rules: Rules, original: Any, backend: Any, snapshot_id: str) -> str:
-    """Sealed at once, and completed for EC2 and for readers one look later."""
+    """Seals the snapshot; DescribeSnapshots completes it."""
     backend.snapshots[snapshot_id].status = "sealed"
-    backend.ec2_backend.snapshots[snapshot_id].looks_left = rules.slow.pending
+    backend.ec2_backend.snapshots[snapshot_id].answers_left = rules.slow.pending
     return "pending"
 
 
-def looked_at(backend: Any) -> None:
-    """One look of DescribeSnapshots at what is being completed or copied."""
+def advance(backend: Any) -> None:
+    """Advances what is being completed or copied, as each DescribeSnapshots does."""
     for snapshot in backend.snapshots.values():
-        left = getattr(snapshot, "looks_left", None)
+        left = getattr(snapshot, "answers_left", None)
         if left is None:
             continue
-        snapshot.looks_left = left - 1
-        if snapshot.looks_left < 0:
-            snapshot.status, snapshot.looks_left = "completed", None
+        snapshot.answers_left = left - 1
+        if snapshot.answers_left < 0:
+            snapshot.status, snapshot.answers_left = "completed", None
             direct = ebs_backends[backend.account_id][backend.region_name].snapshots.get(snapshot.id)
             if direct is not None:
                 direct.status = "completed"
 
 
 def list_snapshot_blocks(rules: Rules, original: Any, response: Any) -> ActionResult:
-    """In the order of their indexes, a page at a time."""
+    """Lists blocks by index, a page at a time."""
     snapshot = response.ebs_backend.snapshots[response._get_param("SnapshotId")]
     most = int(response._get_param("MaxResults") or PAGE)
     begin = int(response._get_param("NextToken") or response._get_param("StartingBlockIndex") or 0)
@@ -189,9 +189,9 @@ def list_snapshot_blocks(rules: Rules, original: Any, response: Any) -> ActionRe
 def copy_snapshot(
     rules: Rules, original: Any, backend: Any, source_snapshot_id: str, source_region: str, *more: Any, **named: Any
 ) -> Any:
-    """With its blocks; pending at first."""
+    """Copies a snapshot with its blocks; it is pending at first."""
     copied = original(backend, source_snapshot_id, source_region, *more, **named)
-    copied.status, copied.looks_left, copied.encrypted = "pending", rules.slow.pending, True
+    copied.status, copied.answers_left, copied.encrypted = "pending", rules.slow.pending, True
     source = ebs_backends[backend.account_id][source_region].snapshots.get(source_snapshot_id)
     if source is not None:
         direct = EBSSnapshot(backend.account_id, copied)

@@ -16,7 +16,7 @@ from launch.rehearse.aws.moto_patches import locked
 
 _terminate_at_once = Instance.terminate  # moto's own
 USER_ASKED = "Client.UserInitiatedShutdown: User initiated shutdown"
-# About an hour, says
+# About an hour:
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.html
 REMEMBERED_S = 3600.0
 

@@ -65,7 +65,7 @@ def patched(rules: Rules) -> Iterator[None]:
 _kms_key = functools.cache(generate_private_key)
 
 
-# ---- what moto does not know
+# ---- operations that moto lacks
 
 
 LAYERS = "https://layers.invalid/"
@@ -97,7 +97,7 @@ def get_service_quota(rules: Rules, original: Any, backend: Any, service_code: s
     return {"ServiceCode": "ec2", "QuotaCode": quota_code, "Value": rules.quota[quota_code]}
 
 
-# moto's class -> what replaces its methods of the same names.
+# A class of moto's -> replacements of its methods with the same names.
 METHODS: dict[type, list[Callable[..., Any]]] = {
     EC2Response: [
         run_instances.call_action,

@@ -122,8 +122,10 @@ def reached(backend: Any, instance: Any) -> Services | None:
     table = _table_of(backend, instance.subnet_id, instance.vpc_id)
     acl = _acl_of(backend, instance.subnet_id)
     for route in table.routes:
-        is_way = route.destination_cidr_block == "0.0.0.0/0" and _leads_out(route, has_address=has_address(instance))
-        if is_way and _lets_call(acl, SOME_ADDRESS):
+        leads_out = route.destination_cidr_block == "0.0.0.0/0" and _leads_to_internet(
+            route, has_address=has_address(instance)
+        )
+        if leads_out and _allows_https(acl, SOME_ADDRESS):
             return None
     return frozenset(_by_endpoints(backend, vpc, table, acl))
 
@@ -132,7 +134,7 @@ def _by_endpoints(backend: Any, vpc: Any, table: Any, acl: Any) -> Iterator[str]
     for end in backend.vpc_end_points.values():
         address = SOME_ADDRESS if end.vpc_endpoint_type == "Gateway" else vpc.cidr_block.partition("/")[0]
         is_ours = end.vpc_id == vpc.id and _serves(end, table, has_names=vpc.enable_dns_hostnames)
-        if is_ours and _lets_call(acl, address):
+        if is_ours and _allows_https(acl, address):
             yield end.service_name.split(".", 3)[3]
 
 
@@ -147,7 +149,7 @@ def _table_of(backend: Any, subnet: str, vpc: str) -> Any:
     return next(iter(own), None) or next(table for table in tables if table.main_association_id)
 
 
-def _leads_out(route: Any, *, has_address: bool) -> bool:
+def _leads_to_internet(route: Any, *, has_address: bool) -> bool:
     if (route.gateway_id or "").startswith("igw-"):
         return has_address
     return any(
@@ -166,7 +168,7 @@ def _acl_of(backend: Any, subnet: str) -> Any:
     return next(acl for acl in acls if any(tie.subnet_id == subnet for tie in acl.associations))
 
 
-def _lets_call(acl: Any, address: str) -> bool:
+def _allows_https(acl: Any, address: str) -> bool:
     """Whether HTTPS to that address gets out, and its answer in."""
     return _decides(acl, address, 443, is_egress=True) and _decides(acl, address, SOME_PORT, is_egress=False)
 
@@ -190,7 +192,7 @@ def _is_for_port(entry: Any, port: int) -> bool:
 
 
 def give_addresses(backend: Any, instance: Any, wanted: list[dict[str, Any]]) -> None:
-    """Gives a new instance a public address, or none: none has one that has several interfaces.
+    """Gives a new instance a public address if it asks for one; with several interfaces it cannot.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-instance-addressing.html#concepts-public-addresses
     """

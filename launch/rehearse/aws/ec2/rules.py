@@ -1,4 +1,4 @@
-"""What the embedded EC2 has and allows, what it has not noticed yet, and which requests it has answered."""
+"""What the embedded EC2 has and allows, with its eventual consistency and its client tokens."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ UNKNOWN = {
 
 
 def mark_new(rules: Any, name: str) -> None:
-    """Remembers a resource that has just been made."""
+    """Hides a new resource from the first requests that name it."""
     if rules.slow.unknown:
         rules.fresh[name] = rules.slow.unknown
 
@@ -124,7 +124,7 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def once(rules: Rules, response: Any, act: Callable[[], ActionResult]) -> ActionResult:
-    """The answer to the first request with this client token; its resources are shown as they are now."""
+    """Acts once for a client token: a repeated request gets the first answer, with its resources as they are now."""
     token = response._get_param("ClientToken") or ""
     key, request = (response.region, response._get_action(), token), json.dumps(response.params, default=str)
     if token and key in rules.answered:

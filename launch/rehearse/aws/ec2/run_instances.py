@@ -1,4 +1,4 @@
-"""RunInstances: what its parameters may be, whether there is room, and what moto answers otherwise.
+"""RunInstances where moto differs from EC2: its parameters, quotas and capacity, and its answer.
 
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html
@@ -25,7 +25,7 @@ from launch.rehearse.aws.ec2.volumes import check_root, tune
 
 
 def call_action(rules: Rules, original: Any, response: Any) -> Any:
-    """moto's own answer to any request: replaced only so that it is made under the lock."""
+    """moto's own answer to any request, replaced so that it is made under the lock."""
     return original(response)
 
 
@@ -68,7 +68,7 @@ def _started(rules: Rules, original: Any, response: Any) -> ActionResult:
 
 
 def _check_references(ask: Any, backend: Any, response: Any) -> None:
-    """Raises for what does not exist.  moto finds some of this out too late, when half of the nodes are made."""
+    """Raises for what does not exist.  moto checks some of this when half of the nodes are made."""
     disks = [mapping["Ebs"] for mapping in ask("BlockDeviceMappings", [])]
     backend.describe_snapshots([disk["SnapshotId"] for disk in disks if disk.get("SnapshotId")])
     if ask("ImageId") in backend.amis:  # moto itself refuses others
@@ -110,11 +110,11 @@ def attachment(rules: Rules, original: Any, attachment: Any, interface: Any) -> 
     attachment.network_card_index = getattr(interface, "card", 0)
 
 
-# ---- room
+# ---- quotas and capacity
 
 
 NO_CAPACITY = "InsufficientInstanceCapacity"
-# AWS says that the request fails, but not with which code.
+# AWS documents that the request fails, but no code.
 TOO_FAST = "VolumeInitializationRateLimitExceeded"
 # EC2 counts them among its own errors, with status 500.
 SERVER_ERRORS = {NO_CAPACITY}
@@ -195,17 +195,17 @@ def _vcpus(kind: str) -> int:
 
 
 def _check_initialization(rules: Rules, ask: Any, backend: Any, count: int) -> None:
-    """The rates of all volumes that are being filled add up to at most the account's quota."""
+    """The rates of all volumes under initialization add up to at most the account's quota."""
     disks = [mapping.get("Ebs", {}) for mapping in ask("BlockDeviceMappings", [])]
     wanted = count * sum(int(disk.get("VolumeInitializationRate") or 0) for disk in disks)
     if not wanted:
         return
-    now, filling = rules.now(), 0
+    now, in_use = rules.now(), 0
     for volume in backend.volumes.values():
         rate = getattr(volume, "volume_initialization_rate", None) or 0
         if rate and now - volume.create_time.timestamp() < volume.size * MIB_PER_GIB / int(rate):
-            filling += int(rate)
-    if filling + wanted > rules.initialization_mib_s:
+            in_use += int(rate)
+    if in_use + wanted > rules.initialization_mib_s:
         raise EC2ClientError(
             TOO_FAST,
             f"The requested volume initialization rate exceeds your limit of {rules.initialization_mib_s} MiB/s.",
@@ -222,7 +222,7 @@ API = "https://docs.aws.amazon.com/AWSEC2/latest/APIReference"
 
 @dataclass(frozen=True)
 class Rule:
-    """What one document of AWS's says that RunInstances refuses."""
+    """One documented reason for which RunInstances refuses its parameters."""
 
     is_broken: Callable[[Params], bool]
     code: str

@@ -1,4 +1,4 @@
-"""EventBridge Scheduler where moto differs: groups and roles are checked, and what is due happens.
+"""EventBridge Scheduler where moto differs: it checks groups and roles, and runs what is due.
 
 https://docs.aws.amazon.com/scheduler/latest/UserGuide/setting-up.html#setting-up-execution-role
 https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html#one-time
@@ -82,7 +82,7 @@ def _trusts(account: str, arn: str) -> bool:
 
 
 def check_of(rules: Any) -> Check:
-    """Refuses nothing: before each request, whatever is due happens."""
+    """A check that refuses nothing: before each request, it runs the schedules that are due."""
 
     def check(signed: SignedCall) -> Refusal | None:
         fire(rules, signed.account, signed.region)
@@ -92,7 +92,7 @@ def check_of(rules: Any) -> Check:
 
 
 def fire(rules: Any, account: str, region: str) -> None:
-    """Runs the one-time schedules whose minute has come, and deletes them if they ask for that."""
+    """Runs the one-time schedules that are due, and deletes those that ask for it."""
     for group in scheduler_backends[account][region].schedule_groups.values():
         for schedule in list(group.schedules.values()):
             if not is_enabled(schedule) or due_at(schedule) > rules.now():
@@ -124,7 +124,7 @@ def due_at(schedule: Any) -> float:
 def _run(rules: Any, account: str, region: str, target: dict[str, Any]) -> None:
     """The sweeper's document: ends what is past its deadline, as far as the policies of both roles allow it.
 
-    Who starts a document that names a role must be allowed to pass that role:
+    Starting a document that names a role needs the right to pass that role:
     https://docs.aws.amazon.com/systems-manager/latest/userguide/automation-setup-iam.html
     """
     if target["Arn"] != AUTOMATION:
@@ -134,8 +134,8 @@ def _run(rules: Any, account: str, region: str, target: dict[str, Any]) -> None:
     document = view.arn("ssm", f"document/{wanted['DocumentName']}")
     start = Need("ssm:StartAutomationExecution", document, {"aws:PrincipalAccount": account})
     role = f"arn:aws:iam::{account}:role/{TOOLKIT}-sweeper"
-    hand_over = Need("iam:PassRole", role, {"iam:PassedToService": "ssm.amazonaws.com"})
-    if wanted["DocumentName"] != SWEEPER_DOCUMENT or not (starter.may(start) and starter.may(hand_over)):
+    pass_role = Need("iam:PassRole", role, {"iam:PassedToService": "ssm.amazonaws.com"})
+    if wanted["DocumentName"] != SWEEPER_DOCUMENT or not (starter.may(start) and starter.may(pass_role)):
         return
     grace = timedelta(minutes=int(wanted.get("Parameters", {}).get("GraceMinutes", ["15"])[0]))
     nodes = {instance.id: instance for instance in ec2_backends[account][region].all_instances()}

@@ -47,7 +47,7 @@ def describe_snapshots(
     for name in snapshot_ids or ():
         if name not in backend.snapshots:
             raise EC2ClientError("InvalidSnapshot.NotFound", f"The snapshot '{name}' does not exist.")
-    ebs.looked_at(backend)
+    ebs.advance(backend)
     return list(original(backend, snapshot_ids, filters))
 
 
@@ -106,6 +106,6 @@ def attachments(volume: Any) -> list[Any]:
 
 
 def _set_attachments(volume: Any, attachments: list[Any]) -> None:
-    """Keeps all of them beside moto's own field, which has room for one."""
+    """Keeps all of them in a field of our own: moto's has room for one."""
     volume.all_attachments = attachments
     volume.attachment = attachments[0] if attachments else None

@@ -1,6 +1,6 @@
-"""Who asks, and what IAM refuses them.
+"""The callers of the embedded AWS, and what IAM refuses them.
 
-A denied call changes nothing: AWS authorizes a request before it looks at anything else.
+A denied call changes nothing: AWS authorizes a request before anything else.
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic_policy-eval-denyallow.html
 """
 
@@ -21,7 +21,7 @@ from launch.rehearse.aws.calls import Call, Check, Refusal, SignedCall
 from launch.rehearse.aws.iam.needs import AccountView, needs
 from launch.rehearse.aws.iam.policies import FULL_ACCESS, Need, Policy, allows
 
-# How each service words it; others say AccessDeniedException, with status 400.
+# Status and code by service; others answer AccessDeniedException, with status 400.
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html#CommonErrors
 # https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html#ErrorCodeList
 WORDS = {"ec2": (403, "UnauthorizedOperation"), "s3": (403, "AccessDenied"), "iam": (403, "AccessDenied"),
@@ -30,7 +30,7 @@ WORDS = {"ec2": (403, "UnauthorizedOperation"), "s3": (403, "AccessDenied"), "ia
 # Never refused: https://docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html
 ALWAYS = {"sts:GetCallerIdentity"}
 
-# What moto answers who asks who they are.
+# In moto's answer to GetCallerIdentity.
 MOTOS_USER_ID = "AKIAIOSFODNN7EXAMPLE"
 
 View = Callable[[str, str], AccountView]
@@ -50,7 +50,7 @@ class Caller:
         return allows(self.policies, self._asked(need))
 
     def _asked(self, need: Need) -> Need:
-        """The need with what IAM knows of who asks."""
+        """The need with what IAM knows of the caller."""
         return replace(need, context={"aws:userid": self.user_id, **need.context})
 
     def lacks(self, call: Call, view: AccountView) -> Need | None:
@@ -64,7 +64,7 @@ class Caller:
 
 
 def authorized(callers: Mapping[str, Caller], view: View) -> Check:
-    """The check by IAM.  callers: by access key; who is none of them is an administrator."""
+    """The check by IAM.  callers: by access key; any other key is an administrator's."""
 
     def check(signed: SignedCall) -> Refusal | None:
         caller = callers.get(signed.key)
@@ -154,7 +154,7 @@ def _policies_of(rules: Any, iam: Any, arn: str) -> Sequence[Policy]:
 
 
 def get_caller_identity(rules: Any, original: Any, sts: Any, key: str, region: str) -> tuple[str, str, str]:
-    """moto knows neither the callers here nor the form of a user's ARN."""
+    """The identity of a caller: moto knows neither our callers nor the form of a user's ARN."""
     user, arn, account = original(sts, key, region)
     caller = rules.access.callers.get(key)
     return user, caller.arn if caller else f"arn:aws:iam::{account}:user/{arn.rpartition('/')[2]}", account

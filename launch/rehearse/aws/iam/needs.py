@@ -70,17 +70,17 @@ def of_ec2(call: Call, view: AccountView) -> Iterator[Need]:
         for key, kind in CHANGES[operation].items():
             yield from (existing(action, kind, name, view) for name in listed(params[key]))
     if operation in MAKES:
-        kind, beside = MAKES[operation]
+        kind, used = MAKES[operation]
         more = _encryption(params) if operation == "CreateVolume" else {}
         yield from _made(operation, kind, params, view, params.get("GroupName", NEW), more)
-        yield from (existing(action, what, params[key], view) for key, what in beside.items() if key in params)
+        yield from (existing(action, what, params[key], view) for key, what in used.items() if key in params)
     more_of = {"CopySnapshot": _copied, "CreateTags": _tagged, "RunInstances": _run_instances}
     if operation in more_of:
         yield from more_of[operation](params, view)
 
 
 def _copied(params: Params, view: AccountView) -> Iterator[Need]:
-    """What a snapshot is copied from, which IAM asks for beside the copy, and where the copy's tags do not count.
+    """The source of a copied snapshot, which IAM checks besides the copy; the copy's tags do not count there.
 
     https://aws.amazon.com/blogs/storage/enhancing-resource-level-permissions-for-copying-amazon-ebs-snapshots/
     """
@@ -127,7 +127,7 @@ def _metadata(asked: Params) -> dict[str, str]:
 
 
 def _tenancy(placement: Params) -> dict[str, str]:
-    """Of Dedicated Hosts IAM learns no more than this: they are no resource of RunInstances.
+    """The tenancy, which is all that IAM sees of Dedicated Hosts: they are no resource of RunInstances.
 
     https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html
     """
@@ -309,7 +309,7 @@ def _others(call: Call, view: AccountView) -> Iterator[Need]:
 
 
 def _overridden(params: Params) -> dict[str, str]:
-    """What a build takes from elsewhere than its project says.
+    """What a build overrides of its project.
 
     https://docs.aws.amazon.com/codebuild/latest/userguide/action-context-keys.html
     """

@@ -49,15 +49,15 @@ class SageMakerAccount(account.Account):
         self.make_bucket(self.bucket)
 
     def make_role(self, name: str, trust: Any = TRUST) -> str:
-        """Makes a role if it is not there; returns its ARN.  SageMaker may assume it unless `trust` says otherwise."""
+        """Makes a role if it is not there; returns its ARN.  SageMaker may assume it, with the default `trust`."""
         iam = iam_backends[self.id]["aws"]
         if there := [role for role in iam.get_roles() if role.name == name]:
             return str(there[0].arn)
         role = iam.create_role(name, json.dumps(trust), "/", None, "", [], 3600)  # type: ignore[arg-type,unused-ignore]
         return str(role.arn)
 
-    def make_known(self, role: str) -> None:
-        """Makes a role by its name, or makes its ARN known, which may be of another account."""
+    def make_trusted(self, role: str) -> None:
+        """Makes a role by its name, or accepts its ARN, which may be of another account."""
         if role.startswith("arn:"):
             self.rules.roles.add(role)
         else:

@@ -1,7 +1,7 @@
 """The changes of a training job's state.
 
 A job stays InProgress until advance(), complete(), fail(), interrupt() or time_out() is called, as
-nodes/sagemaker/run.py does.  Words marked [?] are not known to be AWS's own; the others were seen in its answers or
+nodes/sagemaker/run.py does.  Words marked [?] are guesses; the others were seen in AWS's answers or
 documentation.
 """
 
@@ -10,7 +10,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from launch.rehearse.aws.moto_patches import locked
-from launch.rehearse.aws.sagemaker.jobs import INSTANCE_DIED, MESSAGES, NO_CAPACITY, TrainingJob, enter, keep, say
+from launch.rehearse.aws.sagemaker.jobs import (
+    INSTANCE_DIED,
+    MESSAGES,
+    NO_CAPACITY,
+    TrainingJob,
+    keep,
+    set_message,
+    set_status,
+)
 from launch.rehearse.aws.sagemaker.refusals import missing_data
 from launch.rehearse.aws.sagemaker.rules import has_room
 
@@ -32,7 +40,7 @@ def advance(job: TrainingJob, to: str = "Training") -> None:
     for status in PROGRESS[here + 1 : PROGRESS.index(to) + 1]:
         if status == "Downloading" and not _get_instances(job):
             return
-        enter(job, status)
+        set_status(job, status)
         if status == "Downloading" and (missing := missing_data(job.request, job.arn)):
             fail(job, f"ClientError: Data download failed:NoSuchKey (404): {missing}")  # [?]
             return
@@ -44,14 +52,14 @@ def _get_instances(job: TrainingJob) -> bool:
     if kind is not None:
         if len(job.instance_types) > 1:
             job.described["ResourceConfig"] |= {"SelectedInstanceType": kind, "SelectedInstanceCount": job.count}
-        say(job, MESSAGES["Prepared"])
+        set_message(job, MESSAGES["Prepared"])
         job.described.setdefault("TrainingStartTime", job.rules.now())
         return True
     if job.is_spot:
-        say(job, MESSAGES["No capacity"])
+        set_message(job, MESSAGES["No capacity"])
     elif job.plans or "MaxPendingTimeInSeconds" in job.described["StoppingCondition"]:
         if job.secondary != "Pending":
-            enter(job, "Pending")
+            set_status(job, "Pending")
     else:
         fail(job, NO_CAPACITY)
     return False
@@ -90,7 +98,7 @@ def complete(
         return
     for name, value in (metrics or {}).items():
         measured(job, name, value)
-    enter(job, "Completed", "Completed")
+    set_status(job, "Completed", "Completed")
     _close(job, seconds, billable)
 
 
@@ -99,9 +107,9 @@ def fail(job: TrainingJob, reason: str, seconds: float | None = None, billable: 
     """Fails a job for `reason`, such as AlgorithmError: ...  Its files are uploaded first."""
     assert not job.has_ended, f"{job.name} is {job.status}"
     if job.secondary == "Training":
-        enter(job, "Uploading")
+        set_status(job, "Uploading")
     job.described["FailureReason"] = reason[:1024]
-    enter(job, "Failed", "Failed")
+    set_status(job, "Failed", "Failed")
     _close(job, seconds, billable)
 
 
@@ -110,7 +118,7 @@ def interrupt(job: TrainingJob) -> None:
     """Takes a spot job's instances; advance() starts it again."""
     assert job.is_spot, f"{job.name} is no spot job"
     assert job.status == "InProgress", f"{job.name} is {job.status}"
-    enter(job, "Interrupted")
+    set_status(job, "Interrupted")
 
 
 @locked
@@ -121,7 +129,7 @@ def restart(job: TrainingJob) -> bool:
     if job.statuses.count("Restarting") >= retries:
         fail(job, INSTANCE_DIED)
         return False
-    enter(job, "Restarting")
+    set_status(job, "Restarting")
     return True
 
 
@@ -137,7 +145,7 @@ def stopping(job: TrainingJob) -> None:
     """Begins to stop a job."""
     assert job.status == "InProgress", f"{job.name} is {job.status}"
     job.shown_for = job.rules.slow.stopping or 0
-    enter(job, "Stopping", "Stopping")
+    set_status(job, "Stopping", "Stopping")
 
 
 @locked
@@ -145,8 +153,8 @@ def stopped(job: TrainingJob, status: str = "Stopped") -> None:
     """Ends a job that is stopping; the model that it has by then is uploaded."""
     assert job.status == "Stopping", f"{job.name} is {job.status}"
     if "Training" in job.statuses:
-        enter(job, "Uploading")
-    enter(job, status, "Stopped")
+        set_status(job, "Uploading")
+    set_status(job, status, "Stopped")
     _close(job, None, None)
 
 

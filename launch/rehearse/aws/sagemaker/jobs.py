@@ -59,7 +59,7 @@ class TrainingJob:
         self.described["StoppingCondition"].setdefault("MaxRuntimeInSeconds", DEFAULT_RUN_S)
         if self.kept_s:
             self.described["WarmPoolStatus"] = {"Status": "InUse"}
-        enter(self, "Starting")
+        set_status(self, "Starting")
 
     @property
     def name(self) -> str:
@@ -123,7 +123,7 @@ class TrainingJob:
 
     @property
     def pool(self) -> str | None:
-        """The present state of its warm pool; None without one."""
+        """The current state of its warm pool; None without one."""
         cool(self)
         state = self.described.get("WarmPoolStatus")
         return None if state is None else str(state["Status"])
@@ -139,8 +139,8 @@ class TrainingJob:
         return f"{self.request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{self.name}/output/model.tar.gz"
 
 
-def enter(job: TrainingJob, status: str, primary: str = "") -> None:
-    """Gives a job its next secondary status, and perhaps a primary one."""
+def set_status(job: TrainingJob, status: str, primary: str = "") -> None:
+    """Sets a job's secondary status, and optionally its primary one."""
     now, passed = job.rules.now(), job.described["SecondaryStatusTransitions"]
     if passed:
         passed[-1]["EndTime"] = now
@@ -150,8 +150,8 @@ def enter(job: TrainingJob, status: str, primary: str = "") -> None:
         job.described["TrainingJobStatus"] = primary
 
 
-def say(job: TrainingJob, message: str) -> None:
-    """Changes the message of the present status."""
+def set_message(job: TrainingJob, message: str) -> None:
+    """Sets the message of the current status."""
     job.described["SecondaryStatusTransitions"][-1]["StatusMessage"] = message
     job.described["LastModifiedTime"] = job.rules.now()
 
@@ -183,7 +183,7 @@ def cool(job: Any) -> None:
 
 
 def pool_key(job: Any) -> Any:
-    """The properties that jobs must share to use each other's warm pools."""
+    """The properties that jobs must share to reuse a warm pool."""
     machines = job.request["ResourceConfig"]
     parts = [machines.get(key) for key in ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId")]
     flags = [job.described[f"Enable{what}"] for what in ("NetworkIsolation", "InterContainerTrafficEncryption")]

@@ -124,7 +124,7 @@ def _job_of(response: Any) -> TrainingJob:
 
 
 def _show(job: TrainingJob) -> None:
-    """Brings a job closer to its next state, as each answer that describes it does."""
+    """Advances a job that is stopping, as each answer that describes it does."""
     cool(job)
     if job.status == "Stopping" and job.rules.slow.stopping is not None:
         job.shown_for -= 1
@@ -156,7 +156,7 @@ def _page(jobs: list[TrainingJob], ask: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def _listed(rules: Rules, response: Any, ask: Callable[[str], Any]) -> list[TrainingJob]:
-    """The jobs that match a request, in its order, whatever their status."""
+    """The jobs that match a request, in its order, with any status."""
     jobs = [job for job in response.sagemaker_backend.training_jobs.values() if job.name not in rules.unlisted]
     is_reverse = (ask("SortOrder") or "Descending") == "Descending"
     matching = [job for job in jobs if _matches(job, ask)]
@@ -237,7 +237,7 @@ def get_service_quota(rules: Rules, original: Any, backend: Any, **named: str) -
 def batch_get_image(
     rules: Any, original: Any, ecr: Any, name: str, registry: str | None = None, images: Any = None
 ) -> Any:
-    """AWS's own registries have whatever is asked for: moto knows none but the account's."""
+    """AWS's own registries have every image: moto knows only the account's."""
     if registry in (None, ecr.account_id):
         return original(ecr, name, registry, images)
     rows = []
@@ -248,7 +248,7 @@ def batch_get_image(
     return {"images": rows, "failures": []}
 
 
-# moto's class -> what replaces its methods of the same names.
+# A class of moto's -> replacements of its methods with the same names.
 METHODS: dict[type, list[Callable[..., Any]]] = {
     SageMakerResponse: [
         create_training_job,

@@ -152,7 +152,7 @@ def _check_counts_and_plans(machines: dict[str, Any], preferred: list[dict[str, 
 
 
 def check_plans(request: Mapping[str, Any], plans: Mapping[str, TrainingPlan]) -> None:
-    """Raises ValidationException for a plan that there is not, and one of another type; the words are ours [?]."""
+    """Raises ValidationException for an unknown plan, and for one of another type; the words are ours [?]."""
     for kind, arn in plans_of(request["ResourceConfig"]).items():
         if arn not in plans:
             raise invalid(f"Could not find training plan {arn}")

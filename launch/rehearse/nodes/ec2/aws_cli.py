@@ -1,9 +1,9 @@
-"""AWS's command line for nodes without the second that Python takes to read it, ten times a boot.
+"""AWS's command line for nodes, read once: reading it takes a second, ten times a boot.
 
 python aws_cli.py --serve SOCKET   reads it once, and runs each command in a fork of itself
-python aws_cli.py SOCKET WORDS...  aws WORDS...: with its own files, folder, environment and exit code
+python aws_cli.py SOCKET WORDS...  runs aws WORDS..., with the caller's files, folder and environment
 
-A program: nothing imports it.  What the second form needs is all of Python that it imports.
+A program: nothing imports it.  The second form imports little, as it runs often.
 """
 
 import os
@@ -30,7 +30,7 @@ def run(path: str, words: list[str]) -> int:
 
 
 def _connect(there: socket.socket, path: str) -> None:
-    """Raises OSError if nobody listens within seconds, as on a node that has just been switched on."""
+    """Connects; retries while a node that has just been switched on does not listen yet."""
     import time
 
     until = time.monotonic() + LISTENS_S
@@ -45,7 +45,7 @@ def _connect(there: socket.socket, path: str) -> None:
 
 
 def serve(path: str) -> None:
-    """Never returns.  Whoever connects while the command line is being read waits."""
+    """Serves for ever.  Clients that connect while the command line is being read wait."""
     import signal
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as here:
@@ -76,8 +76,8 @@ def _read() -> None:
     driver = clidriver.create_clidriver()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         driver.main(["--version"])
-    nobody = {"aws_access_key_id": "-", "aws_secret_access_key": "-"}  # nosec B105  # nothing is signed with these
-    driver.session.create_client("s3", region_name="us-east-1", **nobody)
+    unsigned = {"aws_access_key_id": "-", "aws_secret_access_key": "-"}  # nosec B105  # nothing is signed with these
+    driver.session.create_client("s3", region_name="us-east-1", **unsigned)
 
 
 def _answer(client: socket.socket) -> None:

@@ -33,8 +33,8 @@ VALUES = {  # allowed values of each flag of run; None: any
 LOG_OPTIONS = {"awslogs-region", "awslogs-group", "awslogs-stream", "mode"}
 CHUNK, LONGEST_EVENT = 2**13, 200_000  # bytes; of an event CloudWatch takes 256 KiB, and 10,000 of them at once
 PR_SET_CHILD_SUBREAPER = 36
-# In place of what the catalog says of the node's type on AWS: no GPUs to miss, and a network that every machine's
-# namespaces reach, in Gbit/s, also a busy one's.
+# In place of what the catalog says of the node's type on AWS: no GPUs, and a network speed in Gbit/s
+# that the namespaces of a busy machine reach, too.
 THIS_MACHINE = {"DDP_NODE_GPUS": "", "DDP_NODE_GBPS": "0.4"}
 
 

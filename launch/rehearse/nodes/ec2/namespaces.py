@@ -168,7 +168,7 @@ class NodeNetwork:
         )  # fmt: skip
         node = Node(instance, address, root, volume, process)
         self.nodes.append(node)
-        self.note_namespaces(process.pid)
+        self.record_namespaces(process.pid)
         self.bridge.connect(process.pid, address, setup.rate, ["addr add 169.254.169.254/32 dev lo"])
         if setup.has_metadata:
             node.imds = in_network(process.pid, lambda: Imds(instance))
@@ -188,8 +188,8 @@ class NodeNetwork:
         command = ["unshare", "--mount", "--uts", "--pid", "--fork", "bash", "-c", run, "bash"]
         check_aws_cli([*command, str(root), "", "", "", *_shown_folders()], environment(NodeSetup(""), PATH, TMP))
 
-    def note_namespaces(self, pid: int) -> None:
-        """Notes the namespaces of process `pid`, so that tests can see that they are gone in the end."""
+    def record_namespaces(self, pid: int) -> None:
+        """Records the namespaces of process `pid`, so that tests can see that they are gone in the end."""
         mine, its = ({str(link.readlink()) for link in Path(f"/proc/{p}/ns").iterdir()} for p in ("self", pid))
         self.namespaces |= its - mine
 
@@ -204,7 +204,7 @@ def node_network(folder: Path, cloud: str) -> Iterator[NodeNetwork]:
     (folder / "hosts").write_text("127.0.0.1 localhost\n")
     nodes = NodeNetwork(folder, Bridge(cloud))
     try:
-        nodes.note_namespaces(nodes.bridge.pid)
+        nodes.record_namespaces(nodes.bridge.pid)
         yield nodes
     finally:
         for node in nodes.nodes:

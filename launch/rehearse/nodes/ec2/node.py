@@ -24,13 +24,13 @@ from launch.core.shell import ChildProcess
 from launch.rehearse.environment import NO_ACCOUNT
 
 HERE = Path(__file__).resolve().parent
-NOWHERE = "http://127.0.0.1:9"  # where nobody listens; on AWS nobody answers, which takes longer
+CLOSED_PORT = "http://127.0.0.1:9"  # a closed port; on AWS there would be no answer, which takes longer
 # Endpoint -> how the AWS CLI's variable for its address ends.
 VARIABLES = {"s3": "S3", "logs": "CLOUDWATCH_LOGS", "ecr.api": "ECR", "ssm": "SSM",
              "secretsmanager": "SECRETS_MANAGER"}  # fmt: skip
 Result = TypeVar("Result")
 AWS_CLI = ("python", "-P", "-m", "awscli", "--version")
-# What the kernel of a node logs whose GPU is broken: https://docs.nvidia.com/deploy/xid-errors
+# The kernel log of a node with a broken GPU: https://docs.nvidia.com/deploy/xid-errors
 SICK_DMESG = """#!/bin/sh
 echo '[   71.514022] NVRM: Xid (PCI:0000:00:1e): 79, GPU has fallen off the bus.'
 """
@@ -151,7 +151,7 @@ def programs() -> dict[str, str]:
         "python3": f'#!/bin/sh\nexec {python} "$@"\n',
         "aws": f'#!/bin/sh\nexec {python} -m awscli "$@"\n',
         "docker": f'#!/bin/sh\nexec {python} -P {docker} "$@"\n',
-        "dmesg": "#!/bin/sh\n",  # what this machine's kernel logged says nothing about a node
+        "dmesg": "#!/bin/sh\n",  # what the log of this machine's kernel is not the node's
     }
 
 
@@ -161,7 +161,7 @@ def environment(setup: NodeSetup, path: str, home: Path | str) -> dict[str, str]
     if setup.reaches is None:
         return {**bare, "AWS_ENDPOINT_URL": setup.aws}
     reached = {f"AWS_ENDPOINT_URL_{VARIABLES[name]}": setup.aws for name in setup.reaches & VARIABLES.keys()}
-    return {**bare, "AWS_ENDPOINT_URL": NOWHERE, "EC2_REACHES": " ".join(sorted(setup.reaches)), **reached}
+    return {**bare, "AWS_ENDPOINT_URL": CLOSED_PORT, "EC2_REACHES": " ".join(sorted(setup.reaches)), **reached}
 
 
 def _bare_environment(path: str, home: Path | str) -> dict[str, str]:
@@ -197,7 +197,7 @@ def text_of(path: Path) -> str:
 ADDRESS = ("169.254.169.254", 80)
 ROLE = "ddp-node"
 KEY = "ASIATESTTESTTESTTEST"  # of the role; pragma: allowlist secret
-TOKEN = secrets.token_urlsafe(32)  # of its session, which nobody else on this machine may have
+TOKEN = secrets.token_urlsafe(32)  # of its session; secret from this machine's other users
 
 
 class Imds(ThreadingHTTPServer):
@@ -245,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Imds
 
     def handle(self) -> None:
-        with suppress(ConnectionError):  # who asks gives up after two seconds, and on a busy machine before the answer
+        with suppress(ConnectionError):  # clients give up after two seconds, on a busy machine before the answer
             super().handle()
 
     def do_PUT(self) -> None:

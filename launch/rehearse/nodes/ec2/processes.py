@@ -91,7 +91,7 @@ class Processes:
 
     folder: Path
     block: int  # second number of their addresses; 0: all share 127.0.0.1
-    meeting: int  # the rendezvous' port
+    rendezvous_port: int
     nodes: list[Node] = field(default_factory=list)
 
     kind = "processes"
@@ -118,7 +118,7 @@ class Processes:
         imds = Imds(instance, (LOCALHOST, 0))
         try:
             metadata = f"http://{LOCALHOST}:{imds.server_address[1]}"
-            _lay_out(root, relocated(user_data, root, metadata, self.meeting), setup, volume)
+            _lay_out(root, relocated(user_data, root, metadata, self.rendezvous_port), setup, volume)
             command = [sys.executable, "-P", str(HERE / "programs.py"), "power", str(root)]
             process = shell.start_child(command, _environment(root, setup, metadata))
         except BaseException:
@@ -143,7 +143,7 @@ def processes(folder: Path) -> Iterator[Processes]:
             node.power_off()
 
 
-def relocated(user_data: str, root: Path, metadata: str, meeting: int) -> str:
+def relocated(user_data: str, root: Path, metadata: str, rendezvous_port: int) -> str:
     """The boot script for a node whose disk is `root`.  Raises KeyError for a path that it no longer contains."""
     changes = {
         r"/var/lib/(?=ddp|cloud)": f"{root}/var/lib/",
@@ -153,7 +153,7 @@ def relocated(user_data: str, root: Path, metadata: str, meeting: int) -> str:
         r"/job/source": f"{root}/job/source",
         r"(?<![\w/])/run/ddp": f"{root}/run/ddp",
         r"http://169\.254\.169\.254": metadata,
-        rf"(?<=:){PORT}\b": str(meeting),
+        rf"(?<=:){PORT}\b": str(rendezvous_port),
     }
     if not Path("/proc/uptime").exists():
         changes[r"cut -d\. -f1 /proc/uptime"] = "date +%s"

@@ -79,7 +79,7 @@ class Watcher:
     _thread: threading.Thread | None = None
 
     def watch(self, on_poll: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
-        """Watches from now on.  on_poll: called after each look; on_trouble: called if this machine makes no node."""
+        """Watches from now on.  on_poll: called after each poll; on_trouble: called if this machine makes no node."""
         self._thread = threading.Thread(target=self._watch, args=[on_poll, on_trouble], name="watcher", daemon=True)
         self._thread.start()
 
@@ -114,7 +114,7 @@ class Watcher:
                 self._end(run, SHUT_DOWN.split(":")[0])
 
     def _follow_job(self) -> None:
-        """Looks at the region that has nodes; the one before is looked at until it has none."""
+        """Switches to the region that has nodes, once the one before has none."""
         here = self.account.region
         for region in sorted(self.regions, key=lambda region: region != here):
             self.account.region = region

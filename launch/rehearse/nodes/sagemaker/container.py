@@ -35,7 +35,7 @@ from launch.rehearse.nodes.sagemaker.network import HostNetwork
 
 TOOLKIT = Path(__file__).with_name("toolkit.py")
 KEY = "ASIATESTTESTTESTTEST"  # of the role; pragma: allowlist secret
-TOKEN = secrets.token_urlsafe(32)  # of its session, which nobody else on this machine may have
+TOKEN = secrets.token_urlsafe(32)  # of its session; secret from this machine's other users
 ENDED_S = 10.0  # for killed processes to end
 
 # Becomes the container where it has no host of its own.
@@ -229,7 +229,7 @@ def _environment(spec: ContainerSpec, ml: Path, network: HostNetwork | None) -> 
         "AWS_EC2_METADATA_DISABLED": "true",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PIP_NO_INDEX": "1",  # it must not change the user's installation
-        "PIP_NO_DEPS": "1",  # without an index it could only look through all that is installed, for three seconds
+        "PIP_NO_DEPS": "1",  # without an index it would only search the installed packages, for three seconds
         "PYTHONUNBUFFERED": "1",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 POLL_S, SYNC_S = 0.05, 0.5  # AWS: seconds, a minute or so
 LONGEST_REASON = 1024
-# What ends an attempt at once, with its effect on the job.
+# Causes that end an attempt at once -> their effects on the job.
 ABRUPT_ENDS: dict[str, Callable[[TrainingJob], object]] = {"interrupted": interrupt, "died": restart}
 
 
@@ -71,7 +71,7 @@ class JobRun(threading.Thread):
                 fail(self.job, f"InternalServerError: {error}")
 
     def end_abruptly(self, cause: str) -> bool:
-        """Lets "interrupted" or "died" happen to the instances; returns whether it did, once that is known."""
+        """Ends the instances, which are "interrupted" or have "died"; returns whether it took effect."""
         self._took_effect.clear()
         self._abrupt_end = cause
         give_up = time.monotonic() + 30
@@ -101,7 +101,7 @@ class JobRun(threading.Thread):
             self.containers = self._start(stack)
             self._folders = self._checkpoint_folders()
             ending = self._follow(self.containers)
-            # SageMaker does not say whose reason it takes; the last host's is the one that is least likely to know.
+            # AWS does not document which host's reason it takes; the last host is the least likely to know.
             failed = next((container for container in self.containers[::-1] if container.exit_code), None)
             _end(self.containers, 0 if ending in ("closing", *ABRUPT_ENDS) else self.job.rules.stop_s)
             failure = ""

@@ -1,6 +1,6 @@
 """The command `train` of AWS's training toolkit, outside a container.  It ends when its stdin is closed.
 
-A program, which nothing imports.  It replaces only what belongs to a host, never what the toolkit decides or starts:
+A program, which nothing imports.  It replaces only what belongs to a host, not what the toolkit decides or starts:
 the ssh server, the 30 s for other hosts to notice the end, the preload of a host name from /opt/ml, the port and /tmp.
 """
 

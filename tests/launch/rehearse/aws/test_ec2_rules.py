@@ -12,7 +12,7 @@ from launch.core.errors import AwsError
 from launch.rehearse.aws.ec2 import run_instances, scheduler
 from launch.rehearse.aws.ec2.network import has_address, reached
 from launch.rehearse.aws.iam.policies import policy
-from launch.rehearse.nodes.ec2.node import NOWHERE, NodeSetup, environment
+from launch.rehearse.nodes.ec2.node import CLOSED_PORT, NodeSetup, environment
 from tests.launch.ec2.account import SCHEDULER_ROLE, Account
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
@@ -178,9 +178,9 @@ def test_a_node_that_reaches_nothing_has_no_aws_to_talk_to() -> None:
         return {name: value for name, value in found.items() if name.startswith(("AWS_ENDPOINT", "EC2_"))}
 
     assert seen(None) == {"AWS_ENDPOINT_URL": "http://aws"}
-    assert seen(frozenset()) == {"AWS_ENDPOINT_URL": NOWHERE, "EC2_REACHES": ""}
+    assert seen(frozenset()) == {"AWS_ENDPOINT_URL": CLOSED_PORT, "EC2_REACHES": ""}
     assert seen(frozenset({"s3", "ecr.dkr"})) == {
-        "AWS_ENDPOINT_URL": NOWHERE, "AWS_ENDPOINT_URL_S3": "http://aws", "EC2_REACHES": "ecr.dkr s3",
+        "AWS_ENDPOINT_URL": CLOSED_PORT, "AWS_ENDPOINT_URL_S3": "http://aws", "EC2_REACHES": "ecr.dkr s3",
     }  # fmt: skip
 
 

@@ -60,7 +60,7 @@ RECEIPT = Receipt(
         Epoch(79.0, {"epoch": 2, "train_loss": 0.2210, "train_top1": 0.942, "eval_loss": 0.0944, "eval_top1": 0.983,
                      "images_per_s": 971.5}),
     ],
-    kept=Path("runs/digits-cnn"),
+    folder=Path("runs/digits-cnn"),
     files={"curves.png": 69655, "job/job.json": 1029, "logs/node-0.log": 3624, "metrics.jsonl": 3854,
            "model.pt": 750585, "requests.jsonl": 48345},
     differences=["docker is a stand-in: it runs the container's command with this Python, without GPUs."],

@@ -54,7 +54,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(replace(RECEIPT, kept=tmp_path_factory.mktemp("job")))
+    return write(replace(RECEIPT, folder=tmp_path_factory.mktemp("job")))
 
 
 @contextmanager

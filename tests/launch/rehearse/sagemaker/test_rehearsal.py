@@ -16,7 +16,7 @@ from tests.launch.rehearse.terminal import Kept, Start, Terminal
 # As a user who is not root, although the tests may be.
 WITHOUT_ROOT = """
 import sys
-from launch.rehearse.rehearsal import sagemaker
+from launch.rehearse import sagemaker
 from launch.sagemaker.__main__ import main
 sagemaker.why_no_network = lambda: "needs root, for namespaces and mounts"
 sys.exit(main(sys.argv[1:]))
