@@ -1,4 +1,4 @@
-"""A backend that does what a test tells it."""
+"""A backend under the control of a test."""
 
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -18,19 +18,19 @@ class FakeRun:
 
 
 @dataclass
-class StandIn:
-    """node_runs, places, said (lines by stream): change them, and look again."""
+class FakeBackend:
+    """Change node_runs, places (ranks) and lines (by stream), and update again."""
 
     node_runs: dict[str, FakeRun] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
-    said: dict[str, list[str]] = field(default_factory=dict)
+    lines: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def account(self) -> Any:
         return self
 
     def logs(self) -> dict[str, list[str]]:
-        return self.said
+        return self.lines
 
     def ranks(self) -> dict[str, int]:
         return self.places
@@ -40,8 +40,8 @@ class StandIn:
         return self.node_runs[name]
 
     def train(self, epoch: int) -> None:
-        """Rank 0 tells of an epoch."""
-        self.said.setdefault("job/node-0", []).append(METRIC.format(epoch=epoch))
+        """Rank 0 logs an epoch."""
+        self.lines.setdefault("job/node-0", []).append(METRIC.format(epoch=epoch))
 
     @property
     def as_backend(self) -> RehearsedBackend:

@@ -8,14 +8,14 @@ import pytest
 from rich.console import Console
 
 from launch.rehearse.display import Display, console_for, node_table
-from tests.launch.rehearse.fake_backend import StandIn
+from tests.launch.rehearse.fake_backend import FakeBackend
 
 FIRST, SECOND = "i-4a579d6d2ee1191b1", "i-3d9be81a6cc485bb6"
 SHUT_DOWN = "Client.InstanceInitiatedShutdown"
 LONG = "[0] warning: " + "take a smaller batch, --batch-ramp (such as 0:512,2:2048) or more --epochs;"
 
 
-def play(display: Display, backend: StandIn) -> None:
+def play(display: Display, backend: FakeBackend) -> None:
     """A rehearsal in which a node dies."""
     display.note("an AWS in this process")
     display.launcher_line("start 2 nodes, all or none")
@@ -35,7 +35,7 @@ def play(display: Display, backend: StandIn) -> None:
     display.note("the end")
 
 
-def display_on(backend: StandIn, size: tuple[int, int] | None, **env: str) -> Display:
+def display_on(backend: FakeBackend, size: tuple[int, int] | None, **env: str) -> Display:
     """A display on a terminal of so many columns and lines; None: in a log."""
     columns, lines = size or (80, 24)
     console = console_for({"COLUMNS": str(columns), "LINES": str(lines), "TERM": "xterm", **env}, size is not None)
@@ -44,7 +44,7 @@ def display_on(backend: StandIn, size: tuple[int, int] | None, **env: str) -> Di
 
 def on_screen(capsys: pytest.CaptureFixture[str], size: tuple[int, int], **env: str) -> tuple[pyte.Screen, str]:
     """The screen at the end, and what was written."""
-    backend = StandIn()
+    backend = FakeBackend()
     play(display_on(backend, size, **env), backend)
     written = capsys.readouterr().out
     screen = pyte.Screen(*size)
@@ -117,7 +117,7 @@ def test_colours_are_for_terminals_that_want_them(env: dict[str, str], capsys: p
 
 
 def test_a_rehearsal_that_is_killed_leaves_the_cursor_visible(capsys: pytest.CaptureFixture[str]) -> None:
-    backend = StandIn()
+    backend = FakeBackend()
     display_on(backend, (80, 24)).note("still running")
 
     written = capsys.readouterr().out
@@ -130,7 +130,7 @@ def test_a_closed_pipe_does_not_end_the_job(monkeypatch: pytest.MonkeyPatch) -> 
             raise BrokenPipeError
 
     monkeypatch.setattr("sys.stdout", Closed())
-    backend = StandIn()
+    backend = FakeBackend()
     display = display_on(backend, None)
 
     play(display, backend)
@@ -139,7 +139,7 @@ def test_a_closed_pipe_does_not_end_the_job(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_log_has_a_line_for_each_change_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    backend = StandIn()
+    backend = FakeBackend()
 
     play(display_on(backend, None), backend)
 
@@ -161,7 +161,7 @@ def test_a_log_has_a_line_for_each_change_and_nothing_else(capsys: pytest.Captur
 
 
 def test_more_nodes_than_rows_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    backend = StandIn()
+    backend = FakeBackend()
     display = display_on(backend, (80, 10))
     for number in range(12):
         backend.start(f"i-{number:017x}").state = "off" if number < 3 else "trains"
@@ -173,7 +173,7 @@ def test_more_nodes_than_rows_are_counted(capsys: pytest.CaptureFixture[str]) ->
     assert "  and 7 more" in shown
 
 
-def test_names_that_are_alike_are_not_shortened() -> None:
+def test_similar_names_are_not_shortened() -> None:
     row = ("trains", "0", "1/5", "1.5", "1,234", "172.31.0.4", "3 s", "")
     console = Console(width=40, file=io.StringIO())
 
@@ -189,7 +189,7 @@ def test_names_that_are_alike_are_not_shortened() -> None:
 def test_no_line_of_the_launchers_or_the_trainings_moves_the_terminal(
     size: tuple[int, int] | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    display = display_on(StandIn(), size)
+    display = display_on(FakeBackend(), size)
     display.launcher_line("job \x1b]0;title\x07\x9b2J\u202e failed")
     display.close()
     display.text("receipt of \x1b[2J")

@@ -24,7 +24,7 @@ THE_USERS = {
 }
 
 
-def test_nothing_of_the_users_own_account_or_proxy_is_taken_over() -> None:
+def test_the_users_account_and_proxy_are_ignored() -> None:
     env = cleaned({**THE_USERS, "PATH": "/bin", "OMP_NUM_THREADS": "2"})
 
     assert (env["PATH"], env["OMP_NUM_THREADS"]) == ("/bin", "2")
@@ -33,14 +33,14 @@ def test_nothing_of_the_users_own_account_or_proxy_is_taken_over() -> None:
     assert set(THE_USERS.values()).isdisjoint(env.values())
 
 
-def test_a_node_finds_neither_the_users_profiles_nor_a_program_that_hands_out_credentials() -> None:
+def test_a_node_finds_no_profiles_or_credential_process_of_the_user() -> None:
     env = environment(NodeSetup("http://127.0.0.1:1"), "/bin", "/tmp")
 
     assert env["AWS_CONFIG_FILE"] == env["AWS_SHARED_CREDENTIALS_FILE"] == os.devnull
     assert (env["HOME"], env["AWS_ENDPOINT_URL"]) == ("/tmp", "http://127.0.0.1:1")
 
 
-def test_this_process_has_its_own_environment_back_afterwards() -> None:
+def test_the_environment_is_restored_afterwards() -> None:
     before = dict(os.environ)
 
     with entered({"PATH": "/bin", **THE_USERS}):
@@ -51,7 +51,7 @@ def test_this_process_has_its_own_environment_back_afterwards() -> None:
     assert dict(os.environ) == before
 
 
-def test_models_of_aws_are_read_once_for_all_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_botocores_models_are_read_once_for_all_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     create = botocore.loaders.create_loader
     monkeypatch.setattr(botocore.session, "create_loader", create)  # not the tests' own
 

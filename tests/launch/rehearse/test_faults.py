@@ -1,4 +1,4 @@
-"""What --inject understands."""
+"""The faults of --inject."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from launch.rehearse.faults import Fault, check, parse
 from trainer.errors import SettingsError
 
 
-def test_every_form_is_understood_and_written_back() -> None:
+def test_every_form_is_parsed_and_formatted() -> None:
     words = ["node-dies@epoch:1", "spot-notice@epoch:12", "disk-full@epoch:2", "no-capacity:zone-a",
              "slow-network:1gbit", "launcher-killed@call:5", "throttle", "sick-node:2",
              "no-capacity:us-gov-west-1"]  # fmt: skip
@@ -27,7 +27,7 @@ def test_every_form_is_understood_and_written_back() -> None:
     assert [str(fault) for fault in faults] == words
 
 
-def test_what_comes_at_an_epoch_comes_after_the_first_unless_told() -> None:
+def test_the_default_epoch_of_a_fault_is_the_first() -> None:
     assert parse(["spot-notice", "disk-full"]) == (Fault("spot-notice", number=1), Fault("disk-full", number=1))
 
 
@@ -44,19 +44,19 @@ def test_what_comes_at_an_epoch_comes_after_the_first_unless_told() -> None:
         ("throttle@call:1", "must look like throttle."),
     ],
 )
-def test_a_wrong_one_is_refused_with_its_form(word: str, sentence: str) -> None:
+def test_a_wrong_fault_is_refused_with_its_form(word: str, sentence: str) -> None:
     with pytest.raises(SettingsError) as refused:
         parse([word])
 
     assert sentence in str(refused.value)
 
 
-def test_one_node_is_sick_unless_told() -> None:
+def test_one_node_is_sick_by_default() -> None:
     assert parse(["sick-node"]) == (Fault("sick-node", number=1),)
     check(parse(["sick-node:9"]), epochs=1)  # it is no epoch
 
 
-def test_one_that_comes_after_the_end_is_refused() -> None:
+def test_a_fault_after_the_last_epoch_is_refused() -> None:
     check(parse(["node-dies@epoch:3", "throttle"]), epochs=4)
 
     with pytest.raises(SettingsError) as refused:

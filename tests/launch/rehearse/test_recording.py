@@ -1,4 +1,4 @@
-"""What is noted while a rehearsal runs."""
+"""What is recorded while a rehearsal runs."""
 
 import time
 from collections import Counter
@@ -12,13 +12,13 @@ import pytest
 from launch.rehearse.faults import Fault, Injection
 from launch.rehearse.receipt.page import as_html
 from launch.rehearse.recording import Recorder, metrics, newest_epoch
-from tests.launch.rehearse.fake_backend import StandIn
+from tests.launch.rehearse.fake_backend import FakeBackend
 from tests.launch.rehearse.receipt.receipts import RECEIPT
 from trainer.contract import METRIC_PREFIX
 
 
 def test_each_change_of_a_node_is_a_line() -> None:
-    backend = StandIn(places={"i-1": 0})
+    backend = FakeBackend(places={"i-1": 0})
     recorder = Recorder(backend.as_backend, 5, now=count().__next__)
     run = backend.start("i-1")
 
@@ -38,8 +38,8 @@ def test_each_change_of_a_node_is_a_line() -> None:
     assert [line.by for line in recorder.lines] == ["node"] * 3
 
 
-def test_a_node_whose_place_another_has_taken_keeps_its_rank() -> None:
-    backend = StandIn(places={"i-1": 1})
+def test_a_replaced_node_keeps_its_rank() -> None:
+    backend = FakeBackend(places={"i-1": 1})
     recorder = Recorder(backend.as_backend, 5)
     backend.start("i-1").state = "off"
     recorder.update()
@@ -51,8 +51,8 @@ def test_a_node_whose_place_another_has_taken_keeps_its_rank() -> None:
     assert {name: change.rank for name, change in recorder.latest_changes().items()} == {"i-1": 1, "i-2": 1}
 
 
-def test_a_rank_that_comes_later_is_no_line_of_its_own() -> None:
-    backend = StandIn()
+def test_a_later_rank_is_not_a_line_of_its_own() -> None:
+    backend = FakeBackend()
     recorder = Recorder(backend.as_backend, 5)
     backend.start("i-1")
     recorder.update()
@@ -62,8 +62,8 @@ def test_a_rank_that_comes_later_is_no_line_of_its_own() -> None:
     assert recorder.latest_changes()["i-1"].rank == 0
 
 
-def test_an_epoch_is_told_once_and_at_once() -> None:
-    backend = StandIn()
+def test_an_epoch_is_shown_once_and_at_once() -> None:
+    backend = FakeBackend()
     recorder = Recorder(backend.as_backend, 5)
     backend.train(1)
 
@@ -75,8 +75,8 @@ def test_an_epoch_is_told_once_and_at_once() -> None:
     assert recorder.launcher_line("[0] done") is not None
 
 
-def test_an_epoch_that_is_trained_again_is_told_again() -> None:
-    backend = StandIn()
+def test_an_epoch_that_is_trained_again_is_shown_again() -> None:
+    backend = FakeBackend()
     recorder = Recorder(backend.as_backend, 5)
     for epoch in (1, 2, 2, 3):
         backend.train(epoch)
@@ -85,14 +85,14 @@ def test_an_epoch_that_is_trained_again_is_told_again() -> None:
     assert [epoch.number for epoch in recorder.epochs] == [1, 2, 2, 3]
 
 
-def test_a_torn_line_of_figures_is_no_trouble() -> None:
-    backend = StandIn(said={"job/node-0": ["[METRIC] epoch=3 train_lo"]})
+def test_a_torn_metric_line_is_accepted() -> None:
+    backend = FakeBackend(lines={"job/node-0": ["[METRIC] epoch=3 train_lo"]})
 
     assert [line.text for line in Recorder(backend.as_backend, 5).update()] == ["epoch 3/5"]
 
 
-def test_a_scripts_records_are_told_by_its_own_metrics_and_count_as_steps() -> None:
-    backend = StandIn(said={"job/node-0": ["[METRIC] loss=0.25 acc=0.5", "hello", "[METRIC] step=20 loss=0.125"]})
+def test_a_scripts_records_show_its_own_metrics_and_count_as_steps() -> None:
+    backend = FakeBackend(lines={"job/node-0": ["[METRIC] loss=0.25 acc=0.5", "hello", "[METRIC] step=20 loss=0.125"]})
     recorder = Recorder(backend.as_backend, None)
 
     assert [line.text for line in recorder.update()] == ["loss 0.25, acc 0.5", "step 20, loss 0.125"]
@@ -100,16 +100,16 @@ def test_a_scripts_records_are_told_by_its_own_metrics_and_count_as_steps() -> N
 
 
 def test_faults_at_an_epoch_wait_for_a_scripts_records_where_it_names_no_epoch() -> None:
-    steps = StandIn(said={"job/node-0": ["[METRIC] loss=0.5", "[METRIC] loss=0.25"]})
-    epochs = StandIn(said={"job/node-0": ["[METRIC] epoch=3 loss=0.5", "[METRIC] epoch=3 acc=0.5"]})
+    steps = FakeBackend(lines={"job/node-0": ["[METRIC] loss=0.5", "[METRIC] loss=0.25"]})
+    epochs = FakeBackend(lines={"job/node-0": ["[METRIC] epoch=3 loss=0.5", "[METRIC] epoch=3 acc=0.5"]})
 
     assert newest_epoch(steps.as_backend.account) == 2
     assert newest_epoch(epochs.as_backend.account) == 3
 
 
 @pytest.mark.parametrize("said", ["step=2 loss=nan", "epoch=inf loss=2", "step=nan loss=2", "epoch=1e308 acc=1e400"])
-def test_no_number_of_a_scripts_ends_a_rehearsal(said: str) -> None:
-    backend = StandIn(said={"job/node-0": ["[METRIC] step=1 epoch=1 loss=0.5", f"[METRIC] epoch=1 {said}"]})
+def test_a_scripts_non_finite_numbers_are_left_out(said: str) -> None:
+    backend = FakeBackend(lines={"job/node-0": ["[METRIC] step=1 epoch=1 loss=0.5", f"[METRIC] epoch=1 {said}"]})
     recorder = Recorder(backend.as_backend, None)
     recorder.update()
 
@@ -119,44 +119,44 @@ def test_no_number_of_a_scripts_ends_a_rehearsal(said: str) -> None:
     assert "nan" not in page.partition('<table id="nodes">')[0]
 
 
-class Told(str):
-    """A line that counts how often somebody has looked at it."""
+class CountedLine(str):
+    """A line that counts how often it is parsed."""
 
-    looked: ClassVar = Counter[str]()
+    parsed: ClassVar = Counter[str]()
 
     def partition(self, separator: str) -> tuple[str, str, str]:
-        self.looked[self] += 1
+        self.parsed[self] += 1
         return super().partition(separator)
 
 
-def test_a_line_of_a_log_is_looked_at_once_however_often_one_looks() -> None:
-    """Of a script that tells 60,000 steps all would be looked at ten times a second."""
+def test_each_line_of_a_log_is_parsed_once() -> None:
+    """Otherwise 60,000 steps of a script would be parsed ten times a second."""
     said: list[str] = []
-    recorder = Recorder(StandIn(said={"job/node-0": said}).as_backend, None)
+    recorder = Recorder(FakeBackend(lines={"job/node-0": said}).as_backend, None)
     for step in range(20):
-        said.append(Told(f"{METRIC_PREFIX} step={step} loss=0.5"))
+        said.append(CountedLine(f"{METRIC_PREFIX} step={step} loss=0.5"))
         recorder.update()
 
     assert [epoch.number for epoch in recorder.epochs] == [*range(20)]
-    assert {Told.looked[line] for line in said} == {1}
+    assert {CountedLine.parsed[line] for line in said} == {1}
 
 
-def test_nor_is_it_looked_at_again_for_a_fault_that_waits_for_an_epoch() -> None:
+def test_a_fault_that_waits_for_an_epoch_parses_each_line_once() -> None:
     said: list[str] = []
-    account = StandIn(said={"job/node-0": said}).as_backend.account
+    account = FakeBackend(lines={"job/node-0": said}).as_backend.account
     backend: Any = SimpleNamespace(account=account, prepare=lambda fault: None, inject=lambda fault: "the node dies")
     injection = Injection([Fault("node-dies", 19)], backend, lambda text: None)
     for step in range(20):
-        said.append(Told(f"{METRIC_PREFIX} step={step} acc=0.5"))
+        said.append(CountedLine(f"{METRIC_PREFIX} step={step} acc=0.5"))
         injection.inject_due()
 
-    assert max(Told.looked[line] for line in said) == 1
+    assert max(CountedLine.parsed[line] for line in said) == 1
     assert [text for _, text in injection.happened] == ["node-dies@epoch:19: the node dies, after epoch 19"]
 
 
 def test_where_the_first_record_names_an_epoch_a_later_one_without_is_torn() -> None:
     said = [f"{METRIC_PREFIX} epoch=1 train_loss=0.5"]
-    recorder = Recorder(StandIn(said={"job/node-0": said}).as_backend, 5)
+    recorder = Recorder(FakeBackend(lines={"job/node-0": said}).as_backend, 5)
     recorder.update()
     said += [f"{METRIC_PREFIX} loss=0.5", f"{METRIC_PREFIX} epoch=2 train_loss=0.25"]
     recorder.update()
@@ -164,7 +164,7 @@ def test_where_the_first_record_names_an_epoch_a_later_one_without_is_torn() -> 
     assert [epoch.number for epoch in recorder.epochs] == [1, 2]
 
 
-def test_a_long_word_of_a_script_holds_up_no_rehearsal() -> None:
+def test_a_long_word_in_a_log_is_parsed_in_linear_time() -> None:
     began = time.process_time()
     assert metrics([f"{METRIC_PREFIX} {'x' * 40_000}", f"{METRIC_PREFIX} loss=0.5"])[-1] == {"loss": 0.5}
     assert time.process_time() - began < 1  # 7 ms; if each letter were a beginning, seconds

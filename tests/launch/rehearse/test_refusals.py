@@ -36,7 +36,7 @@ def test_one_sentence_and_nothing_made(words: list[str], sentence: str, tmp_path
     assert [path.name for path in tmp_path.rglob("*")] == ["runs", "mine"]
 
 
-def test_a_fault_that_cannot_be_leaves_no_folder_behind(tmp_path: Path) -> None:
+def test_an_impossible_fault_leaves_no_folder_behind(tmp_path: Path) -> None:
     code, said = rehearse(tmp_path, "--inject", "spot-notice")
 
     assert code == 2
@@ -52,7 +52,7 @@ def test_an_unknown_instance_type_is_named_with_the_nearest(tmp_path: Path) -> N
     assert said.count("\n") == 1
 
 
-def test_where_nothing_can_be_kept_nothing_starts(tmp_path: Path) -> None:
+def test_without_a_run_folder_nothing_starts(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("no folder")
 
     code, said = rehearse(tmp_path, "--job-name", "mine")
@@ -72,9 +72,7 @@ ON_EC2 = ("--instance-type", "c7i.2xlarge", "--allow-cpu", "--job-name", "mine",
         ("numpy<1", "numpy<1"),
     ],
 )
-def test_packages_that_no_node_could_fetch_are_asked_for_before_it_begins(
-    listed: str, asks_for: str, tmp_path: Path
-) -> None:
+def test_missing_packages_are_refused_before_anything_starts(listed: str, asks_for: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "more.txt").write_text("no-such-package-either\n")
     (tmp_path / "requirements.txt").write_text(listed)
@@ -87,7 +85,7 @@ def test_packages_that_no_node_could_fetch_are_asked_for_before_it_begins(
     assert not (tmp_path / "runs").exists()
 
 
-def test_packages_that_are_here_are_no_reason_to_refuse(tmp_path: Path) -> None:
+def test_installed_packages_are_accepted(tmp_path: Path) -> None:
     """It ends for another reason, which comes next."""
     (tmp_path / "train.py").touch()
     (tmp_path / "requirements.txt").write_text("numpy>=1  # as pip reads it\n-r more.txt\n")

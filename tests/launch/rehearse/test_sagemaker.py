@@ -50,14 +50,14 @@ def here(tmp_path: Path) -> Iterator[SageMaker]:
         ("slow-network:1gbit", "one instance uses no network; add --nodes 2."),
     ],
 )
-def test_what_cannot_happen_is_refused(here: SageMaker, word: str, reason: str) -> None:
+def test_impossible_faults_are_refused(here: SageMaker, word: str, reason: str) -> None:
     with pytest.raises(SettingsError) as refused:
         here.prepare(parse([word])[0])
 
     assert str(refused.value) == f"--inject {word}: {reason}"
 
 
-def test_a_full_disk_takes_a_host_of_its_own(here: SageMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_needs_a_host_of_its_own(here: SageMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sagemaker, "why_no_network", lambda: "needs root")
     here.agent.in_network = False
 
@@ -65,7 +65,7 @@ def test_a_full_disk_takes_a_host_of_its_own(here: SageMaker, monkeypatch: pytes
         here.prepare(parse(["disk-full@epoch:1"])[0])
 
 
-def test_several_instances_take_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_instances_need_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sagemaker, "why_no_network", lambda: "needs root")
 
     with pytest.raises(SettingsError, match="needs root; use --nodes 1, or run it as root"):
@@ -79,7 +79,7 @@ def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         opened(job(nodes=1), tmp_path, RequestLog()).__enter__()
 
 
-def test_only_the_estimator_takes_sdk_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_estimator_needs_the_sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sagemaker, "find_spec", lambda name: None if name == "sagemaker" else True)
 
     with mock_aws(), opened(job(nodes=1, through="boto3"), tmp_path, RequestLog()):
@@ -101,7 +101,7 @@ def test_many_ranks_are_fewer_on_few_cores(tmp_path: Path, monkeypatch: pytest.M
         assert any("2 on each instance (on AWS: 4)" in line for line in backend.differences)
 
 
-def test_data_lies_where_the_command_line_says(tmp_path: Path) -> None:
+def test_data_are_where_the_command_line_puts_them(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     (tmp_path / "train/1.jpg").write_bytes(b"x")
     with_data = replace(job(nodes=1, data=("s3://pictures/all",)), data=tmp_path)

@@ -44,7 +44,7 @@ time.sleep(600)
 
 @pytest.mark.slow("a script that writes without end, fills its run folder and hangs is ended on a real Slurm's nodes")
 @pytest.mark.timeout(240)
-def test_a_script_that_writes_without_end_and_hangs_is_ended_and_told(
+def test_a_script_that_hangs_is_ended_and_reported(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other rank, which nothing connects with the one that is ended, is ended by srun."""

@@ -1,4 +1,4 @@
-"""What every request to the embedded AWS meets first, as AWS documents it: IAM, S3's silence, DryRun, throttling."""
+"""The checks of every request to the embedded AWS, as AWS documents them: IAM, S3's 403, DryRun, throttling."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -45,7 +45,7 @@ def grants(action: str, resource: str = "*", **condition: Any) -> dict[str, Any]
 # ---- IAM
 
 
-def test_who_has_no_policy_is_refused_in_each_services_words(account: Account) -> None:
+def test_a_caller_without_a_policy_is_refused_with_each_services_error(account: Account) -> None:
     """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html#CommonErrors, ..."""
     account.rules.access.callers[KEY] = Caller("arn:aws:iam::1:user/u", ())
     group = {"logGroupNamePrefix": "/payroll"}
@@ -61,13 +61,13 @@ def test_who_has_no_policy_is_refused_in_each_services_words(account: Account) -
     )
 
 
-def test_everybody_may_ask_who_they_are(account: Account) -> None:
+def test_every_caller_may_get_its_identity(account: Account) -> None:
     """https://docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html"""
     account.rules.access.add(KEY, "arn:aws:iam::1:user/u", "scheduler")
     assert client("sts").get_caller_identity()["Account"] == account.id
 
 
-def test_a_dry_run_tells_whether_the_call_is_allowed_and_does_nothing(account: Account) -> None:
+def test_a_dry_run_reports_whether_the_call_is_allowed_and_does_nothing(account: Account) -> None:
     """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/CommonParameters.html"""
     account.rules.access.add(KEY, "arn:aws:iam::1:user/u", "scheduler", grants("ec2:CreatePlacementGroup"))
     asked = {"GroupName": "g", "Strategy": "cluster", "DryRun": True}
@@ -87,7 +87,7 @@ def test_a_dry_run_tells_whether_the_call_is_allowed_and_does_nothing(account: A
         (None, "AccessDenied"),
     ],
 )
-def test_a_missing_object_is_404_only_to_who_may_list_the_bucket(
+def test_a_missing_object_is_404_only_for_callers_that_may_list_the_bucket(
     account: Account, condition: dict[str, Any] | None, code: str
 ) -> None:
     """https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html, "Permissions" """
@@ -134,7 +134,7 @@ def test_an_operations_bucket_holds_so_many_tokens_and_fills_again(
     assert accepted(throttling, operation, params) == most
 
 
-def test_one_operations_bucket_is_no_others(account: Account) -> None:
+def test_each_operation_has_a_bucket_of_its_own(account: Account) -> None:
     account.rules.access.throttling = Throttling(lambda: 0.0)
     ec2 = client("ec2")
     for _ in range(5):

@@ -96,7 +96,7 @@ def test_the_checksum_of_a_snapshot_is_that_of_the_blocks_checksums(aws: Aws) ->
     complete(aws, snapshot, 1, Checksum=checksum(digest), **whole)
 
 
-def test_a_token_stands_for_one_request(aws: Aws) -> None:
+def test_a_client_token_identifies_one_request(aws: Aws) -> None:
     assert start(aws) == start(aws) != start(aws, "another")
     assert refusal(start, aws, VolumeSize=2) == "ConflictException"
 

@@ -1,4 +1,4 @@
-"""Where moto is lenient and EC2 is not: a small request for each rule, and what AWS documents as its answer."""
+"""Rules of EC2 that moto lacks: a small request for each, and AWS's documented answer."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -201,7 +201,7 @@ def test_a_token_whose_instances_have_ended_starts_nothing(account: Account) -> 
 # ---- consistency: https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
 
 
-def test_what_was_just_made_is_not_found_by_the_first_requests_that_name_it(account: Account) -> None:
+def test_the_first_requests_that_name_a_new_resource_do_not_find_it(account: Account) -> None:
     account.slow.unknown = 1
     group = ask("CreateSecurityGroup", GroupName="g", Description="d")["GroupId"]
     volume = ask("CreateVolume", AvailabilityZone="us-east-1a", Size=1)["VolumeId"]
@@ -347,8 +347,8 @@ def test_a_schedule_fires_once_ends_the_tagged_instances_and_goes(
     ],
     ids=["the time limit, early", "AWS's document"],
 )  # fmt: skip
-def test_a_schedule_of_a_strangers_ends_no_node_before_its_deadline(account: Account, automation: Any) -> None:
-    """Whoever may make schedules chooses their targets: no condition key of IAM's knows those, see
+def test_another_schedule_ends_no_node_before_its_deadline(account: Account, automation: Any) -> None:
+    """No condition key of IAM's limits the targets of a schedule, see
     https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazoneventbridgescheduler.html
     """
     tags = TAGS | {"aws-ddp-toolkit:deadline": "2027-01-15T09:00:00Z"}

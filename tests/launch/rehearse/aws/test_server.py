@@ -1,4 +1,4 @@
-"""Who may ask the embedded AWS of a rehearsal: whoever has it start a machine runs code as the user who rehearses."""
+"""The embedded AWS answers only callers with their session tokens: its instances run code as this user."""
 
 import json
 import os
@@ -43,13 +43,13 @@ def asked(tokens: dict[str, str] | None, **environ: Any) -> tuple[int, list[str]
         {"QUERY_STRING": "X-Amz-Credential=ME/a&X-Amz-Security-Token=0123"},
     ],
 )
-def test_another_user_of_this_machine_has_no_machine_started(environ: dict[str, str]) -> None:
-    """Each reaches its port on loopback, and so does a page in a browser; the access keys are no secret."""
+def test_requests_without_the_session_token_are_refused(environ: dict[str, str]) -> None:
+    """Other users of this machine reach the port, and so does a page in a browser; access keys are no secret."""
     assert asked(TOKENS, **environ) == (403, [])
 
 
-def test_of_a_strangers_request_no_body_is_read() -> None:
-    """It may be as large as the memory of whoever rehearses."""
+def test_the_body_of_a_refused_request_is_not_read() -> None:
+    """It may be larger than this machine's memory."""
 
     class Endless:
         def read(self, _length: int) -> bytes:
@@ -66,11 +66,11 @@ def test_of_a_strangers_request_no_body_is_read() -> None:
         {"QUERY_STRING": "X-Amz-Credential=ASIANODE%2F20261123%2Fus-east-1&X-Amz-Security-Token=4567"},
     ],
 )
-def test_who_has_its_own_token_is_answered(environ: dict[str, str]) -> None:
+def test_a_caller_with_its_own_token_is_answered(environ: dict[str, str]) -> None:
     assert asked(TOKENS, **environ)[0] == 200
 
 
-def test_launcher_node_and_container_have_tokens_that_nobody_can_guess() -> None:
+def test_launcher_node_and_container_have_random_tokens() -> None:
     of_launcher = cleaned({"AWS_SESSION_TOKEN": "the user's own"})["AWS_SESSION_TOKEN"]
     of_node = json.loads(json.dumps(node._credentials()))["Token"]
     found = {of_launcher, of_node, container.TOKEN}

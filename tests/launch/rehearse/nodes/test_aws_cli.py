@@ -51,7 +51,7 @@ def test_a_python_whose_nodes_could_not_run_the_aws_cli_is_refused(
         machines.check_aws_cli()
 
 
-def test_a_program_that_is_found_only_by_the_users_environment_does_not_count(
+def test_an_aws_cli_in_the_users_pythonpath_is_ignored(
     network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "awscli").mkdir()
@@ -63,7 +63,7 @@ def test_a_program_that_is_found_only_by_the_users_environment_does_not_count(
 
 
 @needs_namespaces
-def test_a_package_in_a_folder_that_nodes_do_not_see_is_missed_before_one_boots(
+def test_an_aws_cli_in_a_folder_that_nodes_do_not_see_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that a .pth file names, or the user's own site: this machine's Python finds it."""
@@ -120,7 +120,7 @@ def test_a_command_prints_and_returns_what_the_real_one_does(
     assert (warm.returncode, warm.stdout, warm.stderr) == (real.returncode, real.stdout, real.stderr)
 
 
-def test_a_command_ends_with_who_asked_for_it(there: str, tmp_path: Path) -> None:
+def test_a_command_ends_with_its_client(there: str, tmp_path: Path) -> None:
     """As under `timeout`, which kills what it started."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         mine = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}", "AWS_ACCESS_KEY_ID": "testing",

@@ -25,10 +25,10 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     return client
 
 
-def follow(said: bytes) -> None:
-    """Sends what a container has said."""
+def follow(printed: bytes) -> None:
+    """Sends the output of a container."""
     with tempfile.TemporaryFile() as output:
-        output.write(said)
+        output.write(printed)
         output.seek(0)
         AwsLogs({"awslogs-region": "r", "awslogs-group": "g", "awslogs-stream": "s"}).follow(output)
 

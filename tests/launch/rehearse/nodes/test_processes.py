@@ -43,7 +43,7 @@ def wait_until(what: object, timeout_s: float = 10) -> None:
         time.sleep(0.02)
 
 
-def test_in_the_boot_script_only_places_are_relocated(tmp_path: Path) -> None:
+def test_only_paths_and_ports_of_the_boot_script_are_relocated(tmp_path: Path) -> None:
     before = user_data("--data-dir", "/data")
 
     after = relocated(before, Path("/NODE"), "http://127.0.0.1:1234", 5678)
@@ -56,7 +56,7 @@ def test_in_the_boot_script_only_places_are_relocated(tmp_path: Path) -> None:
     subprocess.run(["bash", "-n"], input=after, text=True, check=True)
 
 
-def test_a_script_that_names_a_place_no_more_is_a_bug() -> None:
+def test_a_boot_script_without_a_known_path_is_an_error() -> None:
     with pytest.raises(KeyError, match="job/run"):
         relocated(user_data().replace("/job/run", "/elsewhere"), Path("/NODE"), "http://127.0.0.1:1", 1)
 
@@ -72,7 +72,7 @@ def test_a_node_that_shuts_down_is_off_and_all_it_started_is_gone(machines: Proc
     assert node.console == ""
 
 
-def test_a_node_finds_the_programs_of_its_world_instead_of_its_own(machines: Processes) -> None:
+def test_a_nodes_programs_can_be_replaced(machines: Processes) -> None:
     node = start(machines, "docker run; shutdown -h now", programs={"docker": '#!/bin/sh\necho "$1: ours"\n'})
 
     wait_until(lambda: not node.is_on)
@@ -80,7 +80,7 @@ def test_a_node_finds_the_programs_of_its_world_instead_of_its_own(machines: Pro
     assert node.console == "run: ours\n"
 
 
-def test_a_node_whose_plug_is_pulled_takes_all_with_it(machines: Processes) -> None:
+def test_a_node_that_is_powered_off_ends_all_its_processes(machines: Processes) -> None:
     node = start(machines, "trap '' TERM INT HUP\n(trap '' TERM; setsid sleep 1234) &\nsleep 1235")
     mark = f"EC2_ROOT={node.root}"
     wait_until(lambda: len(processes_with(mark)) >= 4)
@@ -92,7 +92,7 @@ def test_a_node_whose_plug_is_pulled_takes_all_with_it(machines: Processes) -> N
     assert not node.is_on
 
 
-def test_the_node_answers_for_itself(machines: Processes) -> None:
+def test_a_node_finds_its_metadata_and_address(machines: Processes) -> None:
     ask = (
         "token=$(curl -sf -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token)\n"
         'curl -sf -H "X-aws-ec2-metadata-token: $token" http://169.254.169.254/latest/meta-data/instance-id\n'
@@ -140,7 +140,7 @@ def test_programs_for_systems_without_gnus_do_the_same(command: list[str], tmp_p
     assert ends[0].returncode == ends[1].returncode
 
 
-def test_only_one_has_the_lock(tmp_path: Path) -> None:
+def test_flock_excludes_a_second_process(tmp_path: Path) -> None:
     flock = f"{sys.executable} -P {ROOT / 'launch/rehearse/nodes/ec2/programs.py'} flock --nonblock 9"
     first = subprocess.Popen(["bash", "-c", f"exec 9>lock; {flock} && echo locked; read -r"], cwd=tmp_path,
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
@@ -155,7 +155,7 @@ def test_only_one_has_the_lock(tmp_path: Path) -> None:
     assert os.path.exists(tmp_path / "lock")  # noqa: PTH110
 
 
-def test_who_gives_up_before_the_answer_is_no_page_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_gives_up_causes_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service would print a traceback among the rehearsal's own lines."""
     ended, errors = threading.Event(), list[object]()
     close = Imds.shutdown_request

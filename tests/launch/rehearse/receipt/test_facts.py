@@ -74,7 +74,7 @@ def test_machines_have_a_zone_only_where_aws_shows_it() -> None:
 
 
 def test_the_receipt_names_the_region_whose_prices_it_counts_with() -> None:
-    """It said us-east-1 wherever the nodes were."""
+    """A bug: it named us-east-1 for nodes in any region."""
     node = RECEIPT.nodes[0]
     far = replace(RECEIPT, nodes=[replace(node, zone="eu-central-1b")])
     assert far.regions == "eu-central-1"

@@ -1,4 +1,4 @@
-"""The page of a rehearsal, in a browser as somebody opens it: a file, without a network."""
+"""The page of a rehearsal, in a browser: a file, without a network."""
 
 import os
 from collections.abc import Iterator
