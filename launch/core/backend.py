@@ -61,7 +61,7 @@ class Backend:
     runs_here: its ranks run on this machine, where they are started: a script need not be sent.
     place: which machines a number of GPUs means.  Raises SettingsError for a number they cannot make.
     machine: the instance type that options name; None where they name none.
-    scene: "module:function" that opens a rehearsal of it; empty: it cannot be rehearsed.
+    rehearsal: "module:function" that opens a rehearsal of it; empty: it cannot be rehearsed.
     needs_wait_flag: its launcher returns at once unless it is given --wait.
     outlives_launcher: a job of its goes on where a signal ends its launcher; its `stop JOB` ends it.
     marks_children: its jobs end with whoever launched them, and are found by their environment.
@@ -82,7 +82,7 @@ class Backend:
     is_billed: bool = False
     shares_folders: bool = False
     runs_here: bool = False
-    scene: str = ""
+    rehearsal: str = ""
     needs_wait_flag: bool = False
     outlives_launcher: bool = False
     marks_children: bool = True

@@ -213,7 +213,7 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     backend = launcher.backend
     about = launcher.about + _verb_list(launcher)
     sections = {"dry_run": backend.module, **SCRIPT_SECTION, **SECTIONS}
-    rehearsal = [RehearsalOptions] if backend.scene else []
+    rehearsal = [RehearsalOptions] if backend.rehearsal else []
     models: list[type[BaseModel]] = [LaunchOptions, *rehearsal, backend.options, *TRAINS]
     if argv and not argv[0].startswith("-") and launcher.verbs:
         raise unknown_verb(argv[0], launcher.verbs)

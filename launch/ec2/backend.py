@@ -50,5 +50,5 @@ BACKEND = Backend(
     is_billed=True,
     examination="launch.ec2.examination",
     holding="launch.ec2.leaks:active_jobs",
-    scene="launch.rehearse.ec2:opened",
+    rehearsal="launch.rehearse.ec2:opened",
 )

@@ -202,7 +202,7 @@ def _opened(job: RehearsedJob, is_terminal: bool) -> Iterator[Rehearsal]:
 
     reset_model_data()  # of an earlier rehearsal in this process
     requests = RequestLog()
-    open_backend: OpenBackend = import_function(job.backend.scene)
+    open_backend: OpenBackend = import_function(job.backend.rehearsal)
     with _folder() as folder, open_backend(job, folder, requests) as backend:
         resources_before = backend.account.resources()
         with closing(Display(backend, job.train.epochs, console_for(job.env, is_terminal))) as display:

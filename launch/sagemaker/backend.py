@@ -58,5 +58,5 @@ BACKEND = Backend(
     outlives_launcher=True,
     examination="launch.sagemaker.examination",
     holding="launch.sagemaker.leaks:jobs",
-    scene="launch.rehearse.sagemaker:opened",
+    rehearsal="launch.rehearse.sagemaker:opened",
 )

@@ -101,8 +101,8 @@ def _is_rehearsed(file: SweepFile, backend: Backend, options: SweepOptions) -> b
     rehearse = options.rehearse
     if rehearse is None:
         rehearse = file.rehearse and backend.name == file.backend
-    if rehearse and not backend.scene:
-        known = backends.all_with(lambda one: bool(one.scene))
+    if rehearse and not backend.rehearsal:
+        known = backends.all_with(lambda one: bool(one.rehearsal))
         raise SettingsError(f"--rehearse works for {' and '.join(known)}, not for {backend.name}; "
                             f"add --backend {known[0]}.")  # fmt: skip
     return rehearse

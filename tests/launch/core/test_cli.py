@@ -34,8 +34,8 @@ class Notes:
         self.performed.append(plan)
         return Outcome("interrupted", 75, usd=1.5)
 
-    def launch(self, *argv: str, scene: str = "") -> int:
-        backend = Backend("notes", "takes notes", Where, place=lambda wanted: Place({}, 1), scene=scene)
+    def launch(self, *argv: str, rehearsal: str = "") -> int:
+        backend = Backend("notes", "takes notes", Where, place=lambda wanted: Place({}, 1), rehearsal=rehearsal)
         launcher = Launcher(
             backend, "Takes notes.", plan=self.plan, show=str.upper, show_json=json.dumps, perform=self.perform
         )
@@ -231,7 +231,7 @@ def test_without_a_terminal_nobody_is_asked_and_the_flag_is_named(monkeypatch: p
 def test_a_rehearsal_says_no_batch_size_where_a_global_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[RehearsedJob] = []
     monkeypatch.setattr("launch.rehearse.rehearsal.rehearse", lambda asked, is_terminal: played.append(asked) or 0)
-    assert Notes().launch("--rehearse", "--global-batch-size", "64", scene="a:b") == 0
-    assert Notes().launch("--rehearse", scene="a:b") == 0
+    assert Notes().launch("--rehearse", "--global-batch-size", "64", rehearsal="a:b") == 0
+    assert Notes().launch("--rehearse", rehearsal="a:b") == 0
 
     assert ["--batch-size" in asked.argv for asked in played] == [False, True]
