@@ -96,11 +96,11 @@ class RehearsedJob:
 
 
 class NodeRun(Protocol):
-    """One node from its start to its end: began, ended (monotonic, s), and how, in AWS's words."""
+    """One node from its start to its end."""
 
-    began: float
+    began: float  # monotonic, s
     ended: float | None
-    how: str
+    how: str  # it ended, in AWS's words
 
     @property
     def name(self) -> str: ...
@@ -131,30 +131,37 @@ class NodeRun(Protocol):
 
 
 class RehearsedBackend(Protocol):
-    """AWS and its nodes, on this machine.
-
-    account: what this AWS contains; endpoint: its URL for the launcher; node_kind: what
-    nodes are here, in words; differences: from the real AWS, one sentence each; node_runs: all nodes so far, by name;
-    trouble: why this machine cannot make nodes, else empty.
-    """
+    """AWS and its nodes, on this machine."""
 
     @property
-    def account(self) -> Account: ...
+    def account(self) -> Account:
+        """What this AWS contains."""
+        ...
 
     @property
-    def endpoint(self) -> str: ...
+    def endpoint(self) -> str:
+        """The URL of this AWS for the launcher."""
+        ...
 
     @property
-    def node_kind(self) -> str: ...
+    def node_kind(self) -> str:
+        """What nodes are on this machine, in words."""
+        ...
 
     @property
-    def differences(self) -> Sequence[str]: ...
+    def differences(self) -> Sequence[str]:
+        """From the real AWS, one sentence each."""
+        ...
 
     @property
-    def node_runs(self) -> Mapping[str, NodeRun]: ...
+    def node_runs(self) -> Mapping[str, NodeRun]:
+        """All nodes so far, by name."""
+        ...
 
     @property
-    def trouble(self) -> str: ...
+    def trouble(self) -> str:
+        """Why this machine cannot make nodes; empty if it can."""
+        ...
 
     @property
     def publishes(self) -> bool:

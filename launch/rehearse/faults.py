@@ -102,13 +102,13 @@ SLOW_DOWN = Refusal(503, "SlowDown", "Please reduce your request rate.")  # the 
 
 
 class Injection:
-    """happened: each injected fault, with its time (monotonic, s); throttled: how many requests were refused."""
+    """Makes the faults of one rehearsal happen."""
 
     def __init__(self, faults: Sequence[Fault], backend: RehearsedBackend, note: Callable[[str], None]) -> None:
         """Raises SettingsError for a fault that this backend does not have."""
-        self.happened: list[tuple[float, str]] = []
+        self.happened: list[tuple[float, str]] = []  # each injected fault, with its time (monotonic, s)
         self._killed = False
-        self.throttled = 0
+        self.throttled = 0  # refused requests
         self._backend, self._note = backend, note
         self._due, self._calls = list(faults), 0
         self._launcher: int | None = None
@@ -173,5 +173,5 @@ class Injection:
     def _finish(self, fault: Fault, text: str) -> None:
         self._due.remove(fault)
         self.happened.append((time.monotonic(), f"{fault}: {text}"))
-        # In another thread than the one that answers a request, as the display reads from AWS.
+        # In another thread, as this one may be answering a request, and the display reads from AWS.
         threading.Thread(target=self._note, args=[f"injected {fault}: {text}"], daemon=True).start()

@@ -21,14 +21,14 @@ from trainer.contract import METRIC_PREFIX
 if TYPE_CHECKING:
     from launch.rehearse.aws.account import Account
 
-# From the beginning of a word alone: a long one would be tried from each of its letters.
+# Matches only from the beginning of a word: otherwise a long one would be tried from each of its letters.
 VALUE = re.compile(r"(?<!\S)(\S+)=(-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan))(?!\S)", re.IGNORECASE)
 
 
 class MetricLog:
     """The records in the lines of a log that grows, where mpirun may have put its mark before each line.
 
-    Where the first names an epoch, as our trainer's do, all must: ranks that write at once may tear a line.
+    If the first record names an epoch, as our trainer's do, others without one are torn lines: ranks write at once.
     """
 
     def __init__(self) -> None:
@@ -38,9 +38,9 @@ class MetricLog:
 
     def new(self, lines: Sequence[str]) -> list[Mapping[str, float]]:
         """The records in lines that are new since the last call.  Reading all lines each time would take hours."""
-        said = [_values(line) for line in islice(lines, self._seen, None) if METRIC_PREFIX in line]
+        found = [_values(line) for line in islice(lines, self._seen, None) if METRIC_PREFIX in line]
         self._seen = len(lines)
-        records: list[Mapping[str, float]] = [values for values in said if values]
+        records: list[Mapping[str, float]] = [values for values in found if values]
         if records and self._is_first:
             self._names_epochs, self._is_first = "epoch" in records[0], False
         if self._names_epochs:
@@ -55,19 +55,14 @@ class MetricLog:
         return self._newest or self._count
 
 
-def metrics(lines: Sequence[str]) -> list[Mapping[str, float]]:
-    """All records in the lines of a log."""
-    return MetricLog().new(lines)
-
-
 def _newest_in(records: Sequence[Mapping[str, float]]) -> int:
     return max((int(values["epoch"]) for values in records if "epoch" in values), default=0)
 
 
 def _values(line: str) -> dict[str, float]:
     """The finite values: a script's loss may be NaN, and its epoch any number."""
-    said = ((name, float(value)) for name, value in VALUE.findall(line.partition(METRIC_PREFIX)[2]))
-    return {name: value for name, value in said if abs(value) < LARGEST}
+    values = ((name, float(value)) for name, value in VALUE.findall(line.partition(METRIC_PREFIX)[2]))
+    return {name: value for name, value in values if abs(value) < LARGEST}
 
 
 def has_begun(account: Account) -> bool:
@@ -142,7 +137,7 @@ class Epoch:
 
 
 class Recorder:
-    """lines, changes, epochs: so far, in the order in which they came."""
+    """Records lines, changes of nodes and epochs, in the order in which they come."""
 
     def __init__(
         self, backend: RehearsedBackend, epochs: int | None, now: Callable[[], float] = time.monotonic

@@ -1,14 +1,19 @@
 """A whole rehearsal on EC2 without faults, as a user starts it: one for all these tests."""
 
+import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from launch.rehearse.aws.iam.policies import actions
+from tests.conftest import trainer_env
 from tests.launch.core.test_secrets import assert_nowhere
 from tests.launch.privilege.rehearsed import needs_of_nodes, ungranted
 from tests.launch.privilege.test_roles import BOOT, SECRETS, VIEW, needs
-from tests.launch.rehearse.ec2.conftest import needs_nodes
+from tests.launch.rehearse.ec2.conftest import TRAINING, needs_nodes
 from tests.launch.rehearse.terminal import Kept
 from trainer import outcome
 
@@ -56,3 +61,33 @@ def test_it_leaves_its_secrets_nowhere(undisturbed: Kept) -> None:
     requests = (undisturbed.folder / "runs/job/requests.jsonl").read_text()
     assert "GetParameter" in requests
     assert "GetSecretValue" in requests
+
+
+# ---- the same losses anywhere
+
+
+def losses(folder: Path, *command: str) -> list[tuple[int, float, float]]:
+    """Global batch, training loss and evaluation loss of each epoch."""
+    command = (sys.executable, "-m", *command, *TRAINING, "--run-dir", str(folder / "run"))
+    subprocess.run(command, cwd=folder, env=trainer_env(), check=True, capture_output=True, timeout=120)
+    return of((folder / "run/metrics.jsonl").read_text())
+
+
+def of(metrics: str) -> list[tuple[int, float, float]]:
+    rows = [json.loads(line) for line in metrics.splitlines()]
+    return [(row["global_batch"], row["train_loss"], row["eval_loss"]) for row in rows]
+
+
+@needs_nodes
+@pytest.mark.slow("one process, two ranks and two rehearsed nodes have the same losses")
+def test_the_loss_does_not_depend_on_where_the_ranks_are(undisturbed: Kept, tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+
+    one = losses(tmp_path, "trainer", "--batch-size", "64")
+    local = losses(tmp_path / "local", "launch.local", "--nproc-per-node", "2", "--batch-size", "32")
+    nodes = of((undisturbed.folder / "runs/job/metrics.jsonl").read_text())
+
+    assert [batch for batch, *_ in one] == [64] * 4
+    for other in (local, nodes):
+        for expected, found in zip(one, other, strict=True):
+            assert found == pytest.approx(expected, abs=1e-4)

@@ -1,4 +1,4 @@
-"""Own images, prepared and published block by block on the embedded AWS, train two nodes that mount the snapshot."""
+"""Rehearsed jobs train with data and resources that the command line names, and with data that launch.data published."""
 
 import json
 import re
@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.rehearse.ec2.conftest import needs_namespaces
+from tests.launch.rehearse.ec2.conftest import needs_namespaces, needs_nodes
 from tests.launch.rehearse.ec2.photos import write_images
 from tests.launch.rehearse.terminal import Start
+
+# ---- published
+
 
 TRAINING = ("--dataset", "imagefolder", "--model", "cnn", "--image-size", "32", "--batch-size", "4", "--epochs", "1",
             "--no-plot")  # fmt: skip
@@ -65,3 +68,46 @@ def test_a_script_finds_a_plain_folder_by_its_arguments(start: Start, tmp_path: 
     assert played.end() == 0, played.text
     assert played.text.count("found ['b (1).txt']") == 1
     assert (played.folder / "runs" / "job" / "out" / "model.pt").read_text() == "x"
+
+
+# ---- named; tests/launch/rehearse/test_accounts.py has every option, as far as the nodes' start
+
+
+SUFFIX = "0123456789abcdef0"
+# All that can be named at once, and data in the toolkit's own bucket.
+EVERYTHING = (
+    "--subnet", f"subnet-{SUFFIX}", "--security-group", f"sg-{SUFFIX}", "--capacity-reservation", f"cr-{SUFFIX}",
+    "--ami", f"ami-{SUFFIX}", "--image", "me/train:v3", "--instance-profile", "nodes", "--scheduler-role", "timer",
+    "--bucket", "aws-ddp-toolkit-mine", "--data-s3", "s3://aws-ddp-toolkit-123456789012-us-east-1/data/raw",
+)  # fmt: skip
+
+
+@needs_nodes
+@pytest.mark.slow("rehearsed nodes train with every resource and all data that the command line names")
+@pytest.mark.parametrize(
+    ("words", "is_prepared"),
+    [
+        (EVERYTHING, False),
+        (("--data-snapshot", f"snap-{SUFFIX}"), False),
+        (("--data-url", "s3://aws-ddp-toolkit-mine/data/shards"), True),
+    ],
+    ids=["everything", "snapshot", "shards"],
+)
+def test_a_job_trains_with_what_it_names(
+    words: tuple[str, ...], is_prepared: bool, start: Start, tmp_path: Path
+) -> None:
+    data = write_images(tmp_path / "photos")
+    if is_prepared:
+        made = start(str(data), str(tmp_path / "shards"), "--workers", "1", module="trainer.prepare")
+        assert made.end() == 0, made.text
+        data = tmp_path / "shards"
+
+    played = start(
+        "--rehearse", "--job-name", "job", "--max-restarts", "0", "--dataset", "imagefolder", "--model", "cnn",
+        "--image-size", "32", "--batch-size", "4", "--epochs", "1", "--no-plot", "--rehearse-data", str(data), *words,
+    )  # fmt: skip
+
+    assert played.end() == 0, played.text
+    assert [(row["epoch"], row["world_size"]) for row in played.kept.epochs()] == [(1, 1)]
+    assert " 0 left" in played.text
+    assert played.left() == []
