@@ -1,4 +1,4 @@
-"""Rehearsed jobs train with data and resources that the command line names, and with data that launch.data published."""
+"""Rehearsed jobs train with data and resources that the command line names, and with published data."""
 
 import json
 import re
