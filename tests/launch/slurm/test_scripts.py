@@ -44,9 +44,7 @@ time.sleep(600)
 
 @pytest.mark.slow("a script that writes without end, fills its run folder and hangs is ended on a real Slurm's nodes")
 @pytest.mark.timeout(240)
-def test_a_script_that_hangs_is_ended_and_reported(
-    user: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_that_hangs_is_ended_and_reported(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other rank, which nothing connects with the one that is ended, is ended by srun."""
     monkeypatch.setattr(script, "WAIT_S", 3)
     here = user.runtime.cwd
