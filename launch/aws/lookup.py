@@ -36,7 +36,7 @@ SET_UP = "python -m launch.infra up"
 MOST_LOOKED_AT, MOST_READ = 12, 3
 # Files that every script's run folder has.
 OURS = {METRICS, OUTCOME, PACE}
-MANIFEST_BYTES = 2**24  # that are read of a prepared data set, at most
+MANIFEST_BYTES = 2**28  # that are read of a prepared data set, at most
 
 
 class Lookups:

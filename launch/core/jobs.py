@@ -22,7 +22,6 @@ from trainer.errors import SettingsError
 from trainer.settings.argparser import flag
 
 if TYPE_CHECKING:
-    from launch.core.clock import Clock
     from trainer.outcome import Outcome
 
 
@@ -39,7 +38,7 @@ class LogsOptions(JobOptions):
 
 
 class StopOptions(JobOptions):
-    all: bool = Field(False, description="every job in the regions")
+    all: bool = Field(False, description="every job")
     yes: bool = Field(False, description="skip the confirmation of --all")
 
 
@@ -71,7 +70,7 @@ print the log of a training, also after its end
 
   {command} logs JOB --follow
 
-With several machines, each line begins with the number of its machine: [1].  Ctrl-C ends this command, not the job.
+Ctrl-C ends this command, not the job.
 """,
         LogsOptions,
     ),
@@ -161,12 +160,16 @@ class Leak:
 NO_LEAKS = "no leaks: nothing is running"
 
 
+def leaks_as_table(columns: Sequence[str], leaks: Sequence[Leak]) -> str:
+    """A row per resource."""
+    return table(columns, [row for leak in leaks for row in leak.rows])
+
+
 def leaks_as_text(columns: Sequence[str], leaks: Sequence[Leak]) -> str:
     """A row per resource, and the price of all of them."""
     total = usd(sum(leak.usd_per_hour for leak in leaks))
     leaking = usd(sum(leak.usd_per_hour for leak in leaks if leak.is_leak))
-    rows = [row for leak in leaks for row in leak.rows]
-    return f"{table(columns, rows)}\n\n{total} per hour, {leaking} of it for leaks"
+    return f"{leaks_as_table(columns, leaks)}\n\n{total} per hour, {leaking} of it for leaks"
 
 
 class Jobs(Protocol):
@@ -178,13 +181,11 @@ class Jobs(Protocol):
     @property
     def say(self) -> Say: ...
     @property
-    def clock(self) -> Clock: ...
-    @property
     def confirm(self) -> Callable[[str], None]: ...  # raises SettingsError unless the user agrees
     @property
     def leak_columns(self) -> Sequence[str]: ...
 
-    def overview(self, options: Any) -> str: ...  # a row per job
+    def overview(self, options: Any) -> Iterable[str]: ...  # a table for each region, a row per job
     def state(self, options: Any) -> State | str: ...  # str: of several that were submitted as one
     def log(self, options: Any) -> Log: ...
     def stop(self, options: Any) -> None: ...  # idempotent and verified; prints what it removed
@@ -200,13 +201,15 @@ def verbs_of(
     jobs: Callable[[Any], Jobs],
     where: type[Options] = Options,
     options: Mapping[str, type[Options]] | None = None,
+    notes: Mapping[str, str] | None = None,
     lacks: Collection[str] = (),
 ) -> dict[str, Verb]:
     """The verbs of a backend.
 
     command: `python -m launch.BACKEND`; jobs: called with its options when a verb runs, so that it may import what
     --help does not need;
-    where: options of all its verbs, such as region; options: of single verbs, in place of those in VERBS.
+    where: options of all its verbs, such as region; options: of single verbs, in place of those in VERBS; notes: a
+    paragraph that a verb's text has on this backend alone.
     """
 
     def act(name: str, options: Any) -> int:
@@ -216,7 +219,8 @@ def verbs_of(
     def verb(name: str) -> Verb:
         text, usual = VERBS[name]
         model = create_model(f"{name.title()}Options", __base__=((options or {}).get(name, usual), where))
-        return Verb(text.format(command=command), model, partial(act, name))
+        about = "\n".join([text, *([notes[name]] if notes and name in notes else [])])
+        return Verb(about.format(command=command), model, partial(act, name))
 
     return {name: verb(name) for name in VERBS if name not in lacks}
 
@@ -229,8 +233,8 @@ class Commands:
     jobs: Jobs = field(repr=False)
 
     def status(self, options: Any) -> int:
-        jobs = self.jobs
-        jobs.say(jobs.overview(options) if options.job is None else str(jobs.state(options)))
+        for text in self.jobs.overview(options) if options.job is None else [str(self.jobs.state(options))]:
+            self.jobs.say(text)
         return Exit.DONE
 
     def logs(self, options: Any) -> int:
@@ -258,12 +262,12 @@ class Commands:
             raise SettingsError(f"use either --all or {options.job}, not both.")
         found, is_complete = self.jobs.active(options)
         chosen = [leak for leak in found if leak.is_ours]
-        if not chosen:
+        if not chosen and is_complete:
             self.jobs.say("no job is running")
-        elif not options.yes:
-            self.jobs.say(self.jobs.overview(options))
+        elif chosen and not options.yes:
+            self.jobs.say(leaks_as_table(self.jobs.leak_columns, chosen))
             raise SettingsError(f"--all stops {_names(chosen)}; add --yes to confirm.")
-        return self._remove(chosen) if is_complete else max(self._remove(chosen), Exit.AWS)
+        return max(self._remove(chosen), Exit.DONE if is_complete else Exit.AWS)
 
     def leaks(self, options: Any) -> int:
         if options.running and not options.delete:

@@ -28,6 +28,21 @@ Creates EC2 nodes, trains across them, and removes everything at the end.  Train
 """
 
 
+# What the verbs' help says on this backend alone.
+NOTES = {
+    "logs": """\
+With several nodes, each line begins with the rank of its node: [1].  The last half hour of one of them:
+
+  {command} logs JOB --node 1 --since 30
+""",
+    "leaks": """\
+A resource is a leak if its job is past the time limit, or has no nodes any more and does not wait for capacity.
+Snapshots, logs and job folders never are.
+""",
+    "attach": "Nodes that it loses are replaced, and the job is removed at its end.\n",
+}
+
+
 def main(argv: Sequence[str], runtime: Runtime | None = None) -> int:
     """Runs the command line and returns its exit code."""
     runtime = runtime or Runtime()
@@ -38,7 +53,7 @@ def main(argv: Sequence[str], runtime: Runtime | None = None) -> int:
         show=_text,
         show_json=_data,
         perform=partial(_perform, runtime),
-        verbs=verbs_of(BACKEND.command, partial(_jobs, runtime), VerbOptions),
+        verbs=verbs_of(BACKEND.command, partial(_jobs, runtime), VerbOptions, notes=NOTES),
         check=_check,
         env=runtime.env,
     )

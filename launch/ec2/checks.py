@@ -1,4 +1,4 @@
-"""The settings of a job with every choice that follows from them, as checks.py makes it, and what they cost.  Pure."""
+"""Checks of a job's settings before any call to AWS, and the choices that follow from them.  Pure."""
 
 import re
 from collections.abc import Mapping

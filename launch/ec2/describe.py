@@ -157,7 +157,7 @@ def times(options: Ec2Options, facts: Facts) -> tuple[datetime, datetime]:
     if goes_on and (facts.fleet.living or _utc(spec["deadline"]) > facts.now):
         return _utc(spec["started"]), _utc(spec["deadline"])
     started = facts.now.astimezone(UTC).replace(microsecond=0)
-    # The limit of the training begins with its nodes; see cluster_file.py.
+    # The limit of the training begins with its nodes; see job_folder.py.
     deadline = started + timedelta(hours=options.max_hours + options.wait_for_capacity)
     block = facts.reservation.ends if facts.reservation else None
     return started, min(deadline, block - BEFORE_BLOCK_ENDS) if block else deadline

@@ -155,12 +155,11 @@ class Ec2Jobs:
 
     # ---- status
 
-    def overview(self, options: RegionsOptions) -> str:
-        now, texts = self.clock.utc(), list[str]()
+    def overview(self, options: RegionsOptions) -> Iterator[str]:
+        now = self.clock.utc()
         for aws in self._places(options):
             fleet = find(aws)
-            texts.append(status.all_as_text(fleet, status.wanted(aws, fleet), aws.region, now))
-        return "\n".join(texts)
+            yield status.all_as_text(fleet, status.wanted(aws, fleet), aws.region, now)
 
     def state(self, options: Any) -> State:
         aws, fleet = self._find(options, options.bucket)
@@ -247,9 +246,9 @@ class Ec2Jobs:
     # ---- ssh, attach
 
     def shell(self, options: Any) -> Iterator[str]:
-        aws, fleet = self._find(options)
+        aws, fleet = self._find(options, options.bucket)
         job = needed(options.job, "ssh", fleet)
-        folder, living = known_folder(aws, fleet, job, None), fleet.of(job).living
+        folder, living = known_folder(aws, fleet, job, options.bucket), fleet.of(job).living
         if not living:
             raise SettingsError(f"job {job} has no nodes; for its logs run {command('logs', job, aws.region)}")
         nodes = _by_rank(living, _members(aws, folder))

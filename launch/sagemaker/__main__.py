@@ -29,6 +29,21 @@ fetches the result.  Training settings go on the same line.
   python -m launch.sagemaker --instance-type ml.g5.12xlarge --spot --max-hours 2 --max-usd 20 --epochs 20
 """
 
+# What the verbs' help says on this backend alone.
+NOTES = {
+    "logs": """\
+With several instances, each line begins with the number of its instance: [1].  The last half hour of one of them:
+
+  {command} logs JOB --node 2 --since 30
+""",
+    "leaks": "A leak is a job past its time limit, or instances kept (--warm-pool-s) after a job.\n",
+    "ssh": """\
+The job must have been started with --remote-debug; the shell is in its container.
+""",
+    "attach": "At its end the result is fetched into runs/.\n",
+}
+
+
 # Imports are within the functions, as --help needs none of them.
 
 
@@ -56,7 +71,7 @@ def main(argv: Sequence[str], runtime_of: "RuntimeOf | None" = None) -> int:
         about=ABOUT,
         plan=plan,
         perform=perform,
-        verbs=verbs_of(BACKEND.command, jobs, RegionOptions, VERB_OPTIONS),
+        verbs=verbs_of(BACKEND.command, jobs, RegionOptions, VERB_OPTIONS, NOTES),
         check=_check,
         env=os.environ,
     )

@@ -78,9 +78,9 @@ class SageMakerJobs:
     def confirm(self) -> Callable[[str], None]:
         return self.runtime.confirm
 
-    def overview(self, options: RegionOptions) -> str:
+    def overview(self, options: RegionOptions) -> Iterator[str]:
         aws, now = self.runtime.aws, self.clock.utc()
-        return status.all_as_text(training_jobs.recent(aws, now), aws.region, now)
+        yield status.all_as_text(training_jobs.recent(aws, now), aws.region, now)
 
     def state(self, options: Any) -> State:
         aws, now, training_job = self.runtime.aws, self.clock.utc(), self._newest(options, "status")
@@ -138,8 +138,8 @@ class SageMakerJobs:
         return look_around([self.runtime.aws], look, make_aws, self.say, all_regions=options.all_regions)
 
     def remove(self, leaks: Sequence[Leak]) -> Sequence[str]:
-        ending = [leak.resources for leak in leaks]
-        end(lambda one: self.runtime_of(one.region).aws, ending, self.clock, self.say)
+        places = {region: self.runtime_of(region).aws for region in {leak.region for leak in leaks}}
+        end(lambda one: places[one.region], [leak.resources for leak in leaks], self.clock, self.say)
         return ()
 
     def shell(self, options: Any) -> Iterator[str]:

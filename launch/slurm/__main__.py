@@ -30,6 +30,17 @@ Training settings go on the same line.  Run it on a login node, in a folder that
 """
 
 
+# What the verbs' help says on this backend alone.  JOB is a name, or Slurm's id.
+NOTES = {
+    "status": "JOB is the name of a job or its Slurm id; jobs of others are not shown.\n",
+    "stop": """\
+The job saves first; the same command with --job-name resumes it.  Jobs that were not submitted by this toolkit are
+never touched.
+""",
+    "attach": "It exits with the training's exit code.\n",
+}
+
+
 def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
     """Runs the command line and returns its exit code.  runtime: this process's if None."""
     launcher = cli.Launcher(
@@ -37,7 +48,9 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
         about=ABOUT,
         plan=partial(_plan, runtime),
         perform=partial(_perform, runtime),
-        verbs=verbs_of(BACKEND.command, partial(_jobs, runtime), options=VERB_OPTIONS, lacks=("leaks", "ssh")),
+        verbs=verbs_of(
+            BACKEND.command, partial(_jobs, runtime), options=VERB_OPTIONS, notes=NOTES, lacks=("leaks", "ssh")
+        ),
     )
     return cli.main(launcher, argv)
 

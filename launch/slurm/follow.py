@@ -54,13 +54,14 @@ def follow(name: str, path: Path, tail: FileTail, slurm: Slurm, runtime: Runtime
     path: the job's folder.  Raises LeftRunning after ten minutes in which Slurm did not answer.
     """
     try:
-        return _follow(name, path, tail, slurm, runtime)
+        return follow_to_end(name, path, tail, slurm, runtime)
     except KeyboardInterrupt:
         runtime.say(f"the job continues; to stop it: {command('stop', name)}")
         raise
 
 
-def _follow(name: str, path: Path, tail: FileTail, slurm: Slurm, runtime: Runtime) -> Outcome:
+def follow_to_end(name: str, path: Path, tail: FileTail, slurm: Slurm, runtime: Runtime) -> Outcome:
+    """Show the log until the job is over, and return how it ended."""
     queue = _QueueWatch(name, path, slurm, runtime)
     while True:
         folder = read_folder(path)

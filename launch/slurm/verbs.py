@@ -15,7 +15,7 @@ from launch.core.runs import read_epochs
 from launch.core.terminal import Say, confirm
 from launch.slurm import status
 from launch.slurm.folder import JobFolder, find_named, name_in, pace_of, read_folder
-from launch.slurm.follow import FileTail, follow
+from launch.slurm.follow import FileTail, follow, follow_to_end
 from launch.slurm.lookup import Slurm, environment
 from launch.slurm.names import LOG, STOP, command, folder_of
 from launch.slurm.status import conclude, in_words, outcome_of
@@ -56,7 +56,7 @@ class SlurmJobs:
     """Jobs in the user's queue or with a folder of theirs; see launch.core.jobs.Jobs."""
 
     runtime: Runtime
-    leak_columns = ()
+    leak_columns = ("job", "id", "state")
 
     @property
     def say(self) -> Say:
@@ -74,8 +74,8 @@ class SlurmJobs:
     def _slurm(self) -> Slurm:
         return Slurm(environment(self.runtime.env))
 
-    def overview(self, options: JobOptions) -> str:
-        return status.all_as_text(self._slurm.queue())
+    def overview(self, options: JobOptions) -> list[str]:
+        return [status.all_as_text(self._slurm.queue())]
 
     def state(self, options: JobOptions) -> State | str:
         if tasks := self._tasks(options.job or ""):
@@ -100,7 +100,7 @@ class SlurmJobs:
         return Log(
             is_running=job.queued is not None,
             show=show,
-            follow=lambda: f"job {job.name} ended: {in_words(self._follow(job, tail), job.folder.path)}",
+            follow=lambda: f"job {job.name} ended: {in_words(self._follow_to_end(job, tail), job.folder.path)}",
             nothing=lambda: f"the log of {job.name} is empty so far",
             stop=command("stop", job.name),
         )
@@ -129,10 +129,15 @@ class SlurmJobs:
         self.say(f"job {job.name} is stopped; submit it with the same command and --job-name {job.name} to resume")
 
     def active(self, options: StopOptions) -> tuple[Sequence[Leak], bool]:
-        return [Leak(job.name, "", False, "in the queue", 0.0, (), resources=job) for job in self._slurm.queue()], True
+        return [self._active(job) for job in self._slurm.queue()], True
+
+    def _active(self, job: QueuedJob) -> Leak:
+        row = (job.name, job.id, job.state.lower())
+        return Leak(job.name, "", False, "in the queue", 0.0, (row,), resources=job)
 
     def remove(self, leaks: Sequence[Leak]) -> Sequence[str]:
         stop([leak.resources for leak in leaks], self._slurm, self.runtime)
+        self.say("all of them are stopped; the same commands with --job-name resume them")
         return ()
 
     def leaks(self, options: JobOptions) -> tuple[Sequence[Leak], bool]:
@@ -154,6 +159,9 @@ class SlurmJobs:
     def _tasks(self, name: str) -> list[QueuedJob]:
         """The jobs in the queue that were submitted together under a name, or as one array."""
         return [job for job in self._slurm.queue() if job.array and name in (job.array[0], str(job.number[0]))]
+
+    def _follow_to_end(self, job: SlurmJob, tail: FileTail) -> Outcome:
+        return follow_to_end(job.name, job.folder.path, tail, self._slurm, self.runtime)
 
     def _follow(self, job: SlurmJob, tail: FileTail) -> Outcome:
         return follow(job.name, job.folder.path, tail, self._slurm, self.runtime)

@@ -25,7 +25,6 @@ CHUNK = 8 * 2**20  # bytes that are written at once
 RETRIES, RETRY_FOR_S, ANSWER_WITHIN_S = 10, 180, 60
 LOOK_UP_S = 5.0
 ATTEMPTS = 2
-_LOOK_EVERY_S = 0.05
 
 
 class Bucket:

@@ -1,8 +1,8 @@
 """A lock on a folder that one run writes to: flock on the file .in-use in it, which names the process.
 
 The kernel releases it when the process ends, also for a process in another container of this machine, and for one on
-another host where the file system has locks, as NFS, EFS and FSx for Lustre have.  Without them nothing keeps two runs
-apart.
+another host where the file system has locks, as NFS and EFS have, and FSx for Lustre if it is mounted
+with flock.  Without them nothing keeps two runs apart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a script ended, as an exit code and a sentence.  Pure.
+"""How a script ended, as an exit code and a sentence, and outcome.json, which says so.
 
 Its exit code is passed on as it is; what else can happen to it, SCRIPTS.md says.
 """

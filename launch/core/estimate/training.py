@@ -18,8 +18,8 @@ GRADIENT_BYTES = 4
 FIRST_BF16 = 80  # the first compute capability with bf16
 # The synthetic set's evaluation images as a share of its training images, and its image size; and a folder's.
 SYNTHETIC_EVALUATION, SYNTHETIC_PX, FOLDER_PX = 0.1, 32, 224
-# What trainer.prepare makes of ImageNet: the shorter side, and the mean size, measured on a sample (tests/bench).
-PREPARED_PX, PREPARED_BYTES = 256, 30_000.0
+# The mean size of ImageNet's images as trainer.prepare makes them, measured on a sample (tests/bench).
+PREPARED_BYTES = 30_000.0
 SMALL_PX = 400
 # The share of a gradient that PowerSGD sends per rank of its approximation: rows and columns, not their product.
 POWERSGD_SHARE = 0.01

@@ -36,8 +36,8 @@ class ListedJobs:
         if not self.agrees:
             raise SettingsError(f"{what}; add --yes to confirm.")
 
-    def overview(self, options: Any) -> str:
-        return f"{len(self.there)} jobs"
+    def overview(self, options: Any) -> list[str]:
+        return [f"{len(self.there)} jobs"]
 
     def state(self, options: Any) -> State:
         return State(

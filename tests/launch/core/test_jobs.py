@@ -143,3 +143,19 @@ def test_a_backend_has_the_verbs_that_it_does_not_lack_with_options_of_its_own()
 
     assert list(verbs) == ["status", "logs", "stop", "attach"]
     assert set(verbs["attach"].options.model_fields) == {"job", "fetch"}
+
+
+def test_a_backend_says_more_of_a_verb_in_its_help() -> None:
+    verbs = verbs_of(COMMAND, lambda _: ListedJobs(), notes={"stop": "It saves first: {command} stop.\n"})
+
+    assert verbs["stop"].about.endswith("It saves first: python -m launch.tests stop.\n")
+    assert "saves" not in verbs["logs"].about
+
+
+def test_stop_all_shows_what_answers_and_asks_for_yes_though_a_region_does_not() -> None:
+    jobs = ListedJobs([leak("near")], is_complete=False)
+
+    with pytest.raises(SettingsError, match="--all stops near; add --yes"):
+        run(jobs, "stop", "--all")
+    assert "near" in jobs.said[-1]
+    assert run(ListedJobs(is_complete=False), "stop", "--all") == 4

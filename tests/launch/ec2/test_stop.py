@@ -404,7 +404,7 @@ def test_all_jobs_are_shown_and_stay_without_yes(terminal: Terminal) -> None:
     terminal.start("two")
     error = terminal.refused("stop", "all", "true")
     assert (error.code, str(error)) == (2, "--all stops one, two; add --yes to confirm.")
-    assert "2 jobs in us-east-1, " in terminal.text
+    assert {"one", "two"} <= set(terminal.text.split())
     assert len(terminal.account.nodes) == 2
 
 

@@ -17,7 +17,7 @@ from launch.slurm.runtime import Runtime
 from launch.slurm.status import job_state, outcome_of
 from launch.slurm.submit import _content
 from launch.slurm.verbs import SlurmJobs
-from tests.launch.slurm.test_ended import NO_SLURM
+from tests.launch.slurm.test_status import NO_SLURM
 from trainer.config import TrainConfig
 
 

@@ -205,7 +205,7 @@ def test_who_stops_a_sweep_just_as_a_run_ends_gets_no_next_one(
 
 def test_a_launcher_that_cannot_take_its_machines_down_says_so(played: Sweep, tmp_path: Path) -> None:
     with pytest.raises(Ended, match="stopped in run seed-0"):
-        played(f"trap '' INT; kill -INT $PPID; {ends(4, 'a machine is left.')}")
+        played(f"trap '' INT; kill -INT $PPID; sleep 0.3; {ends(4, 'a machine is left.')}")
 
     assert rows(tmp_path)["seed-0"]["reason"] == "a machine is left."
 

@@ -135,7 +135,7 @@ def test_srun_with_a_pmi_of_its_own_stays_slurms() -> None:
             "MPICH or Intel MPI started ranks on several hosts but MASTER_ADDR is not set; "
             "pass the first host with mpirun -genv MASTER_ADDR HOST.",
         ),
-        ({"PMIX_RANK": "1"}, "PMIx started this rank, and tells it not of how many; start with torchrun or mpirun."),
+        ({"PMIX_RANK": "1"}, "PMIx started this rank, and does not say how many there are; start with"),
         ({"RANK": "0"}, "torchrun set some rank variables but not WORLD_SIZE; start all ranks with one launcher."),
         ({"WORLD_SIZE": "2"}, "torchrun set some rank variables but not RANK"),
         ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK='x' must be a whole number; unset it or start with torchrun."),

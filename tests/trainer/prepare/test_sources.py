@@ -188,13 +188,33 @@ def test_what_is_no_tar_or_is_cut_off_is_refused(name: str, prepared, tmp_path: 
         prepared(whole)
 
 
-def of_less_than_nothing(name: str) -> bytes:
-    """A header that says that its file has -512 bytes, so that the next header is this one again."""
-    header = bytearray(tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT))
-    header[124:136] = b"\xff" + (-512).to_bytes(11, "big", signed=True)
+def header_of(size: bytes) -> bytes:
+    """The header of a file whose size is these twelve bytes."""
+    header = bytearray(tarfile.TarInfo("train/cat/2.jpg").tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = size
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header)
     return bytes(header)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "size",
+    [
+        b"\xff" + (-512).to_bytes(11, "big", signed=True),
+        b"\x80" + (2**62 + 5).to_bytes(11, "big"),
+        b"\x80\x01" + bytes(10),
+    ],
+    ids=["back to its own header", "2**62", "2**80"],
+)
+def test_a_header_with_an_impossible_size_is_damage(size: bytes, prepared, tmp_path: Path) -> None:
+    """Of the first kind older Pythons read for ever: CVE-2025-8194."""
+    first = tarfile.TarInfo("train/cat/1.jpg").tobuf(tarfile.GNU_FORMAT)  # an empty file
+    archive = tmp_path / "a.tar"
+    archive.write_bytes(first + header_of(size) + bytes(1024))
+
+    with pytest.raises(DataError, match=r"a\.tar"):
+        prepared(archive)
 
 
 def test_an_image_that_is_there_twice_is_refused(prepared, tmp_path: Path) -> None:

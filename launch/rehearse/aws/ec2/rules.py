@@ -92,7 +92,7 @@ def mark_new(rules: Any, name: str) -> None:
 
 
 def consistency_check(rules: Any) -> Check:
-    """The check of all requests to EC2 that name a resource.  Listings by filters are late in states.py."""
+    """The check of all requests to EC2 that name a resource.  Listings by filters are late elsewhere."""
 
     def check(signed: SignedCall) -> Refusal | None:
         if signed.call.service != "ec2" or signed.call.operation.startswith("Create"):
