@@ -1,7 +1,7 @@
 """What a backend is, and the one table of them.
 
 To add a backend: a folder launch/NAME with a backend.py that holds BACKEND, and a line in BACKENDS.  Everything that
-differs between backends and that others must know is in that description; nobody else asks for a backend's name.
+others must know about a backend is in that description; no other module compares names of backends.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from launch.core.catalog import Instance
 from trainer.settings.registry import check_name
 
-# Name -> module.  Imported on use, as a command should import its own backend only.  In the order in which they are
-# listed; of those that an account can be examined for, the first is the one that launch.doctor takes unasked.
+# Name -> module, in the order of listings.  Imported on use, as a command should import its own backend only.
+# launch.doctor's default is the first with an examination.
 BACKENDS = {
     "local": "launch.local.backend",
     "ec2": "launch.ec2.backend",
@@ -29,68 +29,50 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """Where one run trains.
+    """Where one run trains."""
 
-    options: of the backend; replicas: GPUs or CPU ranks that share an update, None where only the backend knows;
-    visible: CUDA_VISIBLE_DEVICES must hold so many, for one process with several GPUs.
-    """
-
-    options: Values
-    replicas: int | None
-    visible: int | None = None
+    options: Values  # of the backend
+    replicas: int | None  # GPUs or CPU ranks that share an update; None where only the backend knows
+    visible: int | None = None  # how many devices CUDA_VISIBLE_DEVICES must hold, for one process with several GPUs
 
 
 @dataclass(frozen=True)
 class Demand:
-    """How many GPUs a run asks for.  gpus None: the options say it.  on_cpu: a process stands for a GPU."""
+    """How many GPUs a run asks for."""
 
     options: Values
     strategy: str
-    gpus: int | None
-    on_cpu: bool = False
+    gpus: int | None  # None: as the options have it
+    on_cpu: bool = False  # a process stands for a GPU
 
 
 @dataclass(frozen=True)
 class Backend:
-    """What other parts of the toolkit know of a way to run a job.
-
-    about: one line for `python -m launch`; options: the model of its settings; defaults: of the training, where they
-    differ from the trainer's.
-    is_billed: each run has a price and a time limit that bounds it.
-    shares_folders: it writes into a run folder of ours, so no results are fetched; others have a job folder.
-    runs_here: its ranks run on this machine, where they are started: a script need not be sent.
-    place: which machines a number of GPUs means.  Raises SettingsError for a number they cannot make.
-    machine: the instance type that options name; None where they name none.
-    rehearsal: "module:function" that opens a rehearsal of it; empty: it cannot be rehearsed.
-    needs_wait_flag: its launcher returns at once unless it is given --wait.
-    outlives_launcher: a job of its goes on where a signal ends its launcher; its `stop JOB` ends it.
-    marks_children: its jobs end with whoever launched them, and are found by their environment.
-    looks_up: its launcher looks things up to plan a job, such as prices, and may refuse it then.
-    examination: module with an EXAMINATION, what its jobs need of the AWS account; empty: launch.doctor knows nothing.
-    holding: "module:function" that names the jobs that hold something in a region, each with the command that stops it;
-    empty: none does.
-    held_s: seconds for which the run in a folder has held its machines so far; None: as long as its launcher ran.
-    batch: "module:function" that submits several of its jobs as one, see job.Batch; empty: each by itself.
-    """
+    """What other parts of the toolkit know of a way to run a job."""
 
     name: str
-    about: str
-    options: type[BaseModel]
+    about: str  # one line for `python -m launch`
+    options: type[BaseModel]  # the model of its settings
+    # Which machines a number of GPUs means.  Raises SettingsError for a number they cannot make.
     place: Callable[[Demand], Place]
-    machine: Callable[[Values], Instance | None] = lambda options: None
-    defaults: Values = field(default_factory=dict)
-    is_billed: bool = False
+    machine: Callable[[Values], Instance | None] = lambda options: None  # the instance type that options name, if any
+    defaults: Values = field(default_factory=dict)  # of the training, where they differ from the trainer's
+    is_billed: bool = False  # each run has a price, and a time limit that bounds it
+    # It writes into a local run folder, so no results are fetched; others have a job folder.
     shares_folders: bool = False
-    runs_here: bool = False
-    rehearsal: str = ""
-    needs_wait_flag: bool = False
-    outlives_launcher: bool = False
-    marks_children: bool = True
-    looks_up: bool = True
+    runs_here: bool = False  # its ranks run on this machine, so a script need not be uploaded
+    rehearsal: str = ""  # "module:function" that opens a rehearsal of it; empty: it cannot be rehearsed
+    needs_wait_flag: bool = False  # its launcher returns at once unless given --wait
+    outlives_launcher: bool = False  # its jobs go on when a signal ends their launcher; `stop JOB` ends them
+    marks_children: bool = True  # its jobs end with their launcher, and are found by their environment
+    looks_up: bool = True  # planning a job needs look-ups, such as of prices, and may fail
+    # Module with an EXAMINATION, what its jobs need of the AWS account; empty: launch.doctor cannot examine it.
     examination: str = ""
+    # "module:function" that lists the active jobs of a region, each with the command that stops it; empty: none.
     holding: str = ""
+    # Seconds for which the run in a folder has held its machines so far; None: as long as its launcher ran.
     held_s: Callable[[Path], float | None] = lambda folder: None
-    batch: str = ""
+    batch: str = ""  # "module:function" that submits several of its jobs as one, see job.Batch; empty: one by one
 
     @property
     def module(self) -> str:
@@ -108,6 +90,6 @@ def find(name: str) -> Backend:
     return backend
 
 
-def all_with(wanted: Callable[[Backend], bool]) -> list[str]:
-    """The names of the backends that `wanted` accepts, in the order of the table."""
-    return [name for name in BACKENDS if wanted(find(name))]
+def all_with(condition: Callable[[Backend], bool]) -> list[str]:
+    """The names of the backends that meet `condition`, in the order of the table."""
+    return [name for name in BACKENDS if condition(find(name))]

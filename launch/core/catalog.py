@@ -17,10 +17,10 @@ SAGEMAKER_PREFIX = "ml."
 
 
 class Rate(NamedTuple):
-    """base: sustained; peak: reached for a while."""
+    """A rate that varies over time."""
 
-    base: float
-    peak: float
+    base: float  # sustained
+    peak: float  # reached for a while
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,7 @@ class EndOfLife:
 
 @dataclass(frozen=True)
 class Instance:
-    """An EC2 instance type.  Without GPUs, gpu_model and architecture are None.
-
-    processor: its maker, "" if not known; clock_ghz: sustained, 0 if not known.
-    """
+    """An EC2 instance type."""
 
     name: str
     gpus: int
@@ -48,11 +45,11 @@ class Instance:
     ebs_mb_per_s: Rate
     usd_per_hour: float
     amx: bool = False
-    processor: str = ""
-    clock_ghz: float = 0.0
-    gpu_model: str | None = None
+    processor: str = ""  # its maker; "" if not known
+    clock_ghz: float = 0.0  # sustained; 0 if not known
+    gpu_model: str | None = None  # None without GPUs
     gpu_memory_gib: float = 0.0
-    architecture: str | None = None
+    architecture: str | None = None  # None without GPUs
     half_tflops: float = 0.0
     sagemaker_usd_per_hour: float | None = None
     price_source: str = "list"
@@ -70,12 +67,12 @@ class Instance:
 
     @property
     def is_on_demand(self) -> bool:
-        """Whether EC2 sells it by the hour; if not, it takes a Capacity Block."""
+        """Whether EC2 sells it by the hour; others need a Capacity Block."""
         return self.price_source != "capacity_block"
 
     @property
     def sagemaker_name(self) -> str | None:
-        """SageMaker's name of it; None where SageMaker has no training jobs on it."""
+        """SageMaker's name for the type; None if SageMaker has no training jobs on it."""
         return None if self.sagemaker_usd_per_hour is None else SAGEMAKER_PREFIX + self.name
 
 
@@ -89,9 +86,9 @@ def find(name: str) -> Instance:
 
 
 def unknown(name: str) -> Instance | None:
-    """A type that is not in the catalog, of a family that is not either; None if `name` does not look like one.
+    """An instance type missing from the catalog with its whole family; None if `name` does not look like one.
 
-    By its family's letter it has GPUs or not; nothing else is known of it, and one GPU is assumed.
+    The family's letter says whether it has GPUs, of which one is assumed; nothing else is known.
     """
     match = re.fullmatch(r"(?P<family>[a-z]+\d[a-z0-9-]*)\.(\d*x?large|metal(-\d+xl)?)", name)
     if match is None or match["family"] in {known.split(".")[0] for known in load()}:

@@ -65,28 +65,25 @@ def _as_json(plan: Any) -> str:
 
 @dataclass(frozen=True)
 class Launcher(Generic[Where, Plan]):
-    """The command line of one backend.  plan decides and does not act; show and show_json write a plan.
-
-    perform acts on a plan and returns how the run ended, None if it still runs; all functions may raise TrainerError.
-    about: for --help; problem: why a plan cannot be performed, None if it can.  show, show_json and problem are, unless
-    given, those of launch.core.plan.Plan.
-    check: raises SettingsError for a job that cannot work, without a call; env: of the user, for rehearsals.
-    """
+    """The command line of one backend.  All functions may raise TrainerError."""
 
     backend: Backend
-    about: str
-    plan: Callable[[Job[Where]], Plan]
+    about: str  # for --help
+    plan: Callable[[Job[Where]], Plan]  # decides and does not act
+    # Carries out a plan; returns how the run ended, None if it is still running.
     perform: Callable[[Plan], Outcome | None]
     show: Callable[[Plan], str] = str
     show_json: Callable[[Plan], str] = _as_json
+    # Why a plan cannot be performed, if so.
     problem: Callable[[Plan], TrainerError | None] = lambda plan: getattr(plan, "problem", None)
     verbs: Mapping[str, Verb] = field(default_factory=dict)
+    # Raises SettingsError for a job that cannot work, without calling AWS.
     check: Callable[[Job[Where]], object] = lambda job: None
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)  # of the user, for rehearsals
 
 
 def main(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
-    """Runs the command line of `launcher`; returns the exit code."""
+    """Run the command line of `launcher`; return the exit code."""
 
     def act() -> int:
         verb = verb_of(launcher.verbs, argv)
@@ -120,7 +117,7 @@ def _launch(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
 
 
 def _perform(launcher: Launcher[Where, Plan], job: Job[Where], folder: Path | None) -> int:
-    """Plans the job, performs the plan, and writes how it ended into `folder`, if there is one."""
+    """Plan the job, perform the plan, and write the outcome into `folder`, if given."""
     clock = Clock()
     started = clock.now()
     if folder is not None:
@@ -158,7 +155,7 @@ def _performed(launcher: Launcher[Where, Plan], job: Job[Where]) -> Outcome | No
 
 
 def _prepare(folder: Path) -> None:
-    """Makes `folder`, without an outcome of an earlier run.  Raises SettingsError before anything is spent."""
+    """Make `folder` and remove an earlier run's outcome.  Raises SettingsError before anything is spent."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / OUTCOME).unlink(missing_ok=True)
@@ -167,7 +164,7 @@ def _prepare(folder: Path) -> None:
 
 
 def _write(outcome: Outcome, folder: Path) -> None:
-    """Writes the outcome; a failure is a warning, as the run itself has ended."""
+    """Write the outcome; a failure is only a warning, as the run itself has ended."""
     try:
         outcome.write(folder)
     except OSError as error:
@@ -177,7 +174,7 @@ def _write(outcome: Outcome, folder: Path) -> None:
 def _rehearse(
     launcher: Launcher[Where, Plan], argv: Sequence[str], rehearsal: RehearsalOptions, job: Job[Where]
 ) -> int:
-    """Runs the same command line against an embedded AWS, in a process of its own."""
+    """Run the same command line against an embedded AWS, in a separate process."""
     from launch.core.job import default_job_name
     from launch.rehearse.backend import RehearsedJob
     from launch.rehearse.faults import parse
@@ -201,7 +198,7 @@ def _rehearse(
 
 
 def _rehearsal_words(train: Training) -> list[str]:
-    """The settings for which a rehearsal has its own defaults, without those that another setting rules out."""
+    """Flags with a rehearsal's own defaults, without those that another setting rules out."""
     if not isinstance(train, Classifier):
         return []
     config = train.config
@@ -224,7 +221,7 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     )  # fmt: skip
     launch, *more, where, script, config = flags.build(flags.over(backend.defaults, values), models)
     rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions.model_construct()
-    if rehearsed.rehearse:  # --config may say so, too
+    if rehearsed.rehearse:  # --config may set it, too
         config = flags.build(flags.over({**backend.defaults, **REHEARSED}, values), models)[-1]
     train = training_of(script, config, values, arguments, Path.cwd(), backend)
     return cast(LaunchOptions, launch), rehearsed, Job(train, cast(Where, where))

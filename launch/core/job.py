@@ -26,25 +26,22 @@ class Job(Generic[Where]):
 
 @dataclass(frozen=True)
 class Member:
-    """One of the jobs.  folder: of its run, relative to the current folder or absolute.
-
-    is_unseen: nobody has noted how it ended, if it was submitted before and has ended since.
-    """
+    """One of the jobs of a batch."""
 
     name: str
-    folder: Path
+    folder: Path  # of its run; relative to the current folder, or absolute
     job: Job[Any]
-    is_unseen: bool
+    is_unseen: bool  # it was submitted before and has ended since, and its outcome has not been recorded
 
 
 @dataclass(frozen=True)
 class Batch:
-    """name: of all of them; folder: for what they share; at_once: how many may run at a time; env: of the user."""
+    """What the jobs that are submitted together share."""
 
     name: str
-    folder: Path
-    at_once: int
-    env: Mapping[str, str]
+    folder: Path  # for what they share
+    at_once: int  # how many may run at a time
+    env: Mapping[str, str]  # of the user
     say: Callable[[str], None]
 
 
@@ -65,19 +62,19 @@ def check_job_name(name: str) -> str:
 
 
 def default_job_name(label: str, now: datetime, letters: str) -> str:
-    """imagenet-resnet18-20261121-134500-k3v7q, of at most 48 characters.
+    """A job name such as imagenet-resnet18-20261121-134500-k3v7q, of at most 48 characters.
 
-    label: what the training is called; it may be any text.  letters: random ones, as two jobs may start in one second.
+    label: of the training; any text.  letters: random, as two jobs may start in the same second.
     """
     return f"{stem_of(label)}-{now:{TIME_IN_NAMES}}-{letters}"
 
 
 def are_default(names: Iterable[str], label: str) -> list[str]:
-    """Those of `names` that default_job_name() gives to a training of that label, the newest first."""
+    """Filter `names` by the pattern that default_job_name() makes of `label`, newest first."""
     of_this = re.compile(rf"{re.escape(stem_of(label))}-\d{{8}}-\d{{6}}-{RANDOM_LETTERS}", re.ASCII)
     return sorted((name for name in names if of_this.fullmatch(name)), reverse=True)
 
 
 def stem_of(label: str) -> str:
-    """The beginning of the name that a job without one is given."""
+    """The beginning of a default job name."""
     return re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-")[:26].rstrip("-") or "job"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-LARGEST = 10**18  # as the tags of a snapshot have it
+LARGEST = 10**18  # the limit in the tags of a snapshot
 
 
 MANIFEST, RECORD = "manifest.json", "published.json"
@@ -12,16 +12,13 @@ MANIFEST, RECORD = "manifest.json", "published.json"
 
 @dataclass(frozen=True)
 class Content:
-    """What a data set holds; one without images is a plain folder.
-
-    px: the shorter side that images were limited to, 0 if they were not.
-    """
+    """What a data set holds; one without images is a plain folder."""
 
     train: int
     val: int
     bytes: int
     classes: int
-    px: int = 0
+    px: int = 0  # the shorter side that images were limited to; 0 if not limited
 
     @property
     def images(self) -> int:
@@ -66,12 +63,12 @@ def content_in(manifest: Mapping[str, Any]) -> Content:
         size = sum(int(split["bytes"]) for split in splits.values())
         px = int(manifest["resize"] or 0)
         return _checked(Content(count["train"], count["val"], size, len(manifest["classes"]), px))
-    except OverflowError as error:  # Infinity and 1e400, which Python takes for JSON
+    except OverflowError as error:  # Infinity and 1e400, which Python's JSON accepts
         raise ValueError("not a number") from error
 
 
 def _checked(content: Content) -> Content:
-    """The content, if a forecast can count with it."""
+    """Return `content` if its numbers are usable in a forecast.  Raises ValueError."""
     if not all(0 <= number < LARGEST for number in asdict(content).values()):
         raise ValueError("not a number of images or bytes")
     return content

@@ -1,4 +1,4 @@
-"""Plan: the exact requests of a launch, in order, each with a sentence; what it costs; what speaks against it.
+"""Plan: the exact requests of a launch, in order, each with its purpose; the cost; and any problems.
 
 A plan is data.  --dry-run prints it and launch.core.perform carries it out, so the two cannot differ.
 """
@@ -19,7 +19,7 @@ from trainer.errors import TrainerError
 
 @dataclass(frozen=True)
 class FromAnswer:
-    """A value that an earlier answer gives: the field `path` in the answer to the request named `request`."""
+    """A placeholder for the field `path` of the answer to the earlier request named `request`."""
 
     request: str
     path: str
@@ -28,34 +28,31 @@ class FromAnswer:
         return f"<{self.path} of {self.request}>"
 
 
-TAKEN = "PreconditionFailed"  # S3's, of a conditional request: something else is there, or what was there has changed
-CONFLICT = "ConditionalRequestConflict"  # and where two write at once
+# S3's error codes for conditional writes.
+TAKEN = "PreconditionFailed"  # the object exists, or has changed
+CONFLICT = "ConditionalRequestConflict"  # two writes at once
 
 
 @dataclass(frozen=True)
 class Request:
-    """One call to AWS.  why: what it is for, as a sentence without its full stop.
-
-    done_already: error codes that mean that nothing is left to do; retry_after: codes that mean that AWS does not yet
-    know of what an earlier request made; name: under which later requests find its answer; if_taken: what to do where
-    something else is there that must not be replaced; taken: the code of that error.
-    """
+    """One call to AWS."""
 
     service: str
     operation: str
     params: Mapping[str, Any]
-    why: str
-    done_already: tuple[str, ...] = ()
-    name: str = ""
+    why: str  # a sentence without its full stop
+    done_already: tuple[str, ...] = ()  # error codes that mean that nothing is left to do
+    name: str = ""  # under which later requests find its answer
+    # Error codes that mean that AWS does not yet know a resource of an earlier request.
     retry_after: tuple[str, ...] = ()
-    if_taken: str = "Choose another --job-name."
-    taken: str = TAKEN
+    if_taken: str = "Choose another --job-name."  # the remedy if the object exists with other content
+    taken: str = TAKEN  # the error code in that case
 
 
 def put_once(bucket: str, key: str, content: bytes, why: str, **more: str) -> Request:
-    """The request for an object of which a job runs what is in it: S3 lets nobody replace it.
+    """The request that writes an object which a job executes; S3 refuses to replace it.
 
-    Every launcher may write there, and infra/iam grants it with this header only.  perform() compares what is there.
+    infra/iam grants the write with this header only.  perform() compares the content if the object exists.
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
     """
     params = {"Bucket": bucket, "Key": key, "Body": content, **more, "IfNoneMatch": "*"}
@@ -63,11 +60,11 @@ def put_once(bucket: str, key: str, content: bytes, why: str, **more: str) -> Re
 
 
 def unless_changed(put: Request, known_as: str) -> Request:
-    """`put`, unless another command has written the object meanwhile.
+    """Make `put` fail if another command has written the object meanwhile.
 
-    known_as: the ETag of what it replaces, "" for nothing.
-    https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html: 412 if it is another, and 409 if two
-    write at once.
+    known_as: the ETag of the version to replace, "" for none.
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html: 412 if the object is another version,
+    409 if two write at once.
     """
     condition = {"IfMatch": known_as} if known_as else {"IfNoneMatch": "*"}
     return replace(put, params={**put.params, **condition}, retry_after=(CONFLICT,))
@@ -75,31 +72,28 @@ def unless_changed(put: Request, known_as: str) -> Request:
 
 @dataclass(frozen=True)
 class Try:
-    """One of several requests of which the first that succeeds counts.
-
-    label: the columns of the table of what was tried; kind: what a request shares with those that fail alike.
-    lesser: a request for less, made if AWS refuses only what this one asks for beyond it.
-    """
+    """One of the alternatives of a Choice."""
 
     request: Request
-    label: tuple[str, ...]
-    kind: str
-    lesser: Request | None = None
+    label: tuple[str, ...]  # the columns of the table of attempts
+    kind: str  # shared by requests that fail alike
+    lesser: Request | None = None  # a smaller request, made if AWS refuses only what this one adds to it
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Requests tried in turn.  next_after: error codes after which the next is tried; next_kind_after: codes after
-    which those of the same kind are left out.  Both map to the words for the table; {error} in them is AWS's sentence.
-    lesser_after: codes, and words of AWS's sentence, after which the try's lesser request is made, with words.
+    """Requests tried in turn until one succeeds.
+
+    The mappings are from AWS's error codes to words for the table of attempts, in which {error} is AWS's own sentence.
     """
 
     tries: tuple[Try, ...]
     why: str
     columns: tuple[str, ...]
-    next_after: Mapping[str, str]
-    next_kind_after: Mapping[str, str]
+    next_after: Mapping[str, str]  # the next is tried
+    next_kind_after: Mapping[str, str]  # others of the same kind are skipped
     name: str = ""
+    # Or words of AWS's sentence: the lesser request is tried.
     lesser_after: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -108,15 +102,12 @@ Step = Request | Choice
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact that a plan is based on.  value: for programs, as JSON can hold it; text: for readers, a line or several.
+    """A fact that a plan is based on."""
 
-    name: with underscores and a unit, such as time_limit_h; label: for readers, the name without underscores if empty.
-    """
-
-    name: str
-    value: Any
-    text: str | tuple[str, ...] = ""
-    label: str = ""
+    name: str  # with underscores and a unit, such as time_limit_h
+    value: Any  # for programs: anything that JSON can hold
+    text: str | tuple[str, ...] = ""  # for readers, one or several lines; empty: the value
+    label: str = ""  # for readers; empty: the name without underscores
 
     @property
     def lines(self) -> list[tuple[str, str]]:
@@ -130,37 +121,31 @@ Payload = TypeVar("Payload")
 
 @dataclass(frozen=True)
 class Plan(Generic[Payload]):
-    """What a launch would do, and what it would cost.
-
-    payload: what the backend needs to carry it out, not shown; command: what is run on this machine, if so.
-    quotes: one per candidate, the first that has room is taken; not_counted: what no quote contains.
-    rates: prices of what is billed by use, not by the job; the value of each is its figures by their units.
-    problems: why it cannot be performed; later: requests that depend on what the steps bring about, under headings.
-    arguments: of what makes requests for us, under headings; files: what is written, a name and a text each.
-    spent_usd: what starts of the job that are over have cost, where a backend looks that up and there is one.
-    """
+    """What a launch would do, and what it would cost."""
 
     title: str
-    payload: Payload = field(repr=False)
+    payload: Payload = field(repr=False)  # what the backend needs to carry it out
     facts: tuple[Fact, ...] = ()
     steps: tuple[Step, ...] = ()
-    quotes: tuple[Quote, ...] = ()
-    not_counted: str = ""
-    rates: tuple[Fact, ...] = ()
+    quotes: tuple[Quote, ...] = ()  # one per candidate; the first with capacity is used
+    not_counted: str = ""  # what no quote includes
+    rates: tuple[Fact, ...] = ()  # prices of what is billed by use; each value maps units to amounts
     warnings: tuple[str, ...] = ()
-    problems: tuple[TrainerError, ...] = ()
+    problems: tuple[TrainerError, ...] = ()  # why it cannot be performed
+    # By heading: requests that depend on the results of the steps.
     later: tuple[tuple[str, tuple[Request, ...]], ...] = ()
+    # By heading: arguments of a library that makes the requests.
     arguments: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    command: tuple[str, ...] = ()
-    files: tuple[tuple[str, str], ...] = ()
-    spent_usd: float | None = None
+    command: tuple[str, ...] = ()  # what is run on this machine, if anything
+    files: tuple[tuple[str, str], ...] = ()  # name and text of each file that is written
+    spent_usd: float | None = None  # cost of earlier, ended starts of the job, where known
 
     def __str__(self) -> str:
         return as_text(self)
 
     @property
     def brief(self) -> str:
-        """Without the requests: what is started, what it costs, what speaks against it."""
+        """The plan without its requests: what is started, the cost, and any problems."""
         return harmless(_joined([[self.title], *_closing(self)]))
 
     @property
@@ -234,7 +219,7 @@ def as_json(plan: Plan[Any]) -> str:
 
 def json_text(content: Mapping[str, Any]) -> str:
     text = json.dumps(content, indent=2, default=_as_word)
-    return text.replace("\x7f", "\\u007f")  # which JSON leaves as it is, and a terminal would obey
+    return text.replace("\x7f", "\\u007f")  # JSON leaves DEL unescaped, and a terminal would act on it
 
 
 def as_data(plan: Plan[Any]) -> dict[str, Any]:
@@ -263,7 +248,7 @@ def as_data(plan: Plan[Any]) -> dict[str, Any]:
 def dry_run(plan: Plan[Any], form: bool | str, say: Callable[[str], None]) -> int:
     """Prints the plan, as JSON where `form` is "json"; returns the exit code.
 
-    A missing account is no failure here: the plan is then as good as it can be.
+    A missing account is no failure here: the plan then goes without look-ups.
     """
     say(as_json(plan) if form == "json" else as_text(plan))
     problem = plan.problem
@@ -271,7 +256,7 @@ def dry_run(plan: Plan[Any], form: bool | str, say: Callable[[str], None]) -> in
 
 
 def _as_word(value: Any) -> str:
-    """A value that JSON cannot hold, as text; bytes by their number and digest."""
+    """A value that JSON cannot hold, as text; bytes as their size and digest."""
     if isinstance(value, bytes):
         return f"{len(value):,} bytes, SHA-256 {hashlib.sha256(value).hexdigest()}"
     return str(value)
@@ -294,7 +279,7 @@ LONG = 300
 
 
 def _shown(params: Mapping[str, Any]) -> list[str]:
-    """One line per parameter; long texts, such as the boot script, only by size, and tags only by what they are on."""
+    """One line per parameter; long texts, such as the boot script, as their size, and tags as the resource types."""
     lines = []
     for name, value in params.items():
         text = _plain(value)
@@ -327,20 +312,17 @@ SHARED_QUOTAS = "shared_quotas"
 
 @dataclass(frozen=True)
 class Need:
-    """What one job takes of a quota.  running: by all jobs; 0 where that is not known.
-
-    held: of it by this very job, which a sweep that was killed has left running.
-    """
+    """What one job takes of a quota."""
 
     name: str
     needed: float
-    running: float
+    running: float  # in use by all jobs; 0 if not known
     limit: float
-    held: float = 0
+    held: float = 0  # of that, by this very job, left running by a sweep that was killed
 
 
 def fact_of(needs: Sequence[Need]) -> Fact:
-    """For programs; the text of a plan has the quotas of its own backend."""
+    """The needs for programs; each backend words its own quotas in the plan's text."""
     return Fact(SHARED_QUOTAS, [asdict(need) for need in needs], ())
 
 
@@ -351,22 +333,22 @@ def needs_in(plan: Mapping[str, Any]) -> tuple[Need, ...]:
 
 
 def shortage(jobs: Sequence[Sequence[Need]], at_once: int) -> tuple[str, int] | None:
-    """The quota that has no room for so many of the jobs at a time, in words, and for how many it has; None for none.
+    """Why a quota is too small for `at_once` jobs, and how many jobs fit; None if no quota is.
 
-    For the jobs that take most.  What they hold already is not counted twice.  What a single job lacks is its own
-    plan's to say.
+    Counts the largest jobs, and not twice what they hold already.  A quota that is too small for a single job is
+    reported by that job's own plan.
     """
     needs = [need for job in jobs for need in job]
     for name in dict.fromkeys(need.name for need in needs):
         known = sorted((need for need in needs if need.name == name), key=lambda need: -need.needed)
         alike, first = known[:at_once], known[0]
-        others, wanted, fitting = max(0, first.running - sum(need.held for need in known)), 0.0, 0
+        others, needed, fitting = max(0, first.running - sum(need.held for need in known)), 0.0, 0
         for need in alike:
-            wanted += need.needed
-            fitting += wanted + others <= first.limit
+            needed += need.needed
+            fitting += needed + others <= first.limit
         if 0 < fitting < len(alike):
             sentence = (
-                f"{len(alike)} runs at a time need {wanted:g} of {name!r}, {others:g} are in use, and the quota is "
+                f"{len(alike)} runs at a time need {needed:g} of {name!r}, {others:g} are in use, and the quota is "
                 f"{first.limit:g}"
             )
             return sentence, fitting

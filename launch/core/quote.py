@@ -13,35 +13,28 @@ from launch.core.price import usd
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
-# allocation: nobody bills in USD, as on a cluster.
+# allocation: not billed in USD, as on a cluster.
 Market = Literal["on demand", "spot", "reserved", "allocation"]
 
 
 @dataclass(frozen=True)
 class Quote:
-    """The price of one candidate.  None where a figure is not known.
-
-    usd_per_hour: what all nodes with their disks cost now on `market`; on_demand_usd_per_hour: without spot.
-    once_usd: what their start costs beside that; expected_usd, expected_s: from the forecast, or from told_s, the time
-    that the user tells, or an earlier job, which told_by names; told_has_wait:
-    whether that time has one in it that is not paid for; most_usd, most_s: when the time limit ends the job.
-    forecast: what the expectation comes from; why_unknown: why there is none.  notes: sentences under the price.
-    """
+    """The price of one candidate.  None: not known."""
 
     instance: str
     nodes: int = 1
     market: Market = "on demand"
-    usd_per_hour: float | None = None
-    on_demand_usd_per_hour: float | None = None
-    most_usd: float | None = None
-    most_s: float | None = None
-    forecast: Forecast | None = None
-    why_unknown: str = ""
-    once_usd: float = 0.0
-    told_s: float | None = None
-    told_by: str = ""
-    told_has_wait: bool = False
-    notes: tuple[str, ...] = ()
+    usd_per_hour: float | None = None  # what all nodes with their disks cost now on `market`
+    on_demand_usd_per_hour: float | None = None  # what they cost without spot
+    most_usd: float | None = None  # at the time limit
+    most_s: float | None = None  # the time limit
+    forecast: Forecast | None = None  # the source of expected_s and expected_usd
+    why_unknown: str = ""  # why there is no forecast
+    once_usd: float = 0.0  # what the start costs beside that
+    told_s: float | None = None  # expected time without a forecast: the user's estimate, or an earlier job's time
+    told_by: str = ""  # where told_s comes from
+    told_has_wait: bool = False  # whether told_s includes an unpaid wait for instances
+    notes: tuple[str, ...] = ()  # sentences under the price
 
     @property
     def expected_s(self) -> float | None:
@@ -58,7 +51,7 @@ class Quote:
 
     @property
     def expected_is_bound(self) -> bool:
-        """Whether expected_usd is an upper bound: that one, or that of a time with a wait in it."""
+        """Whether expected_usd is an upper bound: the spot price is unknown, or the time includes an unpaid wait."""
         return self.expected_usd is not None and (self.usd_per_hour is None or self.told_has_wait)
 
     def as_json(self) -> dict[str, Any]:
@@ -107,7 +100,7 @@ def images_in(content: Content | None) -> Images | None:
 def read_gib(
     train: TrainConfig, instance: Instance, nodes: int, *, gpus: int | None = None, content: Content | None = None
 ) -> float | None:
-    """The GiB that a node reads to train; None where the size of the data set is not known."""
+    """GiB that a node reads to train; None if the data set's size is not known."""
     try:
         return training(train, instance, nodes, gpus=gpus, images=images_in(content)).read_gib
     except SettingsError:
@@ -124,7 +117,7 @@ def expect(
     images: Images | None = None,
     volume: NewVolume | None = None,
 ) -> tuple[Forecast | None, str]:
-    """The forecast of a training, or None and why there is none.
+    """The forecast of a training, or None and the reason.
 
     gpus: processes of a node, if not all its GPUs; on_ebs: whether images are read from an EBS volume; images: of a
     data set whose size is not in the tables; volume: what each node gets of its own, made from a snapshot.
@@ -156,7 +149,7 @@ def _lines(quote: Quote) -> list[tuple[str, str]]:
 
 
 def _ceilings(quote: Quote) -> list[tuple[str, str]]:
-    """What each part allows where images are decoded, as that is where most trainings wait; and what would help."""
+    """What each bottleneck allows, if images are decoded, as most trainings wait there; and what would help."""
     guess = quote.forecast
     if guess is None or all(one.name != "JPEG decoding" for one in guess.ceilings):
         return []
