@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 Answer = dict[str, Any]
 Given = TypeVar("Given")
 
-# Short enough for a user who watches to notice a lost answer; RunInstances for many nodes needs a while.
+# Short enough for a user to notice a lost answer, long enough for RunInstances with many nodes.
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5, 60
-PAUSES_S = (0.5, 2.0)  # before an answer that is not AWS's is asked for again
-METADATA_TIMEOUT_S = 0.2  # for each of two questions
+PAUSES_S = (0.5, 2.0)  # before retrying after an answer that is not AWS's
+METADATA_TIMEOUT_S = 0.2  # for each of two requests
 STREAMS = {"Body", "BlockData"}  # of S3's objects, and of a snapshot's blocks
-# Of an object in one call, which is held in memory: others may write into a job's folder.  What is longer is cut off.
+# Limit of an object that is read into memory; longer ones are cut off.
 MOST_BYTES = 64 * 2**20
 # Of one that says something, such as a job.json: as JSON it can take 25 times as much memory, and every node has one.
 SMALL_BYTES = 2**20
 
-# botocore's names of the ways to assume a role.  With one cache of what they give, a process assumes a role once, and
-# asks once for the code of a second factor, however many regions it looks into.
+# botocore's providers that assume a role.  Sharing one cache of credentials, a process assumes a role, and prompts for
+# an MFA code, once for all regions.
 ASSUMING = ("assume-role", "assume-role-with-web-identity")
 _assumed: dict[str, Any] = {}
 
-# Services that answer for all regions, in one of them.
+# Global services, which have their endpoint in one region.
 _HOMES = {"pricing": "us-east-1"}
 
-# Who makes a client reads what it lacks of botocore's models; of several threads only the first has to.
+# Guards the creation of clients, which loads botocore's models: only the first thread has to.
 _reading = Lock()
 
 
@@ -66,7 +66,7 @@ class Aws:
 
     @property
     def session(self) -> Any:
-        """The boto3 session, created when first needed: the import takes a fifth of a second."""
+        """The boto3 session, created on first use, as the import takes a fifth of a second."""
         if self._session is None:
             try:
                 import boto3
@@ -77,7 +77,7 @@ class Aws:
             from botocore.configprovider import ConstantProvider
 
             core = self._core = botocore.session.Session(profile=self._profile)
-            # A laptop has no EC2 metadata service; botocore would wait seconds for it.
+            # A laptop has no EC2 metadata service, for which botocore would wait seconds.
             settings = core.get_component("config_store")
             settings.set_config_provider("metadata_service_timeout", ConstantProvider(METADATA_TIMEOUT_S))
             with refusals.in_words(core):
@@ -103,7 +103,7 @@ class Aws:
         return region
 
     def call(self, service: str, operation: str, params: Mapping[str, Any] | None = None, /) -> Answer:
-        """The answer of AWS's `operation`.  Throttled and failed calls are repeated with growing pauses.
+        """The answer of AWS's `operation`.  Throttled and failed calls are retried with growing pauses.
 
         Raises AwsError: AWS refused; NoAnswer: whether it took effect is unknown; NotSetUp.
         """
@@ -112,7 +112,7 @@ class Aws:
         with self.in_words(service, operation):
             send = getattr(self.client(service), botocore.xform_name(operation))
             answer: Answer = _from_aws(lambda: send(**(params or {})))
-            for name in STREAMS & answer.keys():  # which can break off, too
+            for name in STREAMS & answer.keys():  # streams can break off as well
                 answer[name] = BytesIO(_whole(answer[name], answer.get("ContentLength", 0)))
         return answer
 
@@ -135,14 +135,14 @@ class Aws:
     def read(self, bucket: str, key: str, most: int = SMALL_BYTES, *, end: bool = False) -> bytes | None:
         """The content of an object in S3; None if there is no such object.  Raises as call() does.
 
-        Of one that is longer than `most` only its first bytes, or with `end` its last ones.
+        If it is longer than `most`, only its first bytes, or with `end` its last ones.
         """
         return self.read_version(bucket, key, most, end=end)[0]
 
     def read_version(
         self, bucket: str, key: str, most: int = SMALL_BYTES, *, end: bool = False
     ) -> tuple[bytes | None, str]:
-        """What read() returns, and the ETag by which S3 replaces this version only."""
+        """What read() returns, and the ETag for replacing this version only."""
         part = f"bytes=-{most}" if end else f"bytes=0-{most - 1}"
         try:
             answer = self.call("s3", "GetObject", {"Bucket": bucket, "Key": key, "Range": part})
@@ -156,7 +156,7 @@ class Aws:
 
     @contextmanager
     def in_words(self, service: str, operation: str) -> Iterator[None]:
-        """Translates botocore's errors inside the block, for `operation` made through client()."""
+        """Translate botocore's errors inside the block, for an `operation` through client()."""
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.parsers import ResponseParserError
 
@@ -193,10 +193,10 @@ class Aws:
             )
             session, region = self.session, _HOMES.get(service, self.region)
             with refusals.in_words(self._core):
-                refusals.check_keys(session.get_credentials())  # which may ask the network: not while others wait
+                refusals.check_keys(session.get_credentials())  # may use the network, so outside of the lock
                 with _reading:
                     client = session.client(service, region_name=region, config=config)
-            client.meta.events.register("response-received", self._note_attempt)
+            client.meta.events.register("response-received", self._record_attempt)
             client.meta.events.register("before-parse", _refuse_web_page)
             # Registered under the service's name, as botocore's handler is, so that it runs before the general ones.
             name = client.meta.service_model.service_id.hyphenize()
@@ -204,25 +204,25 @@ class Aws:
             self._clients[service] = client
         return self._clients[service]
 
-    def _note_attempt(self, exception: Exception | None, parsed_response: Answer | None, **_: Any) -> None:
-        """Notes whether any attempt may have taken effect, even if the last one never left this machine."""
+    def _record_attempt(self, exception: Exception | None, parsed_response: Answer | None, **_: Any) -> None:
+        """Record whether any attempt may have taken effect, even if the last one never left this machine."""
         answer = parsed_response or {}
         code, about = str(answer.get("Error", {}).get("Code", "")), answer.get("ResponseMetadata", {})
-        self._note_time(about.get("HTTPHeaders", {}).get("date", ""))
+        self._record_time(about.get("HTTPHeaders", {}).get("date", ""))
         self._unclear |= may_have_taken_effect(code, about.get("HTTPStatusCode", 0))
         self._unclear |= exception is not None and not _never_sent(exception)
 
-    def _note_time(self, date: str) -> None:
-        """date: the header of an answer, also of one that refuses a request because of this machine's clock."""
+    def _record_time(self, date: str) -> None:
+        """Record AWS's time.  date: the header of an answer, including refusals because of this machine's clock."""
         with suppress(ValueError):
             self.answered_at = parsedate_to_datetime(date) if date else self.answered_at
 
 
 @cache
 def _models(path: str | None) -> Any:
-    """What reads botocore's models of AWS's services, and keeps what it has read: one for all sessions.
+    """The caching loader of botocore's service models, shared by all sessions.
 
-    EC2's takes half a second of processor, and a look into all regions has a session for each of them.
+    Loading EC2's takes half a second of processor time, and a look-up in all regions has a session for each.
     """
     from botocore.loaders import create_loader
 
@@ -230,12 +230,12 @@ def _models(path: str | None) -> Any:
 
 
 def _is_no_capacity(response: tuple[Any, Answer] | None, **_: Any) -> bool | None:
-    """False where a retry is useless; botocore would otherwise retry every 5xx for half a minute."""
+    """False if a retry is useless; botocore would otherwise retry every 5xx for half a minute."""
     return False if response and response[1].get("Error", {}).get("Code") in NO_CAPACITY else None
 
 
 def _whole(stream: Any, size: int) -> bytes:
-    """All of it, which botocore counts, or no more than MOST_BYTES."""
+    """Read the whole stream, whose length botocore checks, or at most `size` bytes."""
     content: bytes
     with closing(stream):
         content = stream.read() if size <= MOST_BYTES else stream.read(MOST_BYTES)
@@ -243,7 +243,7 @@ def _whole(stream: Any, size: int) -> bytes:
 
 
 def _from_aws(ask: Callable[[], Given]) -> Given:
-    """What ask() gets; asked again while the answer is nothing that AWS would say, which botocore does not repeat."""
+    """Return the result of ask(), retried while the answer is not AWS's, which botocore does not retry."""
     from botocore.parsers import ResponseParserError
 
     for pause_s in PAUSES_S:
@@ -255,12 +255,12 @@ def _from_aws(ask: Callable[[], Given]) -> Given:
 
 
 def _refuse_web_page(response_dict: Answer, operation_model: Any, **_: Any) -> None:
-    """Raises for a web page, which botocore's parsers would take for an empty answer.  Objects in S3 may be one."""
+    """Raise for a web page, which botocore's parsers would take for an empty answer.  S3's objects may be pages."""
     from botocore.parsers import ResponseParserError
 
     body = response_dict["body"]
-    is_told_and_retried = response_dict["status_code"] >= 500  # by botocore itself
-    if operation_model.has_streaming_output or not isinstance(body, bytes) or is_told_and_retried:
+    is_retried = response_dict["status_code"] >= 500  # by botocore itself
+    if operation_model.has_streaming_output or not isinstance(body, bytes) or is_retried:
         return
     if body.lstrip()[:14].lower().startswith((b"<html", b"<!doctype html")):
         raise ResponseParserError(f"a web page, with status {response_dict['status_code']}")
@@ -275,7 +275,7 @@ def _never_sent(error: Exception) -> bool:
 
 
 def _failed(error: BotoCoreError, service: str, operation: str, unclear: bool, session: Any) -> TrainerError:
-    """The error for a request or an answer that was lost.  unclear: whether it may have taken effect."""
+    """The error for a lost request or answer.  unclear: whether it may have taken effect."""
     from botocore import exceptions
 
     action, text = f"{service}:{operation}", " ".join(str(error).split()).rstrip(". ")

@@ -1,4 +1,4 @@
-"""Images in Amazon's container registry, ECR: their names, and what a tag names now.  Reads only."""
+"""Look up images in ECR, Amazon's container registry, by tag and digest."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ NOT_FOUND = ("ImageNotFound", "RepositoryNotFoundException")
 
 
 def image_at(aws: Aws, place: re.Match[str], image_id: Mapping[str, str] | None = None) -> Mapping[str, Any]:
-    """ECR's answer on the image at `place`, or on `image_id` of its repository; empty if there is none.
+    """ECR's answer for the image at `place`, or for `image_id` in its repository; empty if there is none.
 
     By BatchGetImage: registries of other accounts, such as AWS's own, allow pulling but not DescribeImages.
     """
@@ -34,9 +34,9 @@ def image_at(aws: Aws, place: re.Match[str], image_id: Mapping[str, str] | None 
 
 
 def by_digest(aws: Aws, uri: str, remedy: str) -> str:
-    """`uri` with the digest that its tag names now, in place of the tag; as it is, where ECR has not to be asked.
+    """Replace the tag in `uri` by its current digest; leave a `uri` as it is that has one or is not in ECR.
 
-    remedy: what to do where there is no such image.  Raises AwsError, then with a code of NOT_FOUND.
+    remedy: for a missing image.  Raises AwsError, in that case with a code of NOT_FOUND.
     """
     place = PLACE.fullmatch(uri)
     if place is None or place["digest"] or place["region"] != aws.region:

@@ -1,4 +1,4 @@
-"""The logs of a job's machines, from CloudWatch; they outlive the machines."""
+"""Read and follow the logs of a job's machines in CloudWatch, which outlive the machines."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -12,27 +12,27 @@ from launch.core.errors import AwsError
 from launch.core.terminal import Say, harmless
 from trainer.errors import one_line
 
-# A machine's lines can arrive this much later than newer ones of another machine, so this much is read again.
+# Lines of one machine can arrive this much later than newer ones of another, so this much is read again.
 OVERLAP_MS = 120_000
 POLL_S = 5.0
-# After the last machine has ended, the log is complete once this many polls in a row bring no line.
+# After the last machine has ended, the log is complete when this many polls in a row return no line.
 QUIET_LOOKS = 2
-MOST_LATE_LOOKS = 60  # or after so many: every training may write into the log of any job, and go on for ever
-MOST_LATE_S = 900.0  # or after so long: a look at what has very many empty pages takes minutes
+MOST_LATE_LOOKS = 60  # or after this many polls, as another writer may go on
+MOST_LATE_S = 900.0  # or after this long, as a poll over very many empty pages takes minutes
 GOES_ON = "lines still arrive in this log, though the job has ended; what comes now is not shown"
-REMEMBERED_LINES = 1000  # for what a failing rank wrote last
-# What is held at once of a log, of which a training may write more than the memory has; a page has at most 1 MB:
+REMEMBERED_LINES = 1000  # for the last lines of a failing rank
+# How much of a log is held at once, as it may be larger than the memory; a page has at most 1 MB:
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html
 MOST_PAGES = 32
-MOST_EMPTY = 30  # times as many pages without a line: AWS gives a page for each part of a log that it has gone through
-MOST_SEEN = 200_000  # lines of the overlap
+MOST_EMPTY = 30  # times as many pages without a line: AWS returns a page for each part of a log that it has searched
+MOST_SEEN = 200_000  # event ids of the overlap
 
 
 @dataclass(frozen=True)
 class Streams:
     """Where the machines of a job log: streams in `group`, named `prefix`, the machine's number, and a suffix.
 
-    end: what follows the number, if the name has a suffix; rewrite: from a line as logged to the line as shown.
+    end: what separates the number from a suffix; rewrite: turns a logged line into the shown one.
     """
 
     group: str
@@ -53,8 +53,8 @@ class Streams:
 class LogTail:
     """The lines of a job's machines, each once, in the order of their times.
 
-    only: the machine with this number; several: mark lines with their machine before a second one has logged;
-    words: only lines with these, which CloudWatch looks for.
+    only: the machine with this number; several: mark lines with their machine even before a second one has logged;
+    words: CloudWatch's filter pattern.
     """
 
     def __init__(
@@ -71,19 +71,19 @@ class LogTail:
         self._filter = {"filterPattern": f'"{words}"'} if words else {}
         self._start_ms = int(since.timestamp() * 1000) if since else 0
         self._seen: dict[str, int] = {}  # event id -> its time
-        self._rest: dict[str, Any] | None = None  # the request for the next page, where there is one
+        self._rest: dict[str, Any] | None = None  # the request for the next page, if there is one
         self._speakers: set[str] = set()
         self._several = several
 
     @property
     def has_more(self) -> bool:
-        """Whether new_lines() has left lines for its next call."""
+        """Whether the next call of new_lines() may have more lines at once."""
         return self._rest is not None
 
     def new_lines(self) -> list[str]:
         """The lines since the last call; none while there is no log.  Raises AwsError.
 
-        Of very many only the first, and none where AWS has found none in very many pages: see has_more.
+        A call returns limited numbers of lines and reads limited numbers of pages: see has_more.
         """
         fresh = list[Mapping[str, Any]]()
         for _ in range(MOST_EMPTY):
@@ -95,7 +95,7 @@ class LogTail:
         return [self._line(event) for event in fresh]
 
     def show_all(self, say: Say) -> int:
-        """Shows new_lines() until there are no more; returns how many there were."""
+        """Show new_lines() until there are no more; return their number."""
         shown = 0
         while True:
             lines = self.new_lines()
@@ -121,7 +121,7 @@ class LogTail:
         return {"logGroupName": self._streams.group, "startTime": self._start_ms, **which, **self._filter}
 
     def _some(self, query: dict[str, Any]) -> list[Mapping[str, Any]]:
-        """The next events, in the order of their times.  After an error all since the last call are asked for again."""
+        """The next events, ordered by time.  After an error the next call repeats the whole query."""
         events, self._rest = list[Mapping[str, Any]](), None
         for _ in range(MOST_PAGES):
             answer = self._aws.call("logs", "FilterLogEvents", query)
@@ -136,11 +136,11 @@ class LogTail:
         self._speakers |= {self._streams.mark(event["logStreamName"]) for event in fresh}
         self._seen |= {event["eventId"]: event["timestamp"] for event in fresh}
         if len(self._seen) <= MOST_SEEN:
-            # By AWS's clock: a machine whose own is ahead, by up to two hours, must not hide what the others say.
+            # By AWS's clock: a machine's own may be up to two hours ahead, which must not hide other machines' lines.
             # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
             said = (min(event["timestamp"], event.get("ingestionTime", event["timestamp"])) for event in fresh)
             start_ms = max(said, default=0) - OVERLAP_MS
-        else:  # in a flood what comes late is left out, or the flood would be read again and again
+        else:  # in a flood late lines are dropped, or the flood would be read again and again
             start_ms = max(self._seen.values()) + 1
         self._start_ms = max(self._start_ms, start_ms)
         # Older events are not requested again.
@@ -154,13 +154,13 @@ class LogTail:
 
 
 class _Rest:
-    """The looks at a log once its job has ended.  goes_on: whether they have not seen its end."""
+    """Counts polls of a log after its job has ended.  goes_on: whether lines were still arriving."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._until, self._quiet, self._late = clock, clock.now() + MOST_LATE_S, 0, 0
 
     def is_over(self, found: bool) -> bool:
-        """Whether a look was the last.  found: whether it brought lines, or did not come to the end."""
+        """Whether to stop after this poll.  found: whether it returned lines, or did not reach the end."""
         self._quiet, self._late = (0 if found else self._quiet + 1), self._late + 1
         return not self.goes_on or self._late == MOST_LATE_LOOKS or self._clock.now() > self._until
 
@@ -170,7 +170,7 @@ class _Rest:
 
 
 def follow(tail: LogTail, is_running: Callable[[], bool], clock: Clock, say: Say) -> None:
-    """Shows lines as they arrive until the job has ended, and then those that arrive late."""
+    """Show lines as they arrive until the job has ended, and then late ones."""
     rest: _Rest | None = None
     while True:
         runs = is_running()  # before the lines, so that a last line is not missed
@@ -186,9 +186,9 @@ def follow(tail: LogTail, is_running: Callable[[], bool], clock: Clock, say: Say
 
 
 class LogDisplay:
-    """Shows a job's log while somebody follows it; trouble with the log is a warning, and never ends a job.
+    """Shows a job's log while it is followed; errors of the log are warnings, and never end a job.
 
-    shows: whether a line is shown; lines: the last ones, shown or not.
+    shows: filter of the lines that are shown; lines: the last ones, shown or not.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class LogDisplay:
         self.lines: deque[str] = deque(maxlen=REMEMBERED_LINES)
 
     def show(self) -> int:
-        """Shows what is new; returns how many lines came."""
+        """Show new lines; return how many arrived."""
         try:
             lines = self._tail.new_lines()
         except AwsError as error:
@@ -213,13 +213,13 @@ class LogDisplay:
         return len(lines)
 
     def warn(self, text: str) -> None:
-        """Says it once, and not at every look."""
+        """Show a warning, unless the last one was the same."""
         if text != self._last_warning:
             self._say(f"warning: {text}")
         self._last_warning = text
 
     def drain(self) -> None:
-        """Shows what is still on its way when the job is over: lines arrive some seconds after they were written."""
+        """Show late lines after the end of the job: they arrive some seconds after they were written."""
         rest, is_over = _Rest(self._clock), False
         while not is_over:
             self._clock.sleep(self._poll_s / 2)

@@ -1,6 +1,6 @@
-"""Look-ups that every backend makes before a launch, and in a job's folder after it.  Reads only.
+"""Look-ups of every backend before a launch, and in a job's folder after it.  Reads only.
 
-Each backend has a lookup.py for those of its own.
+Each backend has its own lookup.py for others.
 """
 
 import json
@@ -32,11 +32,11 @@ SOME_REGION = "us-east-1"
 
 SET_UP = "python -m launch.infra up"
 
-# How many earlier jobs of a script are looked at, and how many of them are read: each takes a few requests.
+# How many earlier jobs of a script are listed, and how many of them are read, which takes a few requests each.
 MOST_LOOKED_AT, MOST_READ = 12, 3
-# Files that every script's run folder has.
+# The toolkit's own files in a script's run folder.
 OURS = {METRICS, OUTCOME, PACE}
-MANIFEST_BYTES = 2**28  # that are read of a prepared data set, at most
+MANIFEST_BYTES = 2**28  # the largest manifest of a prepared data set that is read
 
 
 class Lookups:
@@ -47,16 +47,16 @@ class Lookups:
         self.unknown: list[str] = []
 
     def required(self, ask: Callable[[], Found], otherwise: Found) -> Found:
-        """Calls ask(); a failure becomes a problem of the plan."""
+        """Call ask(); a failure becomes a problem of the plan."""
         try:
             return ask()
         except TrainerError as problem:
-            if str(problem) not in map(str, self.problems):  # one failure can be met several times
+            if str(problem) not in map(str, self.problems):  # several look-ups can fail for one reason
                 self.problems.append(problem)
             return otherwise
 
     def optional(self, what: str, ask: Callable[[], Found], otherwise: Found) -> Found:
-        """Calls ask(); a failure becomes a warning."""
+        """Call ask(); a failure becomes a warning."""
         try:
             return ask()
         except TrainerError as problem:
@@ -65,7 +65,7 @@ class Lookups:
 
 
 def region_or_some(aws: Aws) -> str:
-    """The region of `aws`, or SOME_REGION where none is configured."""
+    """The region of `aws`, or SOME_REGION if none is configured."""
     try:
         return aws.region
     except NotSetUp:
@@ -73,10 +73,9 @@ def region_or_some(aws: Aws) -> str:
 
 
 def check_bucket(aws: Aws, bucket: str, account: str) -> None:
-    """Raises AwsError if the bucket cannot hold job folders.
+    """Raise AwsError if the bucket cannot hold job folders.
 
-    Anybody can create a bucket whose name can be guessed, and a job trusts what is in its folder, so the bucket must
-    belong to the account.
+    It must belong to the account: a job trusts its folder, and other accounts can create buckets of predictable names.
     """
     try:
         answer = aws.call("s3", "HeadBucket", {"Bucket": bucket, "ExpectedBucketOwner": account})
@@ -103,16 +102,16 @@ def _elsewhere(bucket: str, region: str, here: str) -> str:
 
 
 def missing(error: AwsError, what: str, option: str) -> AwsError:
-    """`error`, or one with a remedy if it says that a role or profile is missing.  what: 'role NAME'."""
+    """Add a remedy to `error` if it means that a role or profile is missing.  what: 'role NAME'."""
     if error.aws_code != "NoSuchEntity":
         return error
     return AwsError(f"the account has no {what}; create it with {SET_UP}, or choose another with {option}.")
 
 
 def older_stack(role: Mapping[str, Any]) -> tuple[str, int]:
-    """The region and version of the stack that made the role of time limits, if it is older than this version's.
+    """The region and version of the stack that made the role of time limits, if the stack is outdated.
 
-    Else "" and this version's, also for a role that was made by hand.
+    Otherwise "" and the current version, also for a role that was made by hand.
     """
     tags = tag_values(role)
     told = tags.get(ROLES_TAG, "1")
@@ -122,7 +121,7 @@ def older_stack(role: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def unreadable(who: str, region: str) -> AwsError:
-    """The error for machines that could not read the source of their script.  region: of the older stack."""
+    """The error for machines that could not read the source of their script.  region: of the outdated stack."""
     return AwsError(
         f"{who} may not read the script's source: the account's stack in {region} is older than this version; update "
         f"it with {SET_UP} --region {region}."
@@ -135,13 +134,13 @@ def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:
 
 
 def spec_version(aws: Aws, folder: Folder, backend: str) -> tuple[dict[str, Any] | None, str]:
-    """What spec_of() returns, and the ETag by which S3 replaces this version only."""
+    """What spec_of() returns, and the ETag for replacing this version only."""
     text, etag = aws.read_version(folder.bucket, folder.spec, SMALL_BYTES + 1)
     spec = None if text is None else _json(text, folder.bucket, folder.spec, SMALL_BYTES)
     owner = (spec or {}).get("backend", backend)
     if not isinstance(owner, str):
         raise AwsError(f"{folder.uri}/job.json is damaged: its backend is not a string.", "NotJson")
-    if owner not in BACKENDS:  # which would stand in a command that is pasted
+    if owner not in BACKENDS:  # as the error below quotes it in a command
         raise AwsError(f"{folder.uri}/job.json is damaged: there is no backend {one_line(owner)}.", "NotJson")
     if owner != backend:
         raise SettingsError(
@@ -152,9 +151,9 @@ def spec_version(aws: Aws, folder: Folder, backend: str) -> tuple[dict[str, Any]
 
 
 def content_at(aws: Aws, place: str | None) -> Content | None:
-    """Reads the manifest of a prepared data set in S3; None where there is none, or it cannot be read.
+    """Read the manifest of a prepared data set in S3; None if there is none, or it cannot be read.
 
-    Nothing but the forecast depends on it.
+    Only the forecast depends on it.
     """
     where = parse_s3(place) if place else None
     if where is None or not where.key.strip("/"):
@@ -167,11 +166,11 @@ def content_at(aws: Aws, place: str | None) -> Content | None:
 
 
 def is_sent(aws: Aws, bucket: str, train: Training, started: datetime) -> bool:
-    """Whether S3 has the source of a job that begins then, by the SHA-256 that S3 has computed of it.
+    """Whether S3 has the source of a job that begins then, by S3's own SHA-256.
 
-    Where that cannot be found out it is sent, and S3 keeps what it has.  So it is where the object is in any class of
-    storage but S3 Standard, which HeadObject leaves unsaid: in an archive S3 tells a digest of what no node can read,
-    and then the launch ends before anything is billed.
+    If in doubt the source is uploaded, and S3 keeps the object that it has.  That includes any storage class but S3
+    Standard, for which HeadObject returns none: nodes cannot read an archived object, so the launch has to fail before
+    anything is billed.
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html, x-amz-checksum-mode and x-amz-storage-class
     """
     if train.source is None:
@@ -186,7 +185,7 @@ def is_sent(aws: Aws, bucket: str, train: Training, started: datetime) -> bool:
 
 
 def read_json(aws: Aws, bucket: str, key: str, most: int = SMALL_BYTES) -> dict[str, Any] | None:
-    """A JSON object in S3, or None if it does not exist.
+    """Read a JSON object in S3; None if it does not exist.
 
     Raises AwsError, with the code NotJson if it is damaged, or longer than `most` bytes.
     """
@@ -196,7 +195,9 @@ def read_json(aws: Aws, bucket: str, key: str, most: int = SMALL_BYTES) -> dict[
 
 def _json(text: bytes, bucket: str, key: str, most: int) -> dict[str, Any]:
     if len(text) > most:
-        words = f"s3://{bucket}/{key} is longer than {most / 2**20:.2g} MiB, which no file of ours is; delete it."
+        words = (
+            f"s3://{bucket}/{key} is longer than {most / 2**20:.2g} MiB, which no file of the toolkit is; delete it."
+        )
         raise AwsError(words, "NotJson")
     try:
         content = json.loads(text)
@@ -208,11 +209,10 @@ def _json(text: bytes, bucket: str, key: str, most: int) -> dict[str, Any]:
 
 
 def earlier_jobs(aws: Aws, bucket: str, train: Training, job: str) -> tuple[Earlier, ...]:
-    """The newest jobs in `bucket` that trained the same script, the newest first; not `job` itself.
+    """Earlier jobs in `bucket` that ran the same script, the newest first, without `job` itself.
 
-    To its end, or as far as one can tell how long it would have taken.  Only names that launchers give are looked at,
-    since they tell the time.  Nothing but what a plan says of a script's time and restarts depends on it, so failures
-    are not raised.
+    Only those that ended, or whose whole time can be estimated.  Only default job names are considered, as they contain
+    the time.  Failures are not raised, as only a plan's notes on a script's time and restarts depend on it.
     """
     if not train.digest:
         return ()
@@ -229,7 +229,7 @@ def earlier_jobs(aws: Aws, bucket: str, train: Training, job: str) -> tuple[Earl
 
 
 def _earlier_job(aws: Aws, folder: Folder) -> Earlier | None:
-    """A job of one go; None for any other, for one that says nothing of its time, and for one that cannot be read."""
+    """A job without restarts; None for any other, without a known time, or unreadable."""
     try:
         seconds, done = _took(aws, folder)
         setting = _setting(aws, folder) if seconds else None
@@ -239,7 +239,7 @@ def _earlier_job(aws: Aws, folder: Folder) -> Earlier | None:
 
 
 def _took(aws: Aws, folder: Folder) -> tuple[float, float]:
-    """See earlier.took(), of the job in `folder`.  Raises AwsError."""
+    """earlier.took() of the job in `folder`.  Raises AwsError."""
     outcome = parse(aws.read(folder.bucket, folder.outcome) or b"")
     if outcome is None or outcome.state == "done":
         return took(outcome, None)
@@ -247,15 +247,15 @@ def _took(aws: Aws, folder: Folder) -> tuple[float, float]:
 
 
 def _setting(aws: Aws, folder: Folder) -> Setting | None:
-    """The setting of a job whose script was started once; None for any other.  Raises AwsError."""
+    """The setting of a job whose script was started only once; None for any other.  Raises AwsError."""
     spec = read_json(aws, folder.bucket, folder.spec) or {}
     members = read_json(aws, folder.bucket, folder.cluster) or {}
     starts = (spec.get("starts", 1), members.get("generation", 1))
-    return setting_in(spec) if starts == (1, 1) and not _began_anew(aws, folder) else None
+    return setting_in(spec) if starts == (1, 1) and not _was_restarted(aws, folder) else None
 
 
-def _began_anew(aws: Aws, folder: Folder) -> bool:
-    """Whether its script was started again on its nodes, as the record of one of them says.  Raises AwsError."""
+def _was_restarted(aws: Aws, folder: Folder) -> bool:
+    """Whether its script was restarted on its nodes, by the record of one of them.  Raises AwsError."""
     query = {"Bucket": folder.bucket, "Prefix": folder.exits, "MaxKeys": 1}
     rows = aws.call("s3", "ListObjectsV2", query).get("Contents", ())
     records = (read_json(aws, folder.bucket, str(row["Key"])) or {} for row in rows)
@@ -263,7 +263,7 @@ def _began_anew(aws: Aws, folder: Folder) -> bool:
 
 
 def _kept(aws: Aws, folder: Folder) -> tuple[str, ...]:
-    """The names of files that a script has put into its run folder.  Raises AwsError."""
+    """The names of the files that a script wrote into its run folder.  Raises AwsError."""
     query = {"Bucket": folder.bucket, "Prefix": folder.run, "MaxKeys": 50}
     listed = aws.call("s3", "ListObjectsV2", query).get("Contents", ())
     names = (str(row["Key"]).removeprefix(folder.run) for row in listed)

@@ -1,4 +1,4 @@
-"""What every EC2 machine of the toolkit has: a subnet, a security group, a time limit, vCPUs of a quota."""
+"""Subnets, security groups, time limits and vCPU quotas of the toolkit's EC2 machines."""
 
 import json
 import re
@@ -25,11 +25,11 @@ class Subnet:
     gives_addresses: bool = True  # public ones, to instances with one network interface
 
 
-def find_subnets(aws: Aws, wanted: tuple[str, ...], zones: tuple[str, ...]) -> tuple[Subnet, ...]:
-    """The subnets in `wanted`, or the default VPC's; in the order of `zones`, if given, and only those."""
+def find_subnets(aws: Aws, ids: tuple[str, ...], zones: tuple[str, ...]) -> tuple[Subnet, ...]:
+    """The subnets `ids`, or the default VPC's; if given, only those in `zones` and in that order."""
     query: dict[str, Any] = {"Filters": [{"Name": "default-for-az", "Values": ["true"]}]}
-    if wanted:
-        query = {"SubnetIds": list(wanted)}
+    if ids:
+        query = {"SubnetIds": list(ids)}
     rows = aws.pages("ec2", "DescribeSubnets", "Subnets", query)
     subnets = [
         Subnet(row["SubnetId"], row["AvailabilityZone"], row["VpcId"], row.get("MapPublicIpOnLaunch", False))
@@ -55,7 +55,7 @@ def _in_zones(subnets: list[Subnet], zones: tuple[str, ...]) -> tuple[Subnet, ..
     return tuple(sorted(chosen, key=lambda subnet: zones.index(subnet.zone)))
 
 
-# EC2's errors for what it made a moment ago.
+# EC2's errors for resources that were created a moment ago.
 NOT_YET = ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown", "InvalidVolume.NotFound",
            "InvalidInstanceID.NotFound")  # fmt: skip
 HTTPS: Mapping[str, Any] = {
@@ -74,9 +74,9 @@ def outbound(group: str | FromAnswer, permissions: Sequence[Any], why: str) -> R
 
 
 def nothing_else_out(group: str | FromAnswer) -> list[Request]:
-    """Without the rules that EC2 gives each new group: the second one in a VPC that has IPv6.
+    """Remove the rules that EC2 adds to each new group; the second exists only in a VPC with IPv6.
 
-    Elsewhere it refuses addresses of IPv6, as the AWS provider of Terraform notes: "InvalidParameterValue ...
+    In other VPCs EC2 refuses IPv6 ranges, as Terraform's AWS provider documents: "InvalidParameterValue ...
     remote-ipv6-range".
     """
     gone = "InvalidPermission.NotFound"
@@ -97,10 +97,10 @@ GRACE_MINUTES = "GraceMinutes"  # the parameter of the sweeper's document in inf
 
 
 def time_limit(name: str, deadline: datetime, role: str, *, exists: bool) -> list[Request]:
-    """The requests for a one-time schedule.  Made before anything is billed.
+    """The requests for a one-time schedule, made before anything is billed.
 
-    It ends what is past the deadline in its tags, so it includes machines that are started later.  It names none: AWS
-    lets a launcher write any target into a schedule, and the schedule's role must not be a way to end others' machines.
+    It ends machines by the deadline in their tags, which includes those that are started later.  The schedule's role
+    can start only the sweeper, as AWS lets a launcher write any target into a schedule.
     """
     automation = {"DocumentName": SWEEPER_DOCUMENT, "Parameters": {GRACE_MINUTES: ["0"]}}
     schedule = {
@@ -132,13 +132,13 @@ def time_limit(name: str, deadline: datetime, role: str, *, exists: bool) -> lis
     return [group, Request("scheduler", "CreateSchedule", schedule, why, ("ConflictException",), retry_after=not_yet)]
 
 
-# EC2's states of an instance that counts.
+# EC2's states of an instance that counts against a quota.
 COUNTED = ("pending", "running")
 
 
 @dataclass(frozen=True)
 class Quota:
-    """The vCPUs of a family of types that the account may run, and those that run."""
+    """The vCPUs of a family of types that the account may run, and those in use."""
 
     name: str
     limit: float
@@ -147,7 +147,7 @@ class Quota:
 
 @dataclass(frozen=True)
 class Family:
-    """A quota and the generations of types that share it: p5, or p for every p with a number after it."""
+    """A quota and the generations of types that share it: p5, or p for any p with a number."""
 
     code: str
     name: str
@@ -155,12 +155,12 @@ class Family:
     spot: bool
 
     def counts(self, instance_type: str) -> bool:
-        """Whether the type counts against it; trn1 is not one of the t's."""
+        """Whether the type counts against it; trn1 is not of the family t."""
         patterns = [name if name[-1].isdigit() else name + r"\d" for name in self.generations]
         return re.match("|".join(patterns), instance_type) is not None
 
     def is_of(self, instance_type: str, *, spot: bool) -> bool:
-        """Whether an instance that runs counts against it."""
+        """Whether a running instance counts against it."""
         return self.counts(instance_type) and spot == self.spot
 
 
@@ -183,7 +183,7 @@ def quota_of(instance: Instance, spot: bool) -> Family:
 
 
 def find_quotas(aws: Aws, families: Iterable[Family]) -> dict[str, Quota]:
-    """These quotas by their names, with what is in use."""
+    """These quotas with their use, by name."""
     running = {"Filters": [{"Name": "instance-state-name", "Values": list(COUNTED)}]}
     reservations = aws.pages("ec2", "DescribeInstances", "Reservations", running)
     nodes = [node for reservation in reservations for node in reservation["Instances"]]
@@ -206,9 +206,9 @@ def _vcpus(node: Mapping[str, Any]) -> int:
 
 
 def shortage(quota: Quota | None, needed: int, who: str, instead: str) -> AwsError | None:
-    """Why so many vCPUs are too many; None if they are not, or nobody knows.
+    """Why so many vCPUs exceed the quota; None if they do not, or the quota is not known.
 
-    who: needs them, with the verb; instead: what else can be done than to ask for more.
+    who: needs them, with the verb; instead: the alternative to a higher quota.
     """
     if quota is None or needed <= 0 or needed + quota.running <= quota.limit:
         return None

@@ -1,4 +1,4 @@
-"""Names that jobs of every backend use in the account: tags, keys in S3, places in S3.  Pure."""
+"""Names in the account that jobs of every backend use: tags, and keys and addresses in S3.  Pure."""
 
 import hashlib
 import re
@@ -13,14 +13,14 @@ from trainer.contract import OUTCOME
 TOOLKIT = "aws-ddp-toolkit"
 SWEEPER_DOCUMENT = "ddp-toolkit-sweeper"  # AWS reserves names that begin with aws
 STACK_TAG = f"{TOOLKIT}:stack"  # on each resource of launch.infra's stack: its region
-# On the role of time limits: what the roles of the stack can do.  2: it starts the account's sweeper, and that only;
-# 3: nodes and training jobs read the sources that jobs share.
+# On the role of time limits: the version of the stack's roles.  Since 2, this role starts the account's sweeper and
+# nothing else; since 3, nodes and training jobs can read the shared sources.
 SCHEDULER_ROLE, ROLES_TAG, ROLES_VERSION = f"{TOOLKIT}-scheduler", f"{TOOLKIT}:roles", 3
 LIMITS_SINCE, SHARED_SINCE = 2, 3  # of these two
 JOB_TAG = f"{TOOLKIT}:job"
 STARTED_TAG = f"{TOOLKIT}:started"  # UTC
 DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job; absent where AWS enforces it
-OWNER_TAG = f"{TOOLKIT}:owner"  # aws:userid of who started the job: for a reader
+OWNER_TAG = f"{TOOLKIT}:owner"  # aws:userid of the user who started the job; information only
 BUCKET_TAG = f"{TOOLKIT}:bucket"  # holds the job's folder
 HOURLY_TAG = f"{TOOLKIT}:usd-per-hour"  # on instances and training jobs: the price of a machine on demand
 DATA_TAG = f"{TOOLKIT}:dataset"  # on snapshots: the data set they hold
@@ -79,7 +79,7 @@ def bucket_of(account: str, region: str) -> str:
 def tags(
     job: str, bucket: str, started: datetime, deadline: datetime | None = None, owner: str = ""
 ) -> list[dict[str, str]]:
-    """The tags of every resource of a job, as AWS takes them.  owner: empty where nobody was looked up."""
+    """The tags of every resource of a job, in AWS's format.  owner: empty if it was not looked up."""
     named: Mapping[str, str] = {
         "Name": f"{TOOLKIT}-{job}",
         JOB_TAG: job,
@@ -92,12 +92,12 @@ def tags(
 
 
 def tag_values(resource: Mapping[str, Any]) -> dict[str, str]:
-    """{key: value} of a described resource."""
+    """The tags of a described resource as {key: value}."""
     return {tag["Key"]: tag["Value"] for tag in resource.get("Tags", resource.get("TagSet", ()))}
 
 
 def read_time(text: str | None) -> datetime | None:
-    """The time in a tag; None where there is none, or it cannot be read."""
+    """The time in a tag; None if it is missing or damaged."""
     try:
         return datetime.strptime(text or "", TIME).replace(tzinfo=UTC)
     except ValueError:
@@ -105,22 +105,22 @@ def read_time(text: str | None) -> datetime | None:
 
 
 def read_usd(text: str | None) -> float | None:
-    """The amount in a tag; None like a time's."""
+    """The amount in a tag; None if it is missing or damaged."""
     return float(text) if text is not None and re.fullmatch(AMOUNT, text, re.ASCII) else None
 
 
 def read_bucket(text: str | None) -> str | None:
-    """The bucket in a tag; None like a time's."""
+    """The bucket in a tag; None if it is missing or damaged."""
     return text if text is not None and re.fullmatch(BUCKET_NAME, text) else None
 
 
 def is_ours(values: Mapping[str, str]) -> bool:
-    """Whether these tags are those of a job, so that the toolkit may change or end what carries them."""
+    """Whether these are tags of a job, so that the toolkit may change or remove the resource."""
     return re.fullmatch(JOB_NAME, values.get(JOB_TAG, "")) is not None
 
 
 def client_token(*parts: object) -> str:
-    """Equal for equal parts, so that a repeated request has no second effect.  64 characters."""
+    """A deterministic token of 64 characters: a repeated request has no second effect."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
 
 
@@ -136,7 +136,7 @@ class S3Uri:
 
 
 def parse_s3(uri: str) -> S3Uri | None:
-    """The place that `uri` names; None if it is not s3://bucket or s3://bucket/key.
+    """Parse `uri`; None if it is not s3://bucket or s3://bucket/key.
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
     """
@@ -145,7 +145,7 @@ def parse_s3(uri: str) -> S3Uri | None:
 
 
 def known_s3(uri: str) -> S3Uri:
-    """The place that `uri` names, which is known to be one in S3."""
+    """Parse `uri`, which is known to be an address in S3."""
     place = parse_s3(uri)
     if place is None:
         raise ValueError(f"{uri!r} is not in S3")
@@ -153,5 +153,5 @@ def known_s3(uri: str) -> S3Uri:
 
 
 def is_path(name: str) -> bool:
-    """Whether what is left of a key is a path below a folder, and leads nowhere else: anybody may have written it."""
+    """Whether the untrusted rest of a key is a path that stays below its folder."""
     return not {"", ".", ".."} & set(name.split("/")) and "\0" not in name

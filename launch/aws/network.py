@@ -6,31 +6,27 @@ from typing import Any, Literal
 
 from launch.aws.client import Aws
 
-INTERNET = "internet"  # beside the names of services, such as s3 and ecr.api
-# Where a route can lead.  An egress-only gateway is for IPv6.
+INTERNET = "internet"  # stands beside names of services, such as s3 and ecr.api
+# Targets of routes.  An egress-only gateway is for IPv6.
 TARGETS = ("NatGatewayId", "TransitGatewayId", "NetworkInterfaceId", "InstanceId", "VpcPeeringConnectionId",
            "CarrierGatewayId", "LocalGatewayId", "CoreNetworkArn", "GatewayId")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Exit:
-    """How machines leave a subnet.
+    """How machines leave a subnet."""
 
-    way: gateway is an internet gateway, which serves machines with a public address only; other is anything else, such
-    as a NAT gateway.  endpoints: the services that the subnet reaches without a way out, such as s3 and ecr.api;
-    nameless: those that it would reach so if the VPC gave names.  vpc, acl: their ids.
-    shut: what stops every call all the same: no DNS, or the network ACL, which denies calls out or answers in.
-    """
-
+    # Gateway: an internet gateway, for machines with a public address only; other: such as a NAT gateway.
     way: Literal["gateway", "other", "none"]
-    endpoints: frozenset[str] = frozenset()
-    nameless: frozenset[str] = frozenset()
-    vpc: str = ""
-    acl: str = ""
+    endpoints: frozenset[str] = frozenset()  # services, such as s3 and ecr.api, reached by an endpoint
+    nameless: frozenset[str] = frozenset()  # services that endpoints would serve if the VPC resolved their names
+    vpc: str = ""  # id
+    acl: str = ""  # id
+    # What blocks all calls: no DNS, or the network ACL denies calls out or answers in.
     shut: Literal["dns", "out", "in"] | None = None
 
     def missing(self, services: Iterable[str], *, has_address: bool) -> tuple[str, ...]:
-        """Those of `services` that a machine here cannot reach.  has_address: whether it gets a public one."""
+        """Those of `services` that a machine here cannot reach.  has_address: whether it gets a public IP address."""
         if self.shut:
             return tuple(sorted(services))
         if self.way == "other" or (self.way == "gateway" and has_address):
@@ -39,7 +35,7 @@ class Exit:
 
 
 def look_up(aws: Aws, vpc: str, subnets: Sequence[str]) -> dict[str, Exit]:
-    """The exits of subnets of one VPC, by their ids.  Four to seven requests, for any number of subnets."""
+    """The exits of subnets of one VPC, by id.  Takes four to seven requests for any number of subnets."""
     in_vpc = {"Filters": [{"Name": "vpc-id", "Values": [vpc]}]}
     tables = aws.pages("ec2", "DescribeRouteTables", "RouteTables", in_vpc)
     endpoints = aws.pages("ec2", "DescribeVpcEndpoints", "VpcEndpoints", in_vpc)
@@ -52,17 +48,14 @@ def look_up(aws: Aws, vpc: str, subnets: Sequence[str]) -> dict[str, Exit]:
 
 @dataclass(frozen=True)
 class Network:
-    """A VPC with its route tables, endpoints and ACLs as EC2 describes them.
-
-    resolves: whether machines in it can ask for names; gives_names: whether it has private names for its endpoints.
-    """
+    """A VPC with its route tables, endpoints and ACLs as EC2 describes them."""
 
     vpc: str
     tables: Sequence[Mapping[str, Any]]
     endpoints: Sequence[Mapping[str, Any]] = ()
     acls: Sequence[Mapping[str, Any]] = ()
-    resolves: bool = True
-    gives_names: bool = True
+    resolves: bool = True  # whether machines in it can resolve names
+    gives_names: bool = True  # whether it has private DNS names for its endpoints
 
 
 def exit_of(subnet: str, network: Network) -> Exit:
@@ -87,7 +80,7 @@ def _has(aws: Aws, vpc: str, attribute: str) -> bool:
 
 
 def _has_own_dns(aws: Aws, vpc: str) -> bool:
-    """Whether its machines are told of DNS servers other than AWS's."""
+    """Whether its DHCP options name DNS servers other than AWS's."""
     (found,) = aws.call("ec2", "DescribeVpcs", {"VpcIds": [vpc]})["Vpcs"]
     if found.get("DhcpOptionsId", "default") == "default":
         return False
@@ -120,7 +113,7 @@ def _way(table: Mapping[str, Any]) -> Literal["gateway", "other", "none"]:
 
 
 def _serves(endpoint: Mapping[str, Any], table: Mapping[str, Any]) -> bool:
-    """Whether machines of the table's subnets use the endpoint without being told to."""
+    """Whether machines of the table's subnets use the endpoint without configuration."""
     if endpoint.get("State", "").lower() != "available":
         return False
     if endpoint.get("VpcEndpointType") == "Gateway":
@@ -129,7 +122,7 @@ def _serves(endpoint: Mapping[str, Any], table: Mapping[str, Any]) -> bool:
 
 
 def _is_named(endpoint: Mapping[str, Any]) -> bool:
-    """Whether it has the service's own name within the VPC, which is how machines come to it."""
+    """Whether the service's own name resolves to it within the VPC, as machines use that name."""
     return endpoint.get("VpcEndpointType") != "Gateway" and bool(endpoint.get("PrivateDnsEnabled"))
 
 
@@ -145,13 +138,13 @@ TCP, ALL = "6", "-1"
 
 
 def of_subnet(subnet: str, acls: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The subnet's ACL, as EC2 describes it; nothing if it is not among them."""
+    """The subnet's ACL, as EC2 describes it; empty if it is not in `acls`."""
     rows = (acl for acl in acls for tie in acl.get("Associations", ()) if tie.get("SubnetId") == subnet)
     return next(rows, {})
 
 
 def shut(acl: Mapping[str, Any]) -> Literal["out", "in"] | None:
-    """In which direction it surely stops calls to AWS.  None, too, where some addresses or ports get through."""
+    """The direction in which it blocks all calls to AWS; None if some addresses or ports get through."""
     entries = acl.get("Entries", ())
     if not acl:
         return None
@@ -161,7 +154,7 @@ def shut(acl: Mapping[str, Any]) -> Literal["out", "in"] | None:
 
 
 def _lets_through(entries: Sequence[Mapping[str, Any]], ports: tuple[int, int], *, is_egress: bool) -> bool:
-    """Whether a rule allows one of these ports before another denies all of them; the first that fits counts."""
+    """Whether a rule allows one of these ports before another denies all of them; rules apply in order."""
     fitting = [entry for entry in entries if entry.get("Egress") is is_egress and _is_for_calls(entry)]
     for entry in sorted(fitting, key=lambda entry: int(entry["RuleNumber"])):
         if entry["RuleAction"] == "allow" and _meets(_ports(entry), ports):

@@ -1,4 +1,4 @@
-"""AWS's prices in a region: from its price list, and for a week from a file of this machine's.
+"""AWS's prices in a region: from its price list, cached on this machine for a week.
 
 https://docs.aws.amazon.com/aws-cost-management/latest/APIReference/API_pricing_GetProducts.html
 """
@@ -20,13 +20,13 @@ from trainer.files import read_json, write_atomically
 
 VALID = timedelta(days=7)
 MOST = 1e6  # USD per hour
-# What makes it the ordinary price of a machine: Linux without further software, on shared hardware, on demand.
+# Attributes of the ordinary price of a machine: Linux without further software, on shared hardware, on demand.
 MACHINE = {"operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used"}
 DISK = {"productFamily": "Storage", "volumeApiName": "gp3"}
-# Of a machine while it trains; SageMaker's list has one price each for notebooks, endpoints and training.
+# The price of training; SageMaker's list also has those of notebooks and endpoints.
 TRAINING = {"component": "Training"}
 EC2, SAGEMAKER = "AmazonEC2", "AmazonSageMaker"
-OF_AWS = (".amazonaws.com", ".api.aws")  # how its hosts' names end, those of endpoints in a VPC, too
+OF_AWS = (".amazonaws.com", ".api.aws")  # domains of AWS's hosts, including endpoints in a VPC
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ def no_cache(region: str) -> Path | None:
 
 
 def cache_of(env: Mapping[str, str], region: str) -> Path | None:
-    """Where this machine keeps the prices of a region; None without a home, and beside AWS: those are not AWS's.
+    """The cache file of a region's prices; None without a home folder, or with an endpoint that is not AWS's.
 
-    A place beside AWS may be named elsewhere, too: look_up() keeps no other prices there.
+    A profile may also configure such an endpoint, so look_up() checks again before it writes.
     """
     if env.get("AWS_ENDPOINT_URL"):
         return None
@@ -56,21 +56,21 @@ def cache_of(env: Mapping[str, str], region: str) -> Path | None:
 def look_up(aws: Aws, types: Sequence[str], now: datetime, cache: Path | None) -> Prices:
     """The prices of these types in the region of `aws`.  Raises AwsError where the list has none, or may not be read.
 
-    The catalog has those of us-east-1, which nobody is asked for.
+    The catalog has those of us-east-1, which are not looked up.
     """
     if aws.region == CATALOGS_REGION:
         return CATALOGS
     known = _recent(cache, now)
     if known is None or not set(types) <= known.usd_per_hour.keys():
         known = _ask(aws, types, now.date(), known)
-        if cache is not None and _is_asked(aws):
+        if cache is not None and _is_aws(aws):
             _keep(cache, known)
     mine = {name: known.usd_per_hour[name] for name in types}
     return Prices(mine, known.storage, f"those of {aws.region} in AWS's price list, read {known.read}")
 
 
-def _is_asked(aws: Aws) -> bool:
-    """Whether it is AWS that tells its prices: a profile in ~/.aws may name another place, such as an emulator."""
+def _is_aws(aws: Aws) -> bool:
+    """Whether the endpoint is AWS's: a profile in ~/.aws may configure another, such as an emulator."""
     host = urlsplit(aws.client("pricing").meta.endpoint_url).hostname or ""
     return host.endswith(OF_AWS)
 
@@ -107,7 +107,7 @@ def _on_demand(product: Mapping[str, Any]) -> list[float]:
 
 
 def no_price(limit_usd: float, region: str) -> SettingsError:
-    """Why a job with a limit in USD is refused where the region's prices are not known."""
+    """The refusal of a limit in USD if the region's prices are not known."""
     return SettingsError(
         f"--max-usd {limit_usd:g}: AWS's prices in {region} could not be looked up, and those of {CATALOGS_REGION} are "
         "no limit there; allow pricing:GetProducts (infra/iam/reader.json), or omit it."
@@ -126,12 +126,12 @@ def _recent(cache: Path | None, now: datetime) -> _Read | None:
 
 
 def _are_prices(*amounts: float) -> bool:
-    """Whether a job's limit in USD can be counted with them: where a cache is shared, others may have written it."""
+    """Whether these are plausible prices, as a cache file may be damaged."""
     return all(type(amount) in (int, float) and 0 < amount < MOST for amount in amounts)
 
 
 def _keep(cache: Path, known: _Read) -> None:
-    """A file that cannot be written is no reason to fail: the next plan asks again."""
+    """Write the cache; a failure is ignored, as the next plan can look the prices up again."""
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(cache, json.dumps(asdict(known), indent=1) + "\n")

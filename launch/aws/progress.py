@@ -1,6 +1,6 @@
-"""The progress of a training: the lines of metrics.jsonl in its job's folder, and the newest in words.  Reads only.
+"""Read a training's progress from metrics.jsonl in its job folder, and its outcome; put the newest in words.
 
-Every training of the account may write that file, so what cannot be the trainer's is left out, as a line cut off.
+The file is untrusted, as every training of the account may write it: invalid records are skipped.
 """
 
 import json
@@ -24,12 +24,12 @@ ALWAYS = ("epoch", "images_per_s", "epoch_s")
 SOMETIMES = (("loss", "train_loss", ".4f"), ("accuracy", "train_top1", ".1%"), ("eval accuracy", "eval_top1", ".1%"))
 LARGEST = 1e15
 NUMBER = r"[0-9]{1,9}"
-# Of metrics.jsonl, at every look; and for whoever wants all its records, some 100,000.
+# How much of metrics.jsonl is read for its newest record, and for all of them, some 100,000.
 NEWEST_BYTES, ALL_BYTES = 4 * SMALL_BYTES, 16 * SMALL_BYTES
 
 
 def records(aws: Aws, folder: Folder, most: int = NEWEST_BYTES) -> list[Record]:
-    """The complete lines in the last `most` bytes of the run's metrics.jsonl; empty if there is none yet.
+    """The records in the last `most` bytes of the run's metrics.jsonl; empty if there is none yet.
 
     Raises AwsError.
     """
@@ -46,13 +46,13 @@ def records(aws: Aws, folder: Folder, most: int = NEWEST_BYTES) -> list[Record]:
 
 
 def _is_epoch(content: Record) -> bool:
-    """Whether it has what in_words() shows."""
+    """Whether it has the fields that in_words() shows."""
     always = all(_is_number(content.get(key)) for key in ALWAYS)
     return always and all(content.get(key) is None or _is_number(content[key]) for _, key, _ in SOMETIMES)
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < LARGEST  # which NaN is not
+    return type(value) in (int, float) and abs(value) < LARGEST  # False for NaN
 
 
 def newest(aws: Aws, folder: Folder) -> Record | None:
@@ -61,7 +61,7 @@ def newest(aws: Aws, folder: Folder) -> Record | None:
 
 
 def newest_of(found: Sequence[Record]) -> Record | None:
-    """The trainer's newest whole record; of a script of the user's own the newest value of each of its metrics."""
+    """The trainer's newest complete record; for a user's own script the newest value of each metric."""
     epoch = next(filter(_is_epoch, reversed(found)), None)
     if epoch is not None or any(_is_trainers(record) for record in found):
         return epoch
@@ -69,15 +69,15 @@ def newest_of(found: Sequence[Record]) -> Record | None:
 
 
 def pace(aws: Aws, folder: Folder, record: Record | None) -> Pace | None:
-    """How far a script is, and how fast, where its metrics tell; None of our trainer.  Raises AwsError.
+    """A script's progress and pace, if its metrics include it; None for the built-in trainer.  Raises AwsError.
 
-    record: its newest.
+    record: the newest.
     """
     return None if record is None or _is_trainers(record) else parse(aws.read(folder.bucket, folder.run + PACE))
 
 
 def pace_in_words(pace: Pace, now: float | None) -> str:
-    """'42% done, about 1.3 h left at its pace'.  now: by time.time(); None of a job that is over."""
+    """'42% done, about 1.3 h left at its pace'.  now: by time.time(); None for a job that has ended."""
     done = f"{pace.done:.0%} done"
     left_s = None if now is None or pace.rest_s is None else pace.rest_s - max(0.0, now - pace.at)
     return done if left_s is None or left_s <= 0 else f"{done}, about {hours(left_s / 3600)} left at its pace"
@@ -88,10 +88,7 @@ def _is_trainers(content: Record) -> bool:
 
 
 def in_words(record: Record, epochs: str) -> str:
-    """A record for a reader, without values that are not numbers.  epochs: of the whole training, where it is ours.
-
-    Anybody may have started the job, or have written how: what is no number is not shown.
-    """
+    """An untrusted record for a reader, with numbers only.  epochs: of the whole training, for the built-in trainer."""
     if not _is_epoch(record):
         return metrics.in_words(record)
     parts = [f"epoch {record['epoch']}/{epochs if re.fullmatch(NUMBER, epochs) else '?'}"]
@@ -100,12 +97,12 @@ def in_words(record: Record, epochs: str) -> str:
 
 
 def resumed_by_name(reason: str, job: str) -> str:
-    """The trainer's `reason` for whoever launched `job`: a launcher finds the run by its job's name."""
+    """Replace the trainer's advice on resuming in `reason` by the launcher's flag: it finds the run by job name."""
     return RESUME_PATTERN.sub(f"give the same command with --job-name {job}", reason)
 
 
 def put_outcome(aws: Aws, folder: Folder, outcome: Outcome) -> str:
-    """Writes outcome.json into the job's folder.  Returns a warning if that fails: the job's exit code stays."""
+    """Write outcome.json into the job's folder.  Return a warning if that fails, as the job's exit code stays."""
     content = outcome.as_json()
     try:
         aws.call("s3", "PutObject", {"Bucket": folder.bucket, "Key": folder.outcome, "Body": content})
@@ -115,6 +112,6 @@ def put_outcome(aws: Aws, folder: Folder, outcome: Outcome) -> str:
 
 
 def get_outcome(aws: Aws, folder: Folder) -> Outcome | None:
-    """The outcome in the job's folder; None if there is none, or it is damaged.  Raises AwsError."""
+    """Read the outcome in the job's folder; None if it is missing or damaged.  Raises AwsError."""
     content = aws.read(folder.bucket, folder.outcome)
     return None if content is None else outcomes.parse(content)

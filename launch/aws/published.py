@@ -1,4 +1,4 @@
-"""Data sets that launch.data has published: where they are in S3, and what the tags of their snapshots say.  Pure."""
+"""Data sets published by launch.data: their place in S3, and the tags of their snapshots.  Pure."""
 
 import re
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _CONTENT = re.compile(
 
 
 def check_name(name: str) -> str:
-    """`name`, if a data set can be called that in tags, S3 and IAM.  Raises SettingsError."""
+    """Return `name` if it is valid for a data set in tags, S3 and IAM.  Raises SettingsError."""
     if not re.fullmatch(NAME, name):
         raise SettingsError(
             f"{name!r} cannot be the name of a data set: at most 48 lower-case letters, digits and hyphens, with a "
@@ -37,7 +37,7 @@ def prefix_of(name: str) -> str:
 def tags(
     name: str, content: Content, digest: str, blocks: str, bucket: str, owner: str, started: str
 ) -> list[dict[str, str]]:
-    """The tags of a snapshot, as AWS takes them."""
+    """The tags of a snapshot, in AWS's format."""
     named = {
         "Name": f"{TOOLKIT}-data-{name}",
         DATA_TAG: name,
@@ -52,7 +52,7 @@ def tags(
 
 
 def content_of(values: Mapping[str, str]) -> Content | None:
-    """Reads a snapshot's tags on its data; None where there are none, as on one made by hand."""
+    """The content in a snapshot's tags; None without it, as on one made by hand."""
     found = _CONTENT.fullmatch(values.get(CONTENT_TAG, ""))
     if found is None:
         return None
@@ -61,5 +61,5 @@ def content_of(values: Mapping[str, str]) -> Content | None:
 
 
 def is_published(values: Mapping[str, str]) -> bool:
-    """Whether these tags of a snapshot are launch.data's: one that was made by hand has the name alone."""
+    """Whether these tags of a snapshot are launch.data's: one that was made by hand has only the name."""
     return DATA_TAG in values and DIGEST_TAG in values

@@ -1,4 +1,4 @@
-"""What the errors of AWS and of botocore mean, in one sentence each with a remedy.  launch.aws.client calls."""
+"""Translate errors of AWS and botocore into one sentence each with a remedy; launch.aws.client makes the calls."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "Una
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 INVALID_KEYS = {"AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch",
                 "InvalidAccessKeyId", "InvalidSignatureException", "RequestTimeTooSkewed"}  # fmt: skip
-# The request may have taken effect: AWS failed.  Answers to HEAD, and those of what stands before a service, have no
-# code but the status.  Which other codes say so tells the status: see may_have_taken_effect().
+# AWS failed, so the request may have taken effect.  Answers to HEAD, and those of proxies before a service, have only
+# the status as their code.  Other codes are recognized by their status: see may_have_taken_effect().
 UNCLEAR = {"InternalError", "InternalErrorException", "InternalFailure", "InternalServerError",
            "InternalServerException", "ServiceUnavailable", "ServiceUnavailableException", "Unavailable",
            "500", "502", "503", "504"}  # fmt: skip
-# Not done, as there were too many requests: botocore knows them by these names, too.
+# Throttled, and without effect; these are the codes that botocore retries.
 THROTTLED = {"RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
              "RequestThrottledException", "TooManyRequestsException", "BandwidthLimitExceeded", "SlowDown",
              "429"}  # fmt: skip
-BUSY = THROTTLED | UNCLEAR  # botocore has repeated the request ATTEMPTS times by then
+BUSY = THROTTLED | UNCLEAR  # after botocore has made ATTEMPTS attempts
 # No capacity: a retry in the same zone is useless, another zone may have some.  EC2 says so with the status 500.
 NO_CAPACITY = {"InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
                "InsufficientVolumeCapacity", "UnfulfillableCapacity", "InsufficientCapacity"}  # fmt: skip
 
 
 def may_have_taken_effect(code: str, status: int) -> bool:
-    """Whether AWS failed, and did not refuse.  Services have codes of their own for that, and 500 or more in common."""
+    """Whether AWS failed instead of refusing.  The codes differ between services; a status of 500 or more is common."""
     is_refusal = status < 500 or code in {*THROTTLED, *NO_CAPACITY, "NotImplemented"} or code.startswith("Insufficient")
     return code in UNCLEAR or not is_refusal
 
 
-# AWS's code -> what it means and what to do.  {message} is AWS's own; {region} ours.
+# AWS's code -> what it means and what to do.  {message} is AWS's own; {region} the caller's.
 _REMEDIES = {
     "InvalidSnapshot.NotFound": "{message}; give a snapshot of {region}, or copy it there: aws ec2 copy-snapshot.",
     "InvalidAMIID.NotFound": "{message}; give an AMI of {region} with --ami, or leave it out.",
@@ -78,11 +78,11 @@ _REMEDIES = {
 def sentence(code: str, message: str, action: str, region: str, policy: str = "launcher") -> str:
     """A sentence and a remedy for AWS's error `code` of `action`, such as ec2:RunInstances."""
     code, message = _precise(code, message), message.rstrip(". ")
-    # A request may need other permissions, too: RunInstances passes a role and creates tags.
+    # A request may need further permissions: RunInstances passes a role and creates tags.
     denied = re.search(r"not authorized to perform: ([\w-]+:\w+)", message)
     action = denied[1] if denied else PERMISSIONS.get(action, action)
     if is_forbidden(code, message):
-        return f"the organization forbids {action} in {region} to everybody in the account; choose another region."
+        return f"the organization forbids {action} in {region} for the whole account; choose another region."
     if code in DENIED:
         return (
             f"these credentials may not {action}; ask for the policy in {granted_by(action, policy)}, which allows it."
@@ -102,12 +102,13 @@ def sentence(code: str, message: str, action: str, region: str, policy: str = "l
 
 
 def _precise(code: str, message: str) -> str:
-    """The code; for an AMI that the account may not use, which AWS calls AuthFailure, that of a missing one."""
+    """The code; for an AMI that the account may not use, where AWS returns AuthFailure, that of a missing one."""
     return "InvalidAMIID.NotFound" if code == "AuthFailure" and "images" in message else code
 
 
 def is_forbidden(code: str, message: str) -> bool:
-    """Whether a policy of the organization denies it, which nobody in the account can change.
+    """Whether a policy of the organization denies it, which the account cannot change.
+
     https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html
     """
     return code in DENIED and "explicit deny in a service control policy" in message
@@ -130,14 +131,14 @@ def granted_by(action: str, policy: str = "launcher") -> str:
     """The file in infra/iam that grants `action`, such as ec2:RunInstances; `policy` if several do."""
     folder = files("infra").joinpath("iam")
     policies = folder.iterdir() if folder.is_dir() else ()
-    for file in sorted(policies, key=lambda file: _turn(file.name, policy)):
+    for file in sorted(policies, key=lambda file: _rank(file.name, policy)):
         if file.name.endswith(".json") and action in set(_actions(json.loads(file.read_text()))):
             return f"infra/iam/{file.name}"
     return "infra/iam/launcher.json"
 
 
-def _turn(file: str, policy: str) -> tuple[bool, bool, bool, str]:
-    """Which of the policies that grant something is named: first the one that was asked for, then a launcher's."""
+def _rank(file: str, policy: str) -> tuple[bool, bool, bool, str]:
+    """The order of preference among policies that grant an action: first `policy`, then a launcher's."""
     return file != f"{policy}.json", file != "launcher.json", not file.startswith(("launcher", "reader")), file
 
 
@@ -148,7 +149,7 @@ def _actions(policy: Mapping[str, Any]) -> Iterator[str]:
 
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-# A part of the name of botocore's class for a source of credentials -> its settings, in the environment or a profile.
+# Part of the name of botocore's class for a source of credentials -> its settings in the environment or a profile.
 SOURCES = {
     "WebIdentity": ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "web_identity_token_file", "role_arn"),
     "AssumeRole": ("role_arn", "source_profile", "credential_source", "mfa_serial"),
@@ -161,13 +162,13 @@ SOURCES = {
 SIGN_ON = ("SSO", "Login")
 FILES = {"AWS_CONFIG_FILE": "config_file", "AWS_SHARED_CREDENTIALS_FILE": "credentials_file"}  # variable -> botocore's
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-CREDENTIALS = ("botocore.credentials", "botocore.tokens")  # its modules that find them
-SHORTEST = 3  # characters of a value that is looked for in an error
+CREDENTIALS = ("botocore.credentials", "botocore.tokens")  # botocore's modules that find them
+SHORTEST = 3  # characters of a setting's value that is searched for in an error
 
 
 @contextmanager
 def in_words(session: Any) -> Iterator[None]:
-    """Inside the block, where a session or a client is made, whatever goes wrong is the configuration's fault.
+    """Attribute any error inside the block, which makes a session or a client, to the configuration.
 
     session: botocore's.  Raises NotSetUp.
     """
@@ -182,7 +183,7 @@ def in_words(session: Any) -> Iterator[None]:
 
 
 def is_of_credentials(error: BaseException) -> bool:
-    """Whether it was raised while credentials were found or renewed, and is no lost connection."""
+    """Whether it was raised while finding or renewing credentials, other than by a lost connection."""
     from botocore.exceptions import ClientError
 
     if isinstance(error, ClientError) or _is_connection(error):
@@ -197,7 +198,7 @@ def _is_connection(error: BaseException) -> bool:
 
 
 def is_of_setting(error: BaseException, session: Any) -> bool:
-    """Whether no request was sent, as a proxy is no URL, or a value that is set and that the error shows is wrong."""
+    """Whether a setting prevented the request, such as a proxy without a URL, or a value that the error quotes."""
     from botocore.exceptions import HTTPClientError
 
     cause = error.kwargs.get("error") if isinstance(error, HTTPClientError) else None
@@ -205,7 +206,7 @@ def is_of_setting(error: BaseException, session: Any) -> bool:
 
 
 def check_bundle(session: Any) -> None:
-    """Raises NotSetUp for certificates that cannot be read, which botocore would find once it is connected."""
+    """Raise NotSetUp for unreadable certificates, which botocore would report only on connecting."""
     bundle = session.get_config_variable("ca_bundle")
     if not bundle:
         return
@@ -250,7 +251,7 @@ def _of_source(error: BaseException, cause: BaseException | None, text: str, ses
 
 
 def check_keys(credentials: Any) -> None:
-    """Raises NotSetUp for keys with a blank or a line break in them, which no request can be signed with."""
+    """Raise NotSetUp for keys with a blank or a line break, which cannot sign requests."""
     from botocore.credentials import RefreshableCredentials
 
     if credentials is None or isinstance(credentials, RefreshableCredentials):  # AWS's own
@@ -261,7 +262,7 @@ def check_keys(credentials: Any) -> None:
 
 
 def unreadable(session: Any) -> str:
-    """A sentence where AWS's own files are named or there, and cannot be read: botocore takes them for empty."""
+    """A sentence if AWS's configuration files exist and cannot be read, as botocore would take them for empty."""
     for variable, name in FILES.items():
         path, is_named = Path(session.get_config_variable(name)).expanduser(), bool(os.environ.get(variable))
         try:
@@ -269,12 +270,12 @@ def unreadable(session: Any) -> str:
         except OSError as error:
             if is_named or not isinstance(error, FileNotFoundError):
                 place = f"{variable}={path}" if is_named else path
-                return f"{one_line(str(place), 300)} cannot be read ({error.strerror}); mend it, or give another file."
+                return f"{one_line(str(place), 300)} cannot be read ({error.strerror}); fix it, or give another file."
     return ""
 
 
 def _frames(error: BaseException) -> Iterator[tuple[str, str]]:
-    """Module and class of each function that the error came through."""
+    """Module and class of each function in the error's traceback."""
     place = error.__traceback__
     while place is not None:
         frame = place.tb_frame
@@ -283,7 +284,7 @@ def _frames(error: BaseException) -> Iterator[tuple[str, str]]:
 
 
 def _source(error: BaseException) -> str:
-    """Which of SOURCES failed; "" if none."""
+    """The failed one of SOURCES; "" if none."""
     names = [name for module, name in _frames(error) if module in CREDENTIALS]
     return next((source for name in reversed(names) for source in SOURCES if source in name), "")
 
@@ -293,13 +294,13 @@ def _profile(session: Any) -> tuple[str, dict[str, Any]]:
     name = session.get_config_variable("profile") or "default"
     try:
         profiles = session.full_config.get("profiles", {})
-    except Exception:  # a file that is no configuration, which is the error that is being told
+    except Exception:  # an invalid configuration file, which is already being reported
         profiles = {}
     return name, profiles.get(name, {})
 
 
 def _mentioned(text: str, session: Any) -> list[str]:
-    """The variables and the profile's settings of which the error shows a value, or its first word."""
+    """The variables and settings of the profile whose value, or its first word, the error contains."""
     name, settings = _profile(session)
     values = {one: value for one, value in os.environ.items() if one.startswith("AWS_") or one.upper() in PROXIES}
     values |= {f"{one} in profile {name}": value for one, value in settings.items() if isinstance(value, str)}
@@ -311,7 +312,7 @@ def _proxies() -> list[str]:
 
 
 def _is_in(words: list[str], text: str) -> bool:
-    """Whether the text shows all of a value, or its first word."""
+    """Whether the text contains all of a value, or its first word."""
     return any(len(part) >= SHORTEST and part in text for part in (" ".join(words), *words[:1]))
 
 

@@ -1,4 +1,4 @@
-"""Regions: which the toolkit can work in, and a look into all those of an account at once.  Reads only."""
+"""The regions that the toolkit supports, and queries to several regions in parallel.  Reads only."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ OTHER_PARTITIONS = r"(cn|us-gov|[a-z]+-iso[a-z]*|eusc)-.*"
 
 
 def check_region(region: str) -> None:
-    """Raises SettingsError for a region outside the partition `aws`, which the ARNs in infra/iam name."""
+    """Raise SettingsError for a region outside the partition `aws`, to which the ARNs in infra/iam are limited."""
     if re.fullmatch(OTHER_PARTITIONS, region):
         raise SettingsError(
             f"{region} is not in AWS's standard partition, and the policies are for that only; give another --region."
@@ -28,37 +28,37 @@ def regions_of(aws: Aws) -> list[str]:
     return sorted(region["RegionName"] for region in aws.call("ec2", "DescribeRegions")["Regions"])
 
 
-def look_around(
+def query_regions(
     places: Sequence[Aws],
-    look: Callable[[Aws], Sequence[Finding]],
+    query: Callable[[Aws], Sequence[Finding]],
     make_aws: Callable[[str], Aws],
     say: Say,
     *,
     all_regions: bool,
 ) -> tuple[Sequence[Finding], bool]:
-    """Calls `look` in `places`, or in all regions of their account; also tells whether each could be checked."""
+    """Call `query` in `places`, or in all regions of their account; also return whether all calls succeeded."""
     if all_regions:
         places = [make_aws(region) for region in regions_of(places[0])]
     elif len(places) == 1:
-        return look(places[0]), True
-    findings, failures = look_everywhere(places, look)
+        return query(places[0]), True
+    findings, failures = query_each(places, query)
     for sentence in failures:
         say(f"warning: {sentence}")
     return findings, not failures
 
 
-def look_everywhere(
-    places: Sequence[Aws], look: Callable[[Aws], Sequence[Finding]]
+def query_each(
+    places: Sequence[Aws], query: Callable[[Aws], Sequence[Finding]]
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """Calls `look` in `places`, one per region.  Also gives a sentence for each region where it failed."""
+    """Call `query` in `places`, one per region; also return a sentence for each region where it failed."""
 
-    def try_to_look(aws: Aws) -> tuple[Sequence[Finding], str]:
+    def attempt(aws: Aws) -> tuple[Sequence[Finding], str]:
         try:
-            return look(aws), ""
+            return query(aws), ""
         except TrainerError as error:
             return (), f"{aws.region} could not be checked: {error}"
 
     with ThreadPoolExecutor(max_workers=max(1, len(places))) as pool:
-        answers = list(pool.map(try_to_look, places))
+        answers = list(pool.map(attempt, places))
     findings = tuple(finding for found, _ in answers for finding in found)
     return findings, tuple(sentence for _, sentence in answers if sentence)

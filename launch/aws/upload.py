@@ -1,8 +1,7 @@
-"""What is sent of a user's own code, where it lies in S3, and the plan's facts about it.  Pure.
+"""Upload a user's own code to S3: key, request, and the plan's facts about it.  Pure.
 
-One archive serves all jobs of one source: its key is its digest, so whatever has that key is what a job would send, or
-is refused: each rank holds it to the digest in its own command.  Nobody may replace it, see put_once(), and none of the
-toolkit's roles may delete it.  It expires by itself: infra/cloudformation/account.yaml.
+One archive serves all jobs with the same source: its key is its digest, which each rank verifies.  It cannot be
+replaced, see put_once(), none of the toolkit's roles can delete it, and it expires: infra/cloudformation/account.yaml.
 """
 
 import re
@@ -17,7 +16,7 @@ from launch.core.plan import Fact, Request, put_once
 from launch.core.training.base import Training
 from trainer.errors import one_line
 
-if TYPE_CHECKING:  # pathspec, which it needs, is not where SageMaker's SDK has a venv of its own
+if TYPE_CHECKING:  # it needs pathspec, which the separate venv of SageMaker's SDK lacks
     from launch.core.source.find import Source
 
 
@@ -32,22 +31,22 @@ KEPT = "what it writes to $DDP_RUN_DIR, and nothing else"
 
 
 def key_of(digest: str, started: datetime) -> str:
-    """The key of an archive for jobs that begin at that time; its file stands in a folder of its own.
+    """The key of an archive for jobs that begin at that time.
 
-    The month is in it so that an archive can expire, and never under a job: a job of the next month sends it again.
+    It contains the month, so that an archive can expire without affecting later jobs, which upload it again.
     """
     return f"{FOLDER}/{started.astimezone(UTC):%Y-%m}/{digest}/source.tar.gz"
 
 
 def checksum(digest: str) -> str:
-    """The SHA-256 as S3 writes it."""
+    """The SHA-256 in S3's format."""
     return b64encode(bytes.fromhex(digest)).decode()
 
 
 def send(bucket: str, key: str, source: "Source") -> Request:
-    """The request that sends a source.
+    """The request that uploads a source.
 
-    S3 refuses a body that has not this SHA-256, keeps that beside the object, and tells it: see lookup.is_sent().
+    S3 verifies the SHA-256 of the body and returns it later: see lookup.is_sent().
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity.html
     """
     request = put_once(
@@ -65,7 +64,7 @@ def send(bucket: str, key: str, source: "Source") -> Request:
 def facts(train: Training, earlier: Sequence[Earlier] = (), is_there: bool | None = None) -> list[Fact]:
     """The plan's facts about a script; empty without one.
 
-    earlier: jobs of it, the newest first; is_there: whether S3 has its source already, None where none is sent.
+    earlier: its jobs, the newest first; is_there: whether S3 has its source already, None if none is uploaded.
     """
     source = train.source
     if source is None:
@@ -93,7 +92,7 @@ def facts(train: Training, earlier: Sequence[Earlier] = (), is_there: bool | Non
 
 
 def _left_out(source: "Source") -> list[Fact]:
-    """Says which files a colleague's clone has and the job has not."""
+    """The files that a clone of the repository has and the job lacks."""
     names = source.left_out
     if not names:
         return []
@@ -106,9 +105,9 @@ _DIGEST = re.compile(r"--digest[ ,]([0-9a-f]{64})")
 
 
 def edited(then: str, now: str) -> str:
-    """Says so where two texts with a script's command differ only in its source; empty where they do not.
+    """A sentence if two texts with a script's command differ only in its source, else empty.
 
-    For the user who edits a file and gives the same command again: that is another job.
+    For users who edit a file and repeat the command, which then is another job.
     """
     old, new = _DIGEST.search(then), _DIGEST.search(now)
     if not (old and new) or old[1] == new[1] or _DIGEST.sub("", then, 1) != _DIGEST.sub("", now, 1):

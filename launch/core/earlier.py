@@ -1,8 +1,8 @@
-"""Earlier jobs of a script: what they tell of the next one's time, and of its restarts.  Pure.
+"""Estimate a script's time and its restarts from earlier jobs of the same script.  Pure.
 
-A script says nothing of its time before it has run, and how it scales is not known.  So only a job that was the same
-in all that counts gives a number; of another one the plan tells how long it took, and in what it differed.  A job that
-was cut short counts by its pace, if its metrics told how far it was: see trainer.script.pace.
+The time of a script is unknown before it has run, and so is how it scales.  So only a job with equal settings gives
+a number; for any other the plan states how long it took and how it differed.  A job that was cut short counts by its
+pace, if its metrics include its progress: see trainer.script.pace.
 """
 
 import shlex
@@ -21,8 +21,8 @@ from trainer.outcome import Outcome
 from trainer.script.pace import Pace
 
 NOT_KNOWN = "not known before the script has run once; give an estimate with --expected-hours"
-# The options beside machines that a script's time depends on: its processes on each of them, its data, what it finds in
-# its environment, and the network between its nodes; the last two lines are Slurm's.
+# The options beside machines that a script's time depends on: its processes on each of them, its data, its environment,
+# and the network between its nodes; the last two lines are Slurm's.
 COUNTING = (
     "nproc_per_node", "distribution", "input_mode", "data", "data_volume", "data_s3", "data_snapshot",
     "environment", "image", "ami", "efa", "placement_group", "encrypt_traffic", "profiler",
@@ -33,29 +33,23 @@ COUNTING = (
 
 @dataclass(frozen=True)
 class Setting:
-    """What a script's time depends on.  machines: "2 x g5.2xlarge", empty where it could be one of several types.
-
-    record: see Training.record, with the folder of the source in which it starts; options: those of COUNTING.
-    """
+    """What a script's time depends on."""
 
     digest: str
-    record: Mapping[str, Any]
-    machines: str
-    options: Mapping[str, Any]
+    record: Mapping[str, Any]  # see Training.record, with the folder of the source in which it starts
+    machines: str  # "2 x g5.2xlarge"; empty if it could be one of several types
+    options: Mapping[str, Any]  # those of COUNTING
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """A job that has ended.  kept: the names of files in its run folder, of which there may be more.
-
-    seconds: of the whole training; done: the share of it at its end, below 1 where that came early: see took().
-    """
+    """A job that has ended."""
 
     job: str
     setting: Setting
-    seconds: float
-    kept: tuple[str, ...] = ()
-    done: float = 1.0
+    seconds: float  # of the whole training, see took()
+    kept: tuple[str, ...] = ()  # names of files in its run folder; not always all of them
+    done: float = 1.0  # share of the training that was done at its end
 
     @property
     def in_words(self) -> str:
@@ -74,10 +68,9 @@ class Earlier:
 
 
 def took(outcome: Outcome | None, pace: Pace | None) -> tuple[float, float]:
-    """The seconds that the whole training of a job takes that has ended, and the share of it that was done.
+    """Seconds of an ended job's whole training, and the share of it that was done; zeros if not known.
 
-    Of one that was cut short: what it took until it last told how far it was, and the rest at its pace.  0 where that
-    is not known.
+    For a job that was cut short: its time until its last progress, and the rest at its pace.
     """
     if outcome is None or not outcome.seconds or outcome.seconds < 0:
         return 0.0, 0.0
@@ -90,7 +83,7 @@ def took(outcome: Outcome | None, pace: Pace | None) -> tuple[float, float]:
 
 
 def _silence_s(outcome: Outcome, pace: Pace) -> float:
-    """How long before its end a job last told how far it was: it may have hung, or been saving."""
+    """Seconds from a job's last progress to its end: it may have hung, or been saving."""
     try:
         return max(0.0, datetime.fromisoformat(outcome.ended).timestamp() - pace.at)
     except (ValueError, OverflowError):
@@ -107,7 +100,7 @@ def _record(train: Training) -> dict[str, Any]:
 
 
 def setting_in(spec: Mapping[str, Any]) -> Setting | None:
-    """The setting in a job.json; None where it tells of no script, or cannot be read: others may write it."""
+    """The setting in a job.json; None if it has no script or cannot be read."""
     try:
         where = spec["where"]
         types = where["instance_type"]
@@ -121,10 +114,13 @@ def setting_in(spec: Mapping[str, Any]) -> Setting | None:
     return found if found.digest else None
 
 
-def told(quote: Quote, train: Training, now: Setting, earlier: Sequence[Earlier], *, has_wait: bool = False) -> Quote:
-    """`quote` with the time of a script, as its user or an earlier job tells; our trainer's is forecast, and stays.
+def with_time(
+    quote: Quote, train: Training, now: Setting, earlier: Sequence[Earlier], *, has_wait: bool = False
+) -> Quote:
+    """Add a script's time to `quote`: the user's estimate, or an earlier job's time.
 
-    earlier: the newest first; has_wait: whether their times begin with a wait for machines, which nobody pays.
+    The built-in trainer has a forecast instead, and its quote is returned as it is.
+    earlier: the newest first; has_wait: whether their times begin with a wait for machines, which is not billed.
     """
     if train.told_s is not None:
         return replace(quote, told_s=train.told_s)
@@ -146,7 +142,7 @@ def told(quote: Quote, train: Training, now: Setting, earlier: Sequence[Earlier]
 
 
 def _differences(then: Setting, now: Setting) -> list[str]:
-    """In what two settings differ, in words that follow "with"."""
+    """How two settings differ, in words that follow "with"."""
     found = list[str]()
     if then.digest != now.digest:
         found.append("other files in its source")
@@ -165,16 +161,16 @@ def _rest(setting: Setting) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 
 
 def is_same_script(setting: Setting, train: Training) -> bool:
-    """Whether it is the same file of its source there: of one repository several may have a train.py."""
+    """Whether both run the same file of their source: a repository may have several train.py."""
     now = _record(train)
     return all(setting.record.get(name) == now.get(name) for name in ("script", "cwd"))
 
 
 def restarts(earlier: Sequence[Earlier]) -> tuple[str, str]:
-    """Whether a restart continues or starts over, as a code and in words, by what the newest earlier job has kept."""
-    goes_on = "continues from what it kept in $DDP_RUN_DIR"
+    """Whether a restart continues or starts over, as a code and in words, judging by what the newest job has kept."""
+    continues = "continues from what it kept in $DDP_RUN_DIR"
     if not earlier:
-        return "anew", f"starts over, unless it {goes_on} (trainer.kit does)"
+        return "anew", f"starts over, unless it {continues} (trainer.kit does)"
     newest = earlier[0]
     if any(name.startswith(f"{CHECKPOINTS}/step-") for name in newest.kept):
         return "checkpoint", f"continues from its newest checkpoint: {newest.job} saved some with trainer.kit"

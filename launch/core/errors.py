@@ -5,7 +5,7 @@
     - NotSetUp           2  no credentials, no region: this machine cannot call AWS
   + AwsError             4  AWS refused or could not be reached
     - NoAnswer           4  a request was sent, and whether it took effect is not known
-    - Forbidden          4  the organization forbids it to everybody in the account
+    - Forbidden          4  the organization's policies forbid it in the whole account
   + Ended                   a job failed or was stopped; its exit code is that of the training, or 130
     - LeftRunning           its launcher ended, and the job did not
 """
@@ -20,9 +20,10 @@ class NotSetUp(SettingsError):
 
 
 class AwsError(TrainerError):
-    """aws_code: AWS's own, such as InsufficientInstanceCapacity; operation: such as RunInstances.
+    """AWS refused a request or could not be reached.
 
-    reason: what some services say beside the code, such as CONFLICTING_BLOCK_UPDATE of the EBS direct APIs.
+    aws_code: such as InsufficientInstanceCapacity; operation: such as RunInstances; reason: what some services add to
+    the code, such as CONFLICTING_BLOCK_UPDATE of the EBS direct APIs.
     """
 
     code = Exit.AWS
@@ -41,7 +42,7 @@ class Forbidden(AwsError):
 
 
 class Ended(TrainerError):
-    """outcome: with the job's time and price, where they are known."""
+    """A job failed or was stopped.  outcome: with the job's time and price, if known."""
 
     def __init__(self, sentence: str, code: int, outcome: Outcome | None = None) -> None:
         super().__init__(sentence)
@@ -49,7 +50,7 @@ class Ended(TrainerError):
 
 
 class LeftRunning(Ended):
-    """The launcher ends while the job goes on.  Its outcome says so: a sweep that took it for failed would lose it."""
+    """The launcher ends while the job goes on.  A sweep must not count the job as failed."""
 
     def __init__(self, sentence: str, code: int) -> None:
         super().__init__(sentence, code, Outcome("interrupted", code, sentence))

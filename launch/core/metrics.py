@@ -1,6 +1,6 @@
-"""The records of a script of the user's own: any names and numbers.  How they are counted, told and compared.  Pure.
+"""Metrics of a user's own script, with any names: ordering, merging, comparing and showing its records.  Pure.
 
-Our trainer's records, which trainer/README.md describes, have more to them; launch.core.runs reads those.
+The built-in trainer's records, see trainer/README.md, have more fields; launch.core.runs reads those.
 """
 
 import re
@@ -10,9 +10,9 @@ from typing import Any, Literal
 Record = Mapping[str, Any]
 Place = tuple[float | None, ...]
 
-# What records are counted by: of those that they have, the first.
+# What records are counted by: the first that they have.
 AXES = ("step", "global_step", "iteration", "epoch")
-# What is told with them to say how far the training is: see trainer.script.pace.  It is no result.
+# Fields for the progress of the training, see trainer.script.pace.  They are no results.
 TOTALS = ("steps", "epochs", "progress")
 # Words in a name that say which way is better.
 LOWER = {"loss", "error", "err", "perplexity", "ppl", "nll", "mse", "rmse", "mae", "wer", "cer", "fid", "regret"}
@@ -24,7 +24,7 @@ MOST = 8  # metrics in a line
 
 
 def values_of(record: Record) -> dict[str, float]:
-    """The numbers of a record by their names; what is no number, or no name that is safe to show, is left out."""
+    """The numbers of a record by name, without other values and without names that are not safe to show."""
     return {
         name: value for name, value in record.items()
         if isinstance(name, str) and re.fullmatch(NAME, name) and type(value) in (int, float) and abs(value) < LARGEST
@@ -38,15 +38,15 @@ def _value(record: Record, name: str) -> float | None:
 
 
 def place_of(record: Record) -> Place | None:
-    """Where in the training a record belongs; None where it does not say."""
+    """The record's place in the training; None if it has none."""
     place = tuple(_value(record, name) for name in AXES)
     return None if place == (None,) * len(AXES) else place
 
 
 def merged(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """The records, those of one place as one: a step that was done again after a restart counts once, as it was last.
+    """Merge records of the same place: a step that was repeated after a restart counts once, with its last values.
 
-    In the order in which their places came first.
+    Ordered by the first record of each place.
     """
     found: dict[object, dict[str, Any]] = {}
     for number, record in enumerate(records):
@@ -55,7 +55,7 @@ def merged(records: Iterable[Record]) -> list[dict[str, Any]]:
 
 
 def metrics_of(records: Iterable[Record]) -> list[str]:
-    """The names of the metrics, in the order in which they came first; not what says where in the training they are."""
+    """The names of the metrics in order of first appearance, without the fields that give the place."""
     names: dict[str, None] = {}
     for record in records:
         names |= dict.fromkeys(values_of(record))
@@ -63,7 +63,7 @@ def metrics_of(records: Iterable[Record]) -> list[str]:
 
 
 def newest(records: Sequence[Record]) -> dict[str, float]:
-    """The newest value of each name, those that say where in the training it is first."""
+    """The newest value of each name, starting with the fields that give the place."""
     found: dict[str, float] = {}
     for record in records:
         found |= values_of(record)
@@ -71,7 +71,7 @@ def newest(records: Sequence[Record]) -> dict[str, float]:
 
 
 def direction(name: str) -> Literal["lower", "higher"] | None:
-    """Which way is better, where the name of a metric says it; None where it does not."""
+    """Which way is better, judging by the name of a metric; None if the name does not show it."""
     words = re.split(r"[^a-z0-9]+", name.lower())
     for word in reversed(words):  # val_error_score is a score
         if word in LOWER:
@@ -82,7 +82,7 @@ def direction(name: str) -> Literal["lower", "higher"] | None:
 
 
 def best(records: Iterable[Record], name: str) -> float | None:
-    """The best value of a metric; None where there is none, or its name does not say which way is better."""
+    """The best value of a metric; None if there is none, or direction() is None."""
     way = direction(name)
     if way is None:
         return None
@@ -93,7 +93,7 @@ def best(records: Iterable[Record], name: str) -> float | None:
 
 
 def axis_of(records: Iterable[Record], name: str) -> str:
-    """The field that counts most of the records with this metric, such as step; empty where they have none."""
+    """The counter that most records with this metric have, such as step; empty if none has any."""
     own = [record for record in records if _value(record, name) is not None]
     counts = {axis: sum(_value(record, axis) is not None for record in own) for axis in AXES}
     most = max(counts.values(), default=0)
@@ -101,9 +101,9 @@ def axis_of(records: Iterable[Record], name: str) -> str:
 
 
 def course(records: Iterable[Record], name: str, axis: str) -> list[tuple[float, float]]:
-    """A metric over what its records are counted by, where `axis` is empty over their number: (x, y), ordered by x.
+    """A metric over the counter `axis`, or over the records' number if that is empty: (x, y), ordered by x.
 
-    Of several values at one x the last counts.
+    The last of several values at one x counts.
     """
     own = [(record, value) for record in records if (value := _value(record, name)) is not None]
     found: dict[float, float] = {}

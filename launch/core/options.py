@@ -12,7 +12,7 @@ from trainer.settings.hidden import is_secret
 
 
 def split(value: Any) -> Any:
-    """'a,b' -> ['a', 'b'], and 1 -> [1]; anything else is left to the field's own type."""
+    """'a,b' -> ['a', 'b'], and 1 -> [1]; anything else is left for the field's type to check."""
     if isinstance(value, int):
         return [value]
     return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
@@ -26,10 +26,10 @@ Place = Annotated[str, IS_PATH]  # a path, in which ~ is the home folder, or an 
 
 
 def _of_pairs(value: Any) -> Any:
-    """`value`, if it is a string or a list of strings.  The type's own error would repeat what may be a secret."""
+    """Check that `value` is a string or a list of strings.  pydantic's own error would repeat what may be a secret."""
     if isinstance(value, str) or (isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value)):
         return value
-    raise SettingsError("write it as KEY=VALUE,KEY=VALUE, or as a list of such texts.")
+    raise SettingsError("write it as KEY=VALUE,KEY=VALUE, or as a list of such strings.")
 
 
 # NAME=VALUE,NAME=VALUE, or a list.
@@ -64,7 +64,7 @@ def read_variables(option: str, words: Iterable[str]) -> dict[str, str]:
             raise SettingsError(f"{option}: names have letters, digits and _, and no digit at the start.")
         if is_secret(name, pairs[name]):
             raise SettingsError(
-                f"{option} {name} looks like a secret, and everybody who can describe the job would see it; "
+                f"{option} {name} looks like a secret, and anyone who can describe the job would see it; "
                 f"store it in AWS and give --secret {name}=ssm:/ddp-toolkit/..., or leave it out."
             )
     return pairs
@@ -76,7 +76,7 @@ def read_pairs(option: str, words: Iterable[str]) -> dict[str, str]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            # What has no name may be a secret that was given by mistake.
+            # The word is not repeated: without a name it may be a secret given by mistake.
             raise SettingsError(f"{option}: write it as KEY=VALUE,KEY=VALUE.")
         pairs[key] = value
     return pairs

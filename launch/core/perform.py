@@ -1,4 +1,4 @@
-"""Performs the requests of a plan, in order.  Only the removal of resources acts on AWS elsewhere."""
+"""Perform the requests of a plan, in order.  Only the removal of resources acts on AWS elsewhere."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +21,7 @@ REMEDY = (
 
 
 class NothingLeft(AwsError):
-    """None of a choice's tries succeeded.  tried: rows of the table of what was tried, under `columns`.
-
-    codes: AWS's, of all of them.
-    """
+    """All attempts of a choice failed.  tried: rows of the table of attempts; codes: AWS's, of all attempts."""
 
     def __init__(
         self, columns: tuple[str, ...], tried: Sequence[tuple[str, ...]], codes: frozenset[str] = frozenset()
@@ -33,25 +30,25 @@ class NothingLeft(AwsError):
         super().__init__(self.table_and(REMEDY), "NothingLeftToTry")
 
     def table_and(self, remedy: str) -> str:
-        """A table of what was tried, and what can be done, for a command with other flags."""
+        """The table of attempts, followed by `remedy`."""
         return f"no capacity:\n{table(self.columns, self.tried)}\n{remedy}"
 
 
 def perform(
     steps: Sequence[Step], call: Call, say: Say, sleep: Callable[[float], None] = time.sleep
 ) -> dict[str, Answer]:
-    """Returns the answers by the requests' names.  Raises AwsError if AWS refuses; what was created until then remains.
+    """Return the answers by the requests' names.  Raises AwsError if AWS refuses; what was created until then remains.
 
     call: service, operation, parameters -> answer.
     """
 
-    def patient(request: Request) -> Answer:
+    def retrying(request: Request) -> Answer:
         return _call(request, answers, call, sleep)
 
     answers: dict[str, Answer] = {}
     for step in steps:
         say(step.why)
-        answer = _choose(step, patient, say) if isinstance(step, Choice) else _ask(step, patient)
+        answer = _choose(step, retrying, say) if isinstance(step, Choice) else _ask(step, retrying)
         if step.name and answer is not None:
             answers[step.name] = answer
     return answers
@@ -84,10 +81,10 @@ def _ask(request: Request, call: Callable[[Request], Answer]) -> Answer | None:
 
 
 def _compare(request: Request, call: Callable[[Request], Answer]) -> None:
-    """Raises AwsError unless the object that is there is the one that would be written: by an earlier start, say."""
+    """Raise AwsError unless the existing object has the same content, as after an earlier start."""
     bucket, key, content = (request.params[name] for name in ("Bucket", "Key", "Body"))
     content = content.encode() if isinstance(content, str) else content
-    place = {"Bucket": bucket, "Key": key, "Range": f"bytes=0-{len(content)}"}  # a byte more, and no more than that
+    place = {"Bucket": bucket, "Key": key, "Range": f"bytes=0-{len(content)}"}  # one byte more shows a longer object
     try:
         there = call(Request("s3", "GetObject", place, "look at what is there"))["Body"].read()
     except AwsError as error:
@@ -96,13 +93,13 @@ def _compare(request: Request, call: Callable[[Request], Answer]) -> None:
         there = b""
     if there != content:
         raise AwsError(
-            f"s3://{bucket}/{key} is not what this command sends: somebody else has written it.  {request.if_taken}",
+            f"s3://{bucket}/{key} has other content than this command would write.  {request.if_taken}",
             request.taken,
         )
 
 
 def _choose(choice: Choice, call: Callable[[Request], Answer], say: Say) -> Answer:
-    """The answer to the first try that succeeds.  Raises AwsError with a table of what was tried."""
+    """The answer to the first try that succeeds.  Raises NothingLeft with a table of the attempts."""
     tried: list[tuple[str, ...]] = []
     left_out, codes = set[str](), set[str]()
     for attempt in choice.tries:
@@ -124,7 +121,7 @@ def _choose(choice: Choice, call: Callable[[Request], Answer], say: Say) -> Answ
 
 
 def _try(choice: Choice, attempt: Try, call: Callable[[Request], Answer], say: Say) -> Answer:
-    """The answer to a try, or to its lesser request."""
+    """The answer to a try or to its lesser request."""
     try:
         return call(attempt.request)
     except AwsError as error:

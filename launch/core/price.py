@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 HOURS_PER_MONTH = 730
 
-# us-east-1, USD per month, from https://aws.amazon.com/ebs/pricing/ as remembered on 2026-11-21.
+# us-east-1, USD per month, from https://aws.amazon.com/ebs/pricing/ as of 2026-11-21.
 GIB = {"gp3": 0.08, "io2": 0.125}
 GP3_IOPS, GP3_FREE_IOPS = 0.005, 3000
 GP3_MIB_PER_S, GP3_FREE_MIB_PER_S = 0.04, 125
 IO2_IOPS = 0.065  # up to 32,000
-# Whether a rate is paid for at which volumes are filled from their snapshot.
+# Whether to pay for a rate of volume initialization from the snapshot.
 Pay = Literal["auto", "always", "never"]
 FILL_VOLUMES = (
     "pay AWS to fill data volumes from their snapshot at 100-300 MiB/s; auto: if that saves more than it costs"
 )
-# Per GiB of data in the snapshot and MiB/s of the rate at which a volume is filled from it, once.
+# Volume initialization: once, per GiB of data in the snapshot and MiB/s of the rate.
 INITIALIZATION = 0.000012
 
 CATALOGS_REGION = "us-east-1"
@@ -30,17 +30,13 @@ CATALOGS_REGION = "us-east-1"
 
 @dataclass(frozen=True)
 class Prices:
-    """The prices that a plan counts with.
+    """The prices that a plan counts with."""
 
-    usd_per_hour: by instance type, on demand; storage: EBS's, as a multiple of those in us-east-1; source: in words;
-    are_known: whether they are those of the region where the job runs; spot: by instance type, now, where AWS said.
-    """
-
-    usd_per_hour: Mapping[str, float] = field(default_factory=dict)
-    storage: float = 1.0
-    source: str = "from the catalog, for us-east-1"
-    are_known: bool = True
-    spot: Mapping[str, float] = field(default_factory=dict)
+    usd_per_hour: Mapping[str, float] = field(default_factory=dict)  # by instance type, on demand
+    storage: float = 1.0  # EBS's prices as a multiple of those in us-east-1
+    source: str = "from the catalog, for us-east-1"  # in words
+    are_known: bool = True  # whether they are those of the job's region
+    spot: Mapping[str, float] = field(default_factory=dict)  # by instance type, now; only those that AWS reported
 
     def of(self, instance: "Instance") -> float:
         return self.usd_per_hour.get(instance.name, instance.usd_per_hour)
@@ -51,7 +47,7 @@ CATALOGS = Prices()
 
 @dataclass(frozen=True)
 class Volume:
-    """An EBS volume, as far as its price goes."""
+    """What the price of an EBS volume depends on."""
 
     gib: int
     kind: str = "gp3"
@@ -73,7 +69,7 @@ def usd_per_hour(volume: Volume) -> float:
 
 
 def initialization_usd(gib: float, mib_per_s: int) -> float:
-    """USD for a volume that is filled at this rate.  gib: data in the snapshot."""
+    """USD for initializing a volume at this rate.  gib: data in the snapshot."""
     return gib * mib_per_s * INITIALIZATION
 
 

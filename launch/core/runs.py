@@ -1,4 +1,4 @@
-"""Trainings as run folders have them: settings, records, how each ended and what it cost."""
+"""Read and write runs in run folders: settings, records, outcome and cost."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from trainer.settings.yaml_file import read_typed
 
 HOUR_S = 3600
 UNKNOWN_SIDES = 10
-LARGEST = 1e15  # a whole number in JSON may have so many digits that no float holds it
-SMALLEST = 1e-30  # what is less is 0: divided by it, a price or a speed would be infinite
+LARGEST = 1e15  # whole numbers in JSON can exceed the range of floats
+SMALLEST = 1e-30  # smaller values count as 0, as division by them would overflow
 
 # planned: not begun; running: begun and not known to have ended; interrupted: saved, and can be resumed.
 State = Literal["planned", "running", "done", "failed", "interrupted"]
@@ -27,7 +27,7 @@ State = Literal["planned", "running", "done", "failed", "interrupted"]
 
 @dataclass(frozen=True)
 class Run:
-    """One training, as far as it came.  Its name and its reason are kept as one line of printable text."""
+    """One training, finished or not.  Name and reason are single lines of printable text."""
 
     name: str
     folder: Path
@@ -51,10 +51,10 @@ class Run:
 
     @property
     def steady(self) -> tuple[Mapping[str, Any], ...]:
-        """The epochs that its speed is measured on: those on its last GPUs with its last batch and size of images.
+        """The epochs that its speed is measured on: those with its last layout, batch and image size.
 
-        Without the first of them, which starts workers, tunes cuDNN, compiles, and may have begun on other GPUs; a
-        single one counts.
+        Without the first of them, which starts workers, tunes cuDNN, compiles, and may have begun on other GPUs, unless
+        it is the only one.
         """
         return self._last_stretch[1:] or self._last_stretch
 
@@ -73,7 +73,7 @@ class Run:
         return _layout(epoch) == _layout(self.last) and self._side(epoch) == self._side(self.last)
 
     def _side(self, epoch: Mapping[str, Any]) -> int:
-        """Pixels a side of its images where these grew; 0 where they did not.  Only good to be compared."""
+        """Pixels a side of growing images, else 0.  For comparisons only."""
         first, epochs, full = (_whole(self.settings, name) for name in ("image_size_start", "epochs", "image_size"))
         place = _whole(epoch, "epoch")
         if first is None or place is None or epochs is None:
@@ -88,7 +88,7 @@ class Run:
 
     @property
     def is_script(self) -> bool:
-        """Whether it is a script of the user's own, whose records have metrics of its own: launch.core.metrics."""
+        """Whether it is a user's own script, with metrics of its own: launch.core.metrics."""
         return "script" in self.settings
 
     @property
@@ -97,13 +97,13 @@ class Run:
         return int(number(self.last, "replicas") or number(self.last, "world_size") or 0)
 
     def typical(self, name: str) -> float | None:
-        """The median of a number over the steady epochs; None where none has it."""
+        """The median of a field over the steady epochs; None if none has it."""
         values = [value for epoch in self.steady if (value := number(epoch, name)) is not None]
         return median(values) if values else None
 
     @property
     def epoch_with_evaluation_s(self) -> float | None:
-        """Seconds of a steady epoch with its share of evaluation, which may be rarer than epochs; None without one."""
+        """Seconds of a steady epoch with its share of evaluation, which may be rarer; None without epochs."""
         epoch_s, evaluation_s = self.typical("epoch_s"), self.typical("eval_s")
         if epoch_s is None:
             return None
@@ -114,22 +114,22 @@ class Run:
 
     @property
     def whole_s(self) -> float:
-        """Seconds from start to end, where they are known with initialization and starts that failed.
+        """Seconds from start to end, if known including initialization and failed starts.
 
-        At least those of its epochs: of a run that was resumed, the trainer alone knows the last start only.
+        At least the sum of its epochs, as the trainer records only the last start of a resumed run.
         """
         return max(self.seconds or 0.0, sum(map(seconds_of, self.epochs)))
 
     @property
     def usd_per_epoch(self) -> float | None:
-        """USD of a steady epoch with its evaluation; an equal share of a bare bill; None without a price."""
+        """USD of a steady epoch with its evaluation, or an equal share of the bill; None without a price."""
         if self.usd_per_hour is not None and self.epoch_with_evaluation_s is not None:
             return self.usd_per_hour * self.epoch_with_evaluation_s / HOUR_S
         return self.usd / len(self.epochs) if self.usd is not None and self.epochs else None
 
     @property
     def whole_usd(self) -> float | None:
-        """USD from start to end, as billed where that is known; None without a price."""
+        """USD from start to end, as billed if that is known; None without a price."""
         if self.usd is not None:
             return self.usd
         return None if self.usd_per_hour is None else self.usd_per_hour * self.whole_s / HOUR_S
@@ -141,12 +141,12 @@ def seconds_of(epoch: Mapping[str, Any]) -> float:
 
 
 def _layout(epoch: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What must stay the same for two epochs' speeds to be of one thing."""
+    """What must be equal for two epochs' speeds to be comparable."""
     return tuple(epoch.get(name) for name in ("world_size", "replicas", "nodes", "device", "global_batch"))
 
 
 def number(record: Mapping[str, Any], name: str) -> float | None:
-    """A value of a record; None for one that is missing, no number, not finite or not to be counted with."""
+    """A number of a record; None if it is missing, not a number, not finite or too large."""
     value = record.get(name)
     if not isinstance(value, (int, float)) or not abs(value) < LARGEST:
         return None
@@ -154,7 +154,7 @@ def number(record: Mapping[str, Any], name: str) -> float | None:
 
 
 def _whole(record: Mapping[str, Any], name: str) -> int | None:
-    """A value of a record that is a whole number; None for others."""
+    """A whole number of a record; None for any other value."""
     value = record.get(name)
     return value if isinstance(value, int) and abs(value) < LARGEST else None
 
@@ -163,15 +163,15 @@ RUN = "run.json"
 
 
 def write(run: Run) -> None:
-    """Writes RUN.json into the run's folder, whole or not at all."""
+    """Write RUN.json into the run's folder, atomically."""
     run.folder.mkdir(parents=True, exist_ok=True)
-    own = asdict(replace(run, epochs=()))  # or it would copy them all
+    own = asdict(replace(run, epochs=()))  # asdict() would copy them all
     content = {name: value for name, value in own.items() if name not in ("folder", "epochs")}
     write_atomically(run.folder / RUN, json.dumps(content, indent=2, default=str) + "\n")
 
 
 def read(folder: Path) -> Run:
-    """The run in `folder`.  Raises SettingsError for a folder that has none, or one that cannot be read."""
+    """Read the run in `folder`.  Raises SettingsError if there is none or it cannot be read."""
     try:
         if (folder / RUN).exists():
             return Run(folder=folder, epochs=read_epochs(folder), **_fields(read_json(folder / RUN)))
@@ -186,7 +186,7 @@ _AMOUNTS, _TEXTS = ("seconds", "usd_per_hour", "usd"), ("name", "backend", "stat
 
 
 def _fields(content: object) -> Mapping[str, Any]:
-    """The fields of a Run in the content of a RUN.json.  Raises ValueError where it is something else."""
+    """The fields of a Run in the content of a RUN.json.  Raises ValueError for any other content."""
     known = {part.name for part in fields(Run)} - {"folder", "epochs"}
     values = {name: value for name, value in _mapping(RUN, content).items() if name in known}
     for name in ("settings", "options", "point"):
@@ -197,7 +197,7 @@ def _fields(content: object) -> Mapping[str, Any]:
 
 
 def _fits(name: str, values: Mapping[str, Any]) -> bool:
-    """Whether what a Run counts with is a number, and what it shows is text."""
+    """Whether a field of RUN.json has the type that Run needs."""
     if name in _AMOUNTS:
         amount = number(values, name)
         return values[name] is None or (amount is not None and abs(amount) < outcomes.LARGEST)
@@ -207,7 +207,7 @@ def _fits(name: str, values: Mapping[str, Any]) -> bool:
 
 
 def _of_trainer(folder: Path) -> Run:
-    """A run without a RUN.json: its outcome.json says how it ended; without one, its epochs do."""
+    """A run without a RUN.json.  Its state follows from its outcome.json, or without one from its epochs."""
     settings = _settings(folder / SETTINGS)
     epochs = read_epochs(folder)
     outcome = outcomes.read(folder)
@@ -220,7 +220,7 @@ def _of_trainer(folder: Path) -> Run:
 
 
 def _settings(path: Path) -> Mapping[str, Any]:
-    """What a config.yaml says; nothing where there is none.  Raises SettingsError and OSError."""
+    """The content of a config.yaml; empty if there is none.  Raises SettingsError and OSError."""
     return read_typed(path) if path.exists() else {}
 
 
@@ -231,7 +231,7 @@ def _mapping(name: str, value: object) -> Mapping[str, Any]:
 
 
 def _is_whole(settings: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a run without an outcome came to the end of its epochs or updates."""
+    """Whether a run without an outcome reached the end of its epochs or updates."""
     if not epochs:
         return False
     most_updates = settings.get("max_steps")
@@ -249,9 +249,9 @@ def find(places: Sequence[Path]) -> list[Run]:
 
 
 def readable(places: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """Every run in or below `places` that can be read, and for each other one the sentence why not.
+    """Every readable run in or below `places`, and an error message for each other one.
 
-    Raises SettingsError for a place without a run, and where none can be read.
+    Raises SettingsError for a place without a run, and if no run is readable.
     """
     runs: dict[Path, Run] = {}
     unread: dict[Path, SettingsError] = {}
@@ -277,7 +277,7 @@ def _folders(places: Sequence[Path]) -> Iterator[Path]:
 
 
 def read_epochs(folder: Path) -> tuple[Mapping[str, Any], ...]:
-    """The records of a run folder, oldest first; a last line that was cut off is left out.
+    """The records of a run folder, oldest first, without an incomplete last line.
 
     Raises SettingsError for a line that is not a record, and for a file that cannot be read.
     """
@@ -294,7 +294,7 @@ def read_epochs(folder: Path) -> tuple[Mapping[str, Any], ...]:
             record = json.loads(line)
         except json.JSONDecodeError:
             break
-        except (ValueError, RecursionError):  # no UTF-8; brackets too deep
+        except (ValueError, RecursionError):  # not UTF-8, or nested too deeply
             record = None
         if not isinstance(record, dict):
             shown = one_line(line.decode(errors="backslashreplace"), 40)

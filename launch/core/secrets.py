@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # plans need the forecast, and --help does not
 PREFIX = "ddp-toolkit/"
 # SageMaker passes references in environment variables, which have 512 characters at most.
 _REFERENCE = re.compile(r"ssm:/[A-Za-z0-9_./-]{1,480}|secretsmanager:[A-Za-z0-9/_+=.@-]{1,480}")
-# Variables that decide which programs run, where they look and as which user.
+# Variables that decide which programs run, where they search, and as which user.
 _OURS = re.compile(r"(AWS|DDP|DOCKER|LD|PYTHON|SM)_.*|PYTHON[A-Z]*|BASH_ENV|ENV|HOME|IFS|PATH|SHELLOPTS|TMPDIR")
 
 
@@ -28,7 +28,7 @@ _FORM = "--secret: write NAME=ssm:/PARAMETER or NAME=secretsmanager:SECRET, sepa
 
 
 def _of_texts(value: Any) -> Any:
-    """`value`, if it is a string or a list of strings.  The type's own error would repeat what may be a secret."""
+    """Check that `value` is a string or a list of strings.  pydantic's own error would repeat what may be a secret."""
     if isinstance(value, str) or (isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value)):
         return value
     raise SettingsError(_FORM)
@@ -59,8 +59,8 @@ def read_references(words: Iterable[str]) -> dict[str, str]:
     return found
 
 
-# Flags of a script's own whose value is a secret, whatever it looks like: --api-key x, db.password=x.  Not --token
-# alone, which language models have many of.
+# Flags with a secret as their value: --api-key x, db.password=x.  Not --token alone, which has other meanings in
+# language models.
 _NAMED = re.compile(
     r"(^|[._-])(passw(or)?d|passphrase|(api|access|secret|account)[_-]?key|(auth|access|hub|bot)[_-]?token|client[_-]?secret)$",
     re.IGNORECASE,
@@ -72,22 +72,22 @@ _NO_VALUE = re.compile(
 
 
 def check_no_secret(settings: Mapping[str, Any]) -> None:
-    """Raises SettingsError for a text among a job's settings that looks like a secret; it is not repeated.
+    """Raise SettingsError if a job's settings hold what looks like a secret; it is not repeated.
 
-    What a job is told stands in plans, job folders and job descriptions, which more people read than it is meant for.
+    Settings appear in plans, job folders and job descriptions, which more people can read than should know a secret.
     """
     for name, value in settings.items():
         named = _named_secret(value) if name == "script" else ""
         if name != "secret" and (named or any(VALUES.search(text) for text in _texts(value))):
             which = f", by the name of {one_line(without_secrets(named), 60)}" if named else ""
             raise SettingsError(
-                f"--{name.replace('_', '-')} holds what looks like a secret{which}, which everybody who may read the "
+                f"--{name.replace('_', '-')} holds what looks like a secret{which}, which anyone who may read the "
                 "job would see; store it in AWS and give --secret NAME=ssm:/ddp-toolkit/..., or leave it out."
             )
 
 
 def _named_secret(words: Sequence[str]) -> str:
-    """The name by which a command line gives a secret: --password x, --password=x or password=x; none: empty."""
+    """The name of a secret on a command line, as in --password x, --password=x or password=x; empty: none."""
     for word, following in pairwise([*words, ""]):
         name, equals, value = word.partition("=")
         if not equals and word.startswith("-"):

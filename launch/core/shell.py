@@ -1,4 +1,4 @@
-"""Runs a command on this machine and ends all of it.  The only module that starts processes."""
+"""Run commands on this machine and end all of their processes.  The only module that starts processes."""
 
 import signal
 import subprocess
@@ -15,9 +15,9 @@ from typing import IO, Any
 from launch.core.signals import MARK, Ending, handling
 from trainer.errors import MachineError
 
-# How long the last lines of a command that has ended may take to arrive.
+# Timeout for the last lines of a command that has ended.
 HEARD_OUT_S = 5.0
-LONGEST_LINE = 2**20  # characters: what is longer comes in pieces, or a line without an end would fill the memory
+LONGEST_LINE = 2**20  # characters; longer lines are split, as an endless one would fill the memory
 AWAKE_S = 1.0
 _CAPTURED: Mapping[str, Any] = {
     "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace",
@@ -34,19 +34,19 @@ def run(
     on_signal: Callable[[int], None] | None = None,
     stop_signal: int | None = None,
 ) -> int:
-    """Runs `command` to its end and returns its exit code.  Call it from the main thread.
+    """Run `command` to its end and return its exit code.  Call it from the main thread.
 
-    on_line: called with each line of its output, from a thread of its own; without it the output goes where ours goes.
+    on_line: called with each line of its output, from another thread; by default it inherits our output.
     on_start: called with its process id.
     on_signal: called with the first signal that asks us to end it; the command may exit with any code after it.
     SIGINT, SIGTERM and SIGHUP are passed on, or stop_signal in their place.  What is left of the command after
     grace_s, or at a second Ctrl-C, is killed, and 128 + the first signal is returned.  The default is longer than the
-    30 s that torchrun gives its workers to save.  Raises MachineError when somebody else killed it.
+    30 s that torchrun gives its workers to save.  Raises MachineError if the command was killed from outside.
     """
     ending = Ending(grace_s, stop_signal)
     with handling(ending.on_signal):
         code = _run_to_end(command, env, ending, on_line, on_start)
-    return _judged(command, code, ending, on_signal)
+    return _exit_code(command, code, ending, on_signal)
 
 
 def _run_to_end(
@@ -74,23 +74,23 @@ def _run_to_end(
     return code
 
 
-def _judged(command: Sequence[str], code: int, ending: Ending, on_signal: Callable[[int], None] | None) -> int:
-    """The exit code to return.  Raises MachineError for a command that somebody else killed."""
+def _exit_code(command: Sequence[str], code: int, ending: Ending, on_signal: Callable[[int], None] | None) -> int:
+    """The exit code to return.  Raises MachineError if the command was killed from outside."""
     if on_signal and ending.asked_by is not None:
         on_signal(ending.asked_by)
     if code >= 0:
         return code
     if ending.asked_by is None:
         name = signal.Signals(-code).name
-        raise MachineError(f"{command[0]} was killed by {name}, not by us; what it had started was ended too.")
+        raise MachineError(f"{command[0]} was killed by {name} from outside; its child processes were ended too.")
     return 128 + ending.asked_by
 
 
 def _wait(process: "subprocess.Popen[str]") -> int:
-    """The exit code of `process`, once it has ended.
+    """Wait for `process` to end and return its exit code.
 
-    Awake now and then: the kernel may give a signal to another thread, and Python runs its handler in the main thread
-    only, which would otherwise sleep until the process ends.
+    Wakes up now and then: the kernel may deliver a signal to another thread, and Python runs its handler in the main
+    thread only, which would otherwise sleep until the process ends.
     """
     while True:
         with suppress(subprocess.TimeoutExpired):
@@ -99,9 +99,9 @@ def _wait(process: "subprocess.Popen[str]") -> int:
 
 @contextmanager
 def _lines_passed_on(lines: IO[str] | None, on_line: Callable[[str], None] | None) -> Iterator[None]:
-    """Calls `on_line` for each line inside the block, and never after it.
+    """Call `on_line` for each line inside the block, and never after it.
 
-    It does not wait for children that keep the pipe open, nor for all that somebody still has to say.
+    Does not wait for children that keep the pipe open or still write.
     """
     if lines is None or on_line is None:
         yield
@@ -127,7 +127,7 @@ def _lines_passed_on(lines: IO[str] | None, on_line: Callable[[str], None] | Non
 class Parallel:
     """Commands that other threads run at the same time, each with `run`; a signal reaches all of them.
 
-    asked_by: the first signal that asked to end them; what is run after it ends at once.
+    asked_by: the first signal that asked to end them; commands that start after it end at once.
     """
 
     def __init__(self) -> None:
@@ -153,10 +153,10 @@ class Parallel:
             code = _run_to_end(command, env, ending, on_line, on_start)
         finally:
             self._endings.remove(ending)
-        return _judged(command, code, ending, on_signal)
+        return _exit_code(command, code, ending, on_signal)
 
     def stop(self) -> None:
-        """Asks all commands to end, as a SIGTERM to us would."""
+        """Ask all commands to end, as a SIGTERM to this process would."""
         self.on_signal(signal.SIGTERM, None)
 
     def on_signal(self, signum: int, frame: FrameType | None) -> None:
@@ -167,14 +167,14 @@ class Parallel:
 
 @contextmanager
 def parallel() -> Iterator[Parallel]:
-    """Commands that threads run beside each other inside the block; in the main thread only."""
+    """Commands that threads run in parallel inside the block; in the main thread only."""
     commands = Parallel()
     with handling(commands.on_signal):
         yield commands
 
 
 class ChildProcess:
-    """A process that does not outlive us: it ends when its standard input closes, which happens when we end."""
+    """A process that does not outlive its parent: it ends when its standard input closes."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -198,22 +198,22 @@ class ChildProcess:
         return iter(self._process.stdout)
 
     def send(self, signum: int) -> None:
-        """Sends it a signal, if it still runs."""
+        """Send it a signal, if it is still running."""
         self._process.send_signal(signum)
 
     def tell(self, line: str) -> None:
-        """Writes a line to its standard input."""
+        """Write a line to its standard input."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it ends within that time."""
+        """Wait for its end; return whether it came in time."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
         return not self.is_alive
 
     def close(self, grace_s: float = 0.0) -> None:
-        """Closes its standard input, waits up to grace_s for its end, and kills it."""
+        """Close its standard input, wait up to grace_s for its end, then kill it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -224,9 +224,9 @@ class ChildProcess:
 
 
 def start_child(command: Sequence[str], env: Mapping[str, str]) -> ChildProcess:
-    """Starts `command`, which must read its standard input to the end; returns once it has printed "ready".
+    """Start `command`, which must read its standard input to the end; return once it has printed "ready".
 
-    It has a session of its own, so that Ctrl-C reaches only us.  Raises MachineError if it ends before it is ready.
+    Its own session keeps Ctrl-C from it.  Raises MachineError if it ends before it is ready.
     """
     process = subprocess.Popen(
         command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0
@@ -245,8 +245,8 @@ def output_of(command: Sequence[str], stdin: str = "", env: Mapping[str, str] | 
     """
     ended = subprocess.run(command, input=stdin, text=True, capture_output=True, check=False, env=env)
     if ended.returncode:
-        said = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
-        raise MachineError(f"{command[0]} failed: {said}")
+        reason = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
+        raise MachineError(f"{command[0]} failed: {reason}")
     return ended.stdout
 
 
@@ -260,7 +260,7 @@ class Captured:
 
 
 def run_captured(command: Sequence[str], env: Mapping[str, str], folder: str | None = None) -> Captured:
-    """Output and exit code of a short command, started in `folder`, which may fail; from any thread."""
+    """Run a short command in `folder`, which may fail; from any thread."""
     ended = subprocess.run(
         command, env=env, cwd=folder, stdin=subprocess.DEVNULL, text=True, capture_output=True, check=False
     )
@@ -271,13 +271,13 @@ TOOLKIT = Path(__file__).resolve().parents[2]
 
 
 def interpreter(python: str, cwd: Path) -> tuple[str, ...]:
-    """What runs `-m MODULE` in `cwd`, and takes no module from there: others may have put one there meanwhile.
+    """The interpreter's words that run `-m MODULE` without importing modules from `cwd`.
 
-    Only where the toolkit itself lies there, it may have to be taken from there.
+    An exception is a `cwd` with the toolkit itself, which may not be importable from elsewhere.
     """
     return (python,) if cwd == TOOLKIT else (python, "-P")
 
 
 def this_python() -> tuple[str, ...]:
-    """The same for this Python in the current folder."""
+    """interpreter() for this Python in the current folder."""
     return interpreter(sys.executable, Path.cwd())

@@ -1,4 +1,4 @@
-"""Signals: those that end a launcher, and those by which it ends what it has started."""
+"""Handle the signals that end a launcher, and send those that end its child processes."""
 
 import os
 import signal
@@ -15,12 +15,12 @@ from launch.core.terminal import Say
 
 
 class Hangup(BaseException):
-    """The terminal was closed, or somebody sent SIGTERM.  Like KeyboardInterrupt, not an Exception."""
+    """The terminal was closed, or a SIGTERM arrived.  Like KeyboardInterrupt, not an Exception."""
 
 
 @contextmanager
 def hangups() -> Iterator[None]:
-    """Raises Hangup in the block on SIGTERM, and on SIGHUP unless nohup ignores it."""
+    """Raise Hangup in the block on SIGTERM, and on SIGHUP unless nohup ignores it."""
 
     def hang_up(signum: int, frame: FrameType | None) -> None:
         raise Hangup(signal.Signals(signum).name)
@@ -31,7 +31,7 @@ def hangups() -> Iterator[None]:
 
 @contextmanager
 def hangups_ignored() -> Iterator[None]:
-    """Ignores SIGHUP and SIGTERM inside the block: shells and kernels send more than one signal."""
+    """Ignore SIGHUP and SIGTERM inside the block: shells and kernels send more than one signal."""
     with _handled(signal.SIG_IGN):
         yield
 
@@ -41,7 +41,7 @@ def _handled(handler: "signal._HANDLER") -> Iterator[None]:
     numbers = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
     try:
         before = {number: signal.signal(number, handler) for number in numbers}
-    except ValueError:  # not in the main thread, as in a notebook: signals are not ours to handle
+    except ValueError:  # only the main thread can handle signals, which in a notebook is not ours
         before = {}
     try:
         yield
@@ -51,19 +51,19 @@ def _handled(handler: "signal._HANDLER") -> Iterator[None]:
 
 
 def unless_gone(say: Say) -> Say:
-    """`say` that does not fail when the terminal or the pipe is gone."""
+    """Make `say` ignore a closed terminal or pipe."""
 
-    def said(text: str) -> None:
+    def quietly(text: str) -> None:
         try:
             say(text)
         except (OSError, ValueError):
             return
 
-    return said
+    return quietly
 
 
-# torchrun starts every worker in a session of its own, out of reach of a signal to its process group.
-# They inherit this variable, and are found by it.
+# Workers inherit this variable and are found by it: torchrun starts each in its own session, which a signal to its
+# process group does not reach.
 MARK = "LAUNCH_SHELL_MARK"
 SAME_REQUEST_S = 1.0
 
@@ -83,7 +83,7 @@ class Ending:
         self._lock = threading.RLock()
 
     def begin(self, group: int) -> None:
-        """Notes that the command runs as process group `group`; a signal may have arrived while it started."""
+        """Record the command's process group; a signal may have arrived while it started."""
         with self._lock:
             asked_by, self._group = self.asked_by, group
             if asked_by is not None:
@@ -104,7 +104,7 @@ class Ending:
             self._ask(signum)
 
     def finish(self, code: int) -> None:
-        """Cleans up after a command that ended with `code`: one that was killed has left its children."""
+        """Clean up after a command that ended with `code`: if it was killed, its children may still be running."""
         self._killer.cancel()
         if code < 0 or self.asked_by is not None:
             self._kill()
@@ -115,14 +115,14 @@ class Ending:
         send(self._stop_signal or signum, self._group)
 
     def _kill(self) -> None:
-        """Kills the process group, and every process that carries the mark."""
+        """Kill the process group, and every process with the mark."""
         send(signal.SIGKILL, self._group)
         kill_marked(self.mark)
 
 
 @contextmanager
 def handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Installs `handler` for the signals that end a command, but for those that nohup or `&` ignored."""
+    """Install `handler` for the signals that end a command, except those that nohup or `&` ignored."""
     signals = [s for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
     before = {signum: signal.signal(signum, handler) for signum in signals}
     try:
@@ -133,21 +133,21 @@ def handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
 
 
 def ask_to_end(group: int) -> None:
-    """Asks a command to save and end; group: the process id that on_start was called with."""
+    """Ask a command to save and end.  group: the process id that on_start was called with."""
     send(signal.SIGTERM, group)
 
 
 def send(signum: int, group: int | None) -> None:
-    """Signals a process group, if it still exists."""
+    """Signal a process group, if it still exists."""
     if group is not None:
         with suppress(ProcessLookupError):
             os.killpg(group, signum)
 
 
 def kill_marked(mark: str) -> None:
-    """Kills every process that has `mark` in its environment."""
+    """Kill every process that has `mark` in its environment."""
     give_up = time.monotonic() + 5.0
-    # Repeated, because one of them may just be starting another.
+    # Repeated, as any of them may just be starting another.
     while (left := _marked(mark)) and time.monotonic() < give_up:
         for pid in left:
             with suppress(ProcessLookupError):
@@ -156,7 +156,7 @@ def kill_marked(mark: str) -> None:
 
 
 def _marked(mark: str) -> list[int]:
-    """The processes that carry `mark`.  None without Linux's /proc; torchrun then ends its workers on its own."""
+    """The processes with `mark`.  None without Linux's /proc, where torchrun ends its workers by itself."""
     found = []
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):  # it has just ended, or belongs to another user

@@ -1,4 +1,4 @@
-"""What a command prints: messages, questions, and tables of plain text.  The only way of launch to a terminal."""
+"""Messages, questions and tables of plain text.  The only module of launch that prints."""
 
 import re
 import shutil
@@ -18,11 +18,11 @@ Say = Callable[[str], None]
 
 
 class OutputLost(BrokenPipeError):
-    """Standard output takes no more, as a disk is full: what a closed terminal ends, this ends too."""
+    """Writing to standard output failed, as on a full disk; handled like a closed terminal."""
 
 
 def say(text: str = "") -> None:
-    """Prints a line, of which nothing is obeyed: a job's name, a reason or a path in it may be a stranger's."""
+    """Print a line, with control characters escaped: names, reasons and paths in it are untrusted."""
     try:
         _print(text, sys.stdout)
     except BrokenPipeError:
@@ -32,7 +32,7 @@ def say(text: str = "") -> None:
 
 
 def complain(text: str) -> None:
-    """Prints a line on standard error, after all that was said; a secret in it is not repeated."""
+    """Print a line on standard error, after pending output and without secrets."""
     with suppress(OSError, ValueError, AttributeError):  # a full disk, a closed pipe, no output at all
         sys.stdout.flush()
     with suppress(OSError):
@@ -40,20 +40,20 @@ def complain(text: str) -> None:
 
 
 def _print(text: str, stream: TextIO) -> None:
-    encoding = getattr(stream, "encoding", None) or "utf-8"  # in which a stranger's letters may have no place
+    encoding = getattr(stream, "encoding", None) or "utf-8"  # which may lack some of the characters
     print(harmless(text).encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
 
 
 def _may_ask() -> bool:
-    """Whether somebody can be asked, and can answer.
+    """Whether the user can be asked.
 
-    Python lacks the streams that were closed where a command was started, and asks nothing without all three of them.
+    A standard stream is None if it was closed at the start, and input() needs all three.
     """
     return None not in (sys.stdin, sys.stdout, sys.stderr) and sys.stdin.isatty()
 
 
 def confirm(what: str) -> None:
-    """Asks the user to confirm `what`.  Raises SettingsError if they do not, or if there is no terminal to ask on."""
+    """Ask the user to confirm `what`.  Raises SettingsError if they do not, or if there is no terminal."""
     if not _may_ask():
         raise SettingsError(f"{what}; add --yes to confirm.")
     try:
@@ -65,9 +65,9 @@ def confirm(what: str) -> None:
 
 
 def may_detach() -> bool:
-    """Whether a user who pressed Ctrl-C wants the job to keep running; no without a terminal, or at another Ctrl-C.
+    """Ask after a Ctrl-C whether the job shall keep running.
 
-    No, too, where the answer is no text, as of a key that the terminal sends in another encoding.
+    False without a terminal, at another Ctrl-C, or if the answer cannot be decoded.
     """
     if not _may_ask():
         return False
@@ -103,12 +103,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collecti
 
 
 def one_row(text: str) -> str:
-    """`text`, which may be a stranger's, without what would begin a further row, or move out of its column."""
+    """Replace what would break untrusted `text` out of its row or column."""
     return harmless(_BREAKS.sub(" ", text))
 
 
 def columns(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Labels and texts, the texts in one column."""
+    """Lines of labels and texts, with the texts aligned."""
     width = max((len(label) for label, _ in rows), default=0)
     return [f"  {label:<{width}}  {text}".rstrip() for label, text in rows]
 
@@ -116,9 +116,9 @@ def columns(rows: Sequence[tuple[str, str]]) -> list[str]:
 def narrowed(
     columns: Sequence[str], rows: Sequence[Sequence[str]], optional: Sequence[str], width: int | None
 ) -> tuple[list[str], list[list[str]]]:
-    """The columns and rows that fit into `width` characters, left without `optional` columns, the first of them first.
+    """Drop `optional` columns, in their order, until the table fits into `width` characters.
 
-    width None: all of them.
+    width None: keep all.
     """
     kept = list(range(len(columns)))
     widths = [max(len(row[place]) for row in (columns, *rows)) + GAP for place in kept]

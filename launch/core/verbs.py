@@ -17,14 +17,14 @@ from trainer.settings.registry import did_you_mean
 
 SHORT = {"-f": "--follow"}
 MOST_CODE = 255
-FIRST_WORDS = ("job", "source", "name")  # the first of them that a verb has
+FIRST_WORDS = ("job", "source", "name")  # the first of these options that a verb has may be given without its flag
 
 Table = Mapping[str, tuple[str, type[BaseModel]]]  # of verbs by name: their texts and options
 
 
 @dataclass(frozen=True)
 class Verb:
-    """A command for a job that was started, such as status.  act returns the exit code and may raise TrainerError.
+    """A command for a started job, such as status.  act returns the exit code and may raise TrainerError.
 
     about: one line and an example.  A first word without hyphens is the option `job`, or another of FIRST_WORDS.
     """
@@ -48,7 +48,7 @@ def verbs_of(commands: Callable[[], object], table: Table) -> dict[str, Verb]:
 
 
 def main_of_verbs(prog: str, about: str, verbs: Mapping[str, Verb], argv: Sequence[str]) -> int:
-    """Runs a command that starts no job and has verbs only; returns the exit code."""
+    """Run a command that has only verbs; return the exit code."""
 
     def act() -> int:
         verb = verb_of(verbs, argv)
@@ -66,7 +66,7 @@ def main_of_verbs(prog: str, about: str, verbs: Mapping[str, Verb], argv: Sequen
 
 
 def verb_of(verbs: Mapping[str, Verb], argv: Sequence[str]) -> str:
-    """The verb that the command line begins with; empty if it does not begin with one."""
+    """The verb that the command line begins with, or empty."""
     if not completion.is_asked():
         return argv[0] if argv and argv[0] in verbs else ""
     if verbs and completion.is_at_first_word():
@@ -79,7 +79,7 @@ def verb_of(verbs: Mapping[str, Verb], argv: Sequence[str]) -> str:
 
 
 def run_verb(prog: str, verbs: Mapping[str, Verb], name: str, argv: Sequence[str]) -> int:
-    """Runs the verb `name` with the words after it; returns its exit code."""
+    """Run the verb `name` with the words after it; return its exit code."""
     verb = verbs[name]
     words, first = [SHORT.get(word, word) for word in argv], _first_word(verb.options)
     if first and words and not words[0].startswith("-"):
@@ -90,24 +90,24 @@ def run_verb(prog: str, verbs: Mapping[str, Verb], name: str, argv: Sequence[str
 
 
 def _first_word(options: type[BaseModel]) -> str:
-    """The option that may be given without its flag, as the first word; empty if there is none."""
+    """The option that may be given as the first word, without its flag; empty if there is none."""
     return next((name for name in FIRST_WORDS if name in options.model_fields), "")
 
 
 def unknown_verb(word: str, verbs: Mapping[str, Verb]) -> SettingsError:
-    """The refusal of a verb that does not exist, with the nearest that does."""
+    """The error for an unknown verb, with the nearest known one."""
     return SettingsError(f"unknown verb {word!r}{did_you_mean(word, verbs) or '.'}")
 
 
 def verb_list(prog: str, verbs: Mapping[str, Verb]) -> str:
-    """A line a verb, for --help."""
+    """One line per verb, for --help."""
     return "\n".join(f"  {prog} {name:<8} {verb.about.splitlines()[0]}" for name, verb in verbs.items())
 
 
 def coded(act: Callable[[], int]) -> int:
-    """Runs `act`; prints a TrainerError as one line and returns its exit code."""
+    """Run `act`; print a TrainerError as one line and return its exit code."""
     code = _coded(act)
-    # How a job ended, others may have written: of 256 a shell sees 0, and thinks that all went well.
+    # A job's exit code comes from a file: a shell would see 256 as 0, which is success.
     return code if 0 <= code <= MOST_CODE else Exit.BUG
 
 
@@ -120,7 +120,7 @@ def _coded(act: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return STOPPED
     except OutputLost as error:
-        sys.stdout = None  # or Python complains again at its exit
+        sys.stdout = None  # otherwise Python reports it again at exit
         complain(f"error: standard output cannot be written ({error.strerror}); free some space, then start again.")
         return Exit.DISK
     except BrokenPipeError:  # `... status | head` has read enough

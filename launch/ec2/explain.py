@@ -167,7 +167,7 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
         once_usd=fill.usd * options.nodes,
         notes=notes,
     )
-    return earlier.told(quote, train, setting, facts.earlier)
+    return earlier.with_time(quote, train, setting, facts.earlier)
 
 
 def _filling(cluster: Cluster, instance: Instance, fill: VolumeInit, expected: Expected) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from launch.aws.client import Aws
 from launch.aws.logs import LogTail, follow
 from launch.aws.names import Folder
-from launch.aws.regions import look_around, look_everywhere
+from launch.aws.regions import query_each, query_regions
 from launch.aws.retry import is_busy, retrying
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
@@ -59,7 +59,7 @@ def find_job(
         return found
     specs = [_spec(place, job, bucket) for place in here]
     others = map(make_aws, _others(specs, here))
-    more, failures = look_everywhere(list(others), lambda aws: [_look(aws, job)])
+    more, failures = query_each(list(others), lambda aws: [_look(aws, job)])
     found = _with_job([*here, *more], job)
     if found and _runs(found, job):
         return found
@@ -225,7 +225,7 @@ class Ec2Jobs:
             fleet = retrying(partial(fleet_with_nodes, aws), self.clock, self.say, is_busy)
             return judge(fleet, aws.region, self.clock.utc())
 
-        return look_around(self._places(options), look, self.runtime.make_aws, self.say, all_regions=False)
+        return query_regions(self._places(options), look, self.runtime.make_aws, self.say, all_regions=False)
 
     def leaks(self, options: Any) -> tuple[Sequence[Leak], bool]:
         now = self.clock.utc()
@@ -235,7 +235,7 @@ class Ec2Jobs:
             return judge(fleet, aws.region, now, waiting(aws, fleet, now))
 
         places = self._places(options)
-        return look_around(places, look, self.runtime.make_aws, self.say, all_regions=options.all_regions)
+        return query_regions(places, look, self.runtime.make_aws, self.say, all_regions=options.all_regions)
 
     def remove(self, leaks: Sequence[Leak]) -> Sequence[str]:
         """Removes the jobs at the same time, each with calls of its own."""

@@ -10,7 +10,7 @@ from typing import Any
 from launch.aws.client import Aws
 from launch.aws.lookup import Lookups
 from launch.aws.names import TOOLKIT
-from launch.aws.regions import look_everywhere
+from launch.aws.regions import query_each
 from launch.core.backend import all_with, find
 from launch.core.errors import AwsError, Forbidden
 from launch.infra.lookup import Stack, stack_of, unless_absent
@@ -41,7 +41,7 @@ Holders = Sequence[Callable[[Aws, datetime], tuple[str, ...]]]
 def look_up_regions(clients: Sequence[Aws], now: datetime) -> tuple[Region, ...]:
     """Looks up what each region holds, in parallel."""
     holders = [import_function(find(name).holding) for name in all_with(lambda one: bool(one.holding))]
-    return look_everywhere(clients, lambda aws: (_look(aws, now, holders),))[0]
+    return query_each(clients, lambda aws: (_look(aws, now, holders),))[0]
 
 
 def _look(aws: Aws, now: datetime, holders: Holders) -> Region:

@@ -145,7 +145,7 @@ def quote_of(train: Training, resolved: Resolved, facts: Facts) -> Quote:
         notes=_notes(resolved, is_expected=expected is not None),
     )
     setting = earlier.setting_of(train, f"{options.nodes} x {resolved.type}", options.model_dump(mode="json"))
-    return earlier.told(quote, train, setting, facts.earlier, has_wait=True)
+    return earlier.with_time(quote, train, setting, facts.earlier, has_wait=True)
 
 
 def _notes(resolved: Resolved, *, is_expected: bool) -> tuple[str, ...]:

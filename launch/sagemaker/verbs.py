@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from launch.aws import progress
 from launch.aws.client import Aws
 from launch.aws.logs import LogTail, follow
-from launch.aws.regions import look_around
+from launch.aws.regions import query_regions
 from launch.aws.retry import is_busy, retrying
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
@@ -135,7 +135,7 @@ class SageMakerJobs:
         def make_aws(region: str) -> Aws:
             return self.runtime_of(region).aws
 
-        return look_around([self.runtime.aws], look, make_aws, self.say, all_regions=options.all_regions)
+        return query_regions([self.runtime.aws], look, make_aws, self.say, all_regions=options.all_regions)
 
     def remove(self, leaks: Sequence[Leak]) -> Sequence[str]:
         places = {region: self.runtime_of(region).aws for region in {leak.region for leak in leaks}}

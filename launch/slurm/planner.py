@@ -9,7 +9,7 @@ from launch.aws import upload
 from launch.core import catalog
 from launch.core.catalog import Instance
 from launch.core.clock import duration
-from launch.core.earlier import Earlier, setting_in, told
+from launch.core.earlier import Earlier, setting_in, with_time
 from launch.core.job import Job
 from launch.core.manifest import Content
 from launch.core.plan import Fact, Plan
@@ -193,7 +193,7 @@ def _quotes(job: ResolvedJob, facts: Facts) -> Iterator[Quote]:
     Of a script, its time as its user or an earlier job tells.
     """
     if setting := setting_in(details(job)):
-        yield told(Quote(setting.machines, job.options.nodes, "allocation"), job.train, setting, facts.earlier)
+        yield with_time(Quote(setting.machines, job.options.nodes, "allocation"), job.train, setting, facts.earlier)
         return
     gpus = job.options.gpus_per_node
     gpu_type = _gpu_type(job.options, facts.partitions)

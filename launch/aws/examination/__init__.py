@@ -1,1 +1,1 @@
-"""What a backend's jobs need of an AWS account, and how the account is asked.  launch.doctor does so."""
+"""What a backend's jobs need of an AWS account, and how launch.doctor examines that."""

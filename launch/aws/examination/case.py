@@ -1,6 +1,6 @@
-"""What a backend's jobs need of an account, the case that its checks examine, and what they find.
+"""Types of an examination: what a backend's jobs need of an account, the case that checks examine, and findings.
 
-A case is one job in one region.  How an account is asked is in permissions.py, in image.py and in the checks.
+A case is one job in one region.  The queries are in permissions.py, image.py and the checks.
 """
 
 import re
@@ -63,7 +63,7 @@ def unknown(text: str, remedy: str = "") -> Verdict:
 
 
 def of_error(error: TrainerError, remedy: str) -> Verdict:
-    """The verdict on an error of a check: our own sentences say what is missing; AWS's refusals leave it unknown."""
+    """The verdict for an error of a check: missing for the toolkit's own errors, unknown for AWS's refusals."""
     text = str(error).splitlines()[0]
     if isinstance(error, NotExamined):
         return unknown(text)
@@ -163,7 +163,7 @@ class Case(Generic[Resolved]):
         return self.examination.bucket(self.job.where) or bucket_of(self.account, self.region)
 
     def once(self, what: str, look: Callable[[], Found]) -> Found:
-        """Calls look() once and keeps what it finds.  Raises its error the first time, and NotExamined later."""
+        """Call look() once and keep its result.  Raises its error the first time, and NotExamined later."""
         if what not in self._found:
             try:
                 self._found[what] = look()
@@ -182,27 +182,27 @@ class Check:
 
     name: str
     run: Callable[[Case[Any]], Iterable[Verdict]]
-    remedy: str = SET_UP  # if the check's look-up says that something does not exist
+    remedy: str = SET_UP  # if the check's look-up finds that something does not exist
 
 
 @dataclass(frozen=True)
 class Examination:
     """What a backend's jobs need of the account beyond what every job needs: a bucket, a set-up, credentials."""
 
-    # The choices of a job.  Raises SettingsError for one that no account can run, and asks AWS nothing.
+    # Resolves the choices of a job without calling AWS.  Raises SettingsError for a job that no account can run.
     resolve: Callable[[Job[Any]], Any]
     # Of a job's options: its machines in words, such as 2 x g5.2xlarge; the regions that it may run in, None for the
     # configured one; its bucket, None for the account's own.
     machines: Callable[[Any], str]
     regions: Callable[[Any], Sequence[str | None]] = lambda where: (None,)
     bucket: Callable[[Any], str | None] = lambda where: None
-    # What the launcher uses beyond look-ups, which show by themselves whether they are allowed.
+    # The launcher's writing actions; its look-ups are examined by calling them.
     rights: Sequence[Right] = ()
     # The values of {NAMES} in rights, beside those that every job has.
     names: Callable[[Case[Any]], Mapping[str, str]] = lambda case: {}
-    # How to find out about the launcher's rights where IAM's simulation cannot tell.
+    # How to find out about the launcher's rights if IAM's simulation cannot tell.
     in_doubt: str = ""
-    # Checks before and after that of the launcher's rights, and whether jobs have left anything.
+    # Checks before and after that of the launcher's rights, and a check for leaks.
     roles: Sequence[Check] = ()
     needs: Sequence[Check] = ()
     leftovers: Callable[[Case[Any]], Iterable[Verdict]] = lambda case: ()

@@ -17,7 +17,7 @@ PLATFORM = "linux/amd64"  # of every instance type in the catalog
 PUSH = "python -m launch.image push"
 # What a damaged description raises: ECR does not check it.
 _DAMAGE = (ValueError, TypeError, AttributeError, RecursionError)
-# A GPU's architecture -> the CUDA versions that have kernels for it: the first, and the first that has them no more.
+# A GPU's architecture -> the first CUDA version with kernels for it, and the first later one without.
 # NVIDIA's release notes: https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/ (13.0 drops Maxwell to Volta).
 _CUDA_FOR: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = {
     "sm_70": ((9, 0), (13, 0)),
@@ -35,7 +35,7 @@ _DRIVER = {11: 450, 12: 525, 13: 580}
 
 @dataclass(frozen=True)
 class Content:
-    """What an image says of itself."""
+    """What an image's configuration states."""
 
     platform: str  # such as linux/amd64
     cuda: tuple[int, int] | None  # None if the image names no version
@@ -76,7 +76,7 @@ def _cuda(content: Content) -> str:
 
 
 def _misfit(content: Content, instance: Instance) -> str:
-    """Why the image's CUDA cannot use the type's GPU; empty where nothing speaks against it."""
+    """Why the image's CUDA cannot use the type's GPU; empty if it can, or if that is not known."""
     if content.cuda is None or instance.architecture is None or instance.architecture not in _CUDA_FOR:
         return ""
     first, gone = _CUDA_FOR[instance.architecture]
@@ -87,7 +87,7 @@ def _misfit(content: Content, instance: Instance) -> str:
 
 
 def _content(case: Case[Any], place: re.Match[str]) -> Content | None:
-    """What the image's own description says; None where no image of a list is for linux/amd64."""
+    """The content in the image's configuration; None if a list has no image for linux/amd64."""
     aws = case.aws if place["region"] == case.region else Aws(place["region"], policy=POLICY)
     manifest = _manifest(aws, place)
     if "manifests" in manifest:

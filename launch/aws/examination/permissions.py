@@ -28,7 +28,7 @@ def of_role(case: Case[Any], name: str, rights: Sequence[Right], policy: str) ->
 
 
 def of_script(case: Case[Any], rights: Sequence[Right]) -> Sequence[Right]:
-    """Those, if the job has a script of the user's own."""
+    """`rights` if the job has a user's own script, else none."""
     return rights if case.job.train.source is not None else ()
 
 
@@ -48,7 +48,7 @@ def verdict(
     """Whether `principal` may do all of it.
 
     fix: the remedy, by the names of the policies in infra/iam that allow what is refused.
-    in_doubt: the remedy where the simulation cannot tell; policy: the one that `principal` should have.
+    in_doubt: the remedy if the simulation cannot tell; policy: the one that `principal` should have.
     """
     name, refused, doubtful = principal.rpartition("/")[2], dict[str, None](), dict[str, str]()
     for right in rights:
@@ -78,7 +78,7 @@ class Refusal:
 
 def refusals(case: Case[Any], principal: str, right: Right) -> list[Refusal]:
     """The actions that IAM would refuse on one of the resources."""
-    # The organization's policies are evaluated, too, and many of them test the region, also where it has no value.
+    # The organization's policies are also evaluated, and many of them test the region, even if it has no value.
     context = {**right.context, "aws:RequestedRegion": case.region}
     answer = case.aws.pages("iam", "SimulatePrincipalPolicy", "EvaluationResults", {
         "PolicySourceArn": principal,
@@ -170,7 +170,7 @@ def _is_for(condition: Mapping[str, Mapping[str, Any]], account: str) -> bool:
 
 
 def _owner(key: str, value: str) -> str | None:
-    """The account in a value of a condition key, perhaps with wildcards; None where it names none."""
+    """The account in a value of a condition key, perhaps with wildcards; None if there is none."""
     if key == "aws:sourceaccount":
         return value
     parts = value.split(":")
@@ -178,7 +178,7 @@ def _owner(key: str, value: str) -> str | None:
 
 
 def _listed(value: Any) -> Iterable[Any]:
-    """AWS writes a list of one without its brackets."""
+    """Normalize a JSON value to a list, as AWS writes a list of one without brackets."""
     return value if isinstance(value, (list, tuple)) else [value]
 
 

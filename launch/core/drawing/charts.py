@@ -1,4 +1,4 @@
-"""Charts as data: what is drawn, in which units, and in words.  picture.py turns them into pictures.  Pure."""
+"""Charts as data: values, units and alternative text.  picture.py draws them.  Pure."""
 
 import math
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ TIMES, MINUS, DASH = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}", "\N{EN DASH}"
 STEPS = (
     (1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9)
 )  # fmt: skip
-# The most lines that colours and markers still tell apart, and rows that fit on a page.
+# The most lines that colours and markers can distinguish, and the most rows that fit on a page.
 LINES, ROWS = 7, 24
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A median, and the range that it is the median of; low and high are the value where there is no range."""
+    """A median with its range; without a range low and high equal the value."""
 
     value: float
     low: float
@@ -40,28 +40,25 @@ def exactly(value: float) -> Measured:
 
 @dataclass(frozen=True)
 class Line:
-    """points: (x, y); is_curve: computed rather than measured, so without markers; is_joined: by a line.
-
-    is_extrapolated: a curve where nothing was measured.
-    """
+    """A line or curve of a chart."""
 
     label: str
-    points: tuple[tuple[float, Measured], ...]
-    is_curve: bool = False
-    is_joined: bool = True
-    is_extrapolated: bool = False
+    points: tuple[tuple[float, Measured], ...]  # (x, y)
+    is_curve: bool = False  # computed rather than measured, so without markers
+    is_joined: bool = True  # by a line
+    is_extrapolated: bool = False  # a curve outside the measured range
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines over an axis.  ideals: dashed and grey, one name in the legend for all; note: what is not shown."""
+    """Lines over an axis."""
 
     name: str
     title: str
     x_label: str
     y_label: str
     lines: tuple[Line, ...]
-    ideals: tuple[tuple[tuple[float, float], ...], ...] = ()
+    ideals: tuple[tuple[tuple[float, float], ...], ...] = ()  # dashed and grey, with one name in the legend for all
     ideal_label: str = "ideal"
     x_ticks: tuple[float, ...] = ()  # where x is drawn on a logarithmic axis; none: an ordinary one
     is_log_y: bool = False
@@ -114,7 +111,7 @@ def _last_points(line: Line) -> str:
 
 
 def lines_of(lines: Sequence[Line], chart_note: str = "") -> tuple[tuple[Line, ...], str]:
-    """The lines that colours can still tell apart, and a note on those left out."""
+    """The lines that colours can distinguish, and a note on those left out."""
     left_out = len(lines) - LINES
     more = f"{LINES} of {len(lines)} series; all are in the table." if left_out > 0 else ""
     return tuple(lines[:LINES]), " ".join(part for part in (chart_note, more) if part)
@@ -136,7 +133,7 @@ def round_ticks(low: float, high: float) -> list[float]:
 
 
 def _ticks(low: float, high: float, steps: Sequence[float]) -> list[float]:
-    """The multiples of `steps` by powers of ten from low to high, give or take rounding."""
+    """`steps` times powers of ten, from low to high with a tolerance for rounding."""
     rounding = 1.0000001
     ticks = []
     for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
@@ -159,5 +156,5 @@ def figure(value: float) -> str:
 
 
 def signed(points: float) -> str:
-    """+0.7, or -1.6 with a minus as long as the plus."""
+    """Format with a sign: +0.7, or -1.6 with a minus as wide as the plus."""
     return f"{points:+.1f}".replace("-", MINUS)

@@ -33,16 +33,16 @@ LOOK = {
     "axes.titlelocation": "left", "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": "#4d5761",
     "xtick.labelcolor": INK, "ytick.labelcolor": INK,
     "svg.hashsalt": "report", "pdf.fonttype": 42, "figure.facecolor": "white",
-    # Hinted letters are wider at some resolutions than at others, and would not fit where they were laid out.
+    # With hinting, the width of letters depends on the resolution, and they would not fit the layout.
     "text.hinting": "none",
 }  # fmt: skip
-LONGEST = 80  # letters of a name: a longer one leaves no room for the chart
+LONGEST = 80  # characters of a name: longer ones leave no room for the chart
 ROWS_IN_OVERVIEW, SHORT = 12, 24
 ROW, GROUP = 0.19, 0.29  # inches a bar takes, and a pair of them
 
 
 def save(chart: Chart, folder: Path, formats: Sequence[str]) -> str:
-    """Writes the chart into `folder` in each of `formats` (png, svg, pdf); returns it as SVG."""
+    """Write the chart into `folder` in each of `formats` (png, svg, pdf); return it as SVG."""
     with _look():
         picture = figure_of(chart)
         _lay_out(picture)
@@ -52,7 +52,7 @@ def save(chart: Chart, folder: Path, formats: Sequence[str]) -> str:
 
 
 def as_svg(chart: Chart) -> str:
-    """The chart as SVG; the same chart gives the same text."""
+    """The chart as SVG; equal charts give equal text."""
     with _look():
         picture = figure_of(chart)
         _lay_out(picture)
@@ -60,7 +60,7 @@ def as_svg(chart: Chart) -> str:
 
 
 def data_uri(svg: str) -> str:
-    """The SVG as the address of an image: in an <img>, its ids and styles do not meet those of the page."""
+    """The SVG as a data URI: in an <img>, its ids and styles do not collide with those of the page."""
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
@@ -75,7 +75,7 @@ def _drawn(picture: Figure, kind: str, dpi: int | None = None) -> bytes:
 
 
 def save_overview(charts: Sequence[Chart], path: Path) -> None:
-    """Writes up to four charts as one PNG, two beside each other."""
+    """Write up to four charts as one PNG, two side by side."""
     from matplotlib.figure import Figure
 
     shown = [_fewer(chart) if isinstance(chart, Bars) else chart for chart in charts[:4]]
@@ -90,13 +90,13 @@ def save_overview(charts: Sequence[Chart], path: Path) -> None:
 
 
 def _fewer(chart: Bars) -> Bars:
-    """The chart with the rows that a quarter of a picture has room for."""
+    """The chart with only the rows that fit into a quarter of a picture."""
     short = [bar for bar in chart.rows if len(bar.label) <= SHORT]
     return replace(chart, rows=tuple(short or chart.rows)[:ROWS_IN_OVERVIEW])
 
 
 def _lay_out(picture: Figure) -> None:
-    """Fixes the layout for all formats.  The second pass knows how wide the ticks' labels came out in the first."""
+    """Fix the layout for all formats.  The second pass knows the width of tick labels from the first."""
     for _ in range(2):
         picture.draw_without_rendering()
     picture.set_layout_engine("none")
@@ -141,7 +141,7 @@ def _draw(place: Figure | SubFigure, chart: Chart, width: float) -> None:
 
 
 def _legend(chart: Chart, labels: Sequence[str], width: float) -> tuple[int, float]:
-    """How many columns the legend has, and how long its samples are, in letters."""
+    """How many columns the legend has, and how long its samples are, in characters."""
     if isinstance(chart, Bars):
         return (len(labels) if width > COLUMN else 3), 1.6
     fits_twice = len(labels) > 1 and max(map(len, labels)) <= 24
@@ -149,10 +149,10 @@ def _legend(chart: Chart, labels: Sequence[str], width: float) -> tuple[int, flo
 
 
 def drawable(chart: Chart) -> Chart:
-    """The chart with words that are drawn as they are: names of runs, settings and metrics may hold anything.
+    """Escape names of runs, settings and metrics, so that they are drawn literally.
 
-    matplotlib reads formulas between two $, which it fails on unless they are right; leaves what begins with _ out of
-    the legend; and fails on the bytes of a file's name that are no text.
+    matplotlib parses text between two $ as a formula and fails if it is invalid, omits labels that begin with _ from
+    the legend, and fails on undecodable bytes of file names.
     """
     chart = replace(
         chart, title=_as_drawn(chart.title), x_label=_as_drawn(chart.x_label), y_label=_as_drawn(chart.y_label)
@@ -173,11 +173,11 @@ def _look() -> Iterator[None]:
     import matplotlib
 
     with warnings.catch_warnings(), matplotlib.rc_context(LOOK):  # type: ignore[arg-type]  # a Literal of hundreds
-        # About a letter that its font lacks, and a label that leaves no room: names are what the user chose.
+        # Warnings on characters that the font lacks, and on labels that are too long: the names are the user's.
         warnings.filterwarnings("ignore", r"Glyph \d+|constrained_layout not applied")
         yield
 
 
 def _undated(kind: str) -> dict[str, Any]:
-    """Metadata without a date, so that the same picture is the same file whenever it is drawn."""
+    """Metadata without a date, so that equal pictures are equal files."""
     return {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {"Software": None})

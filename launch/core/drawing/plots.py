@@ -1,4 +1,4 @@
-"""What is drawn within the axes, in matplotlib: lines, and rows of bars.
+"""Draw lines and rows of bars within matplotlib's axes.
 
 Each line has a colour, a marker and a style, each part of a bar a colour and a hatch, so that no reader depends on
 colour.
@@ -14,7 +14,7 @@ from launch.core.drawing.charts import Bars, Line, Lines, doublings, figure, rou
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's, which the colour-blind tell apart.
+# Okabe and Ito's palette, which colour-blind readers can distinguish.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 STYLES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (7, 2)), (0, (2, 1)), (0, (6, 1, 1, 1, 1, 1)))
@@ -101,7 +101,7 @@ def _logarithmic_y(axes: Axes, ticks_between: Callable[[float, float], list[floa
 
 
 def draw_bars(axes: Axes, chart: Bars, narrowness: float) -> None:
-    """Draws the rows.  narrowness: how many times as wide the axes would be across a page, which texts need to know."""
+    """Draw the rows.  narrowness: width of a page over that of these axes, to place texts."""
     rows = list(range(len(chart.rows)))
     ends = _stacked(axes, chart) if chart.is_stacked else _side_by_side(axes, chart)
     _texts(axes, chart, ends, narrowness)
@@ -115,7 +115,7 @@ def draw_bars(axes: Axes, chart: Bars, narrowness: float) -> None:
 
 
 def _stacked(axes: Axes, chart: Bars) -> list[float]:
-    """Draws the parts of each row end to end; returns where the rows end."""
+    """Draw the parts of each row end to end; return where the rows end."""
     ends = [0.0] * len(chart.rows)
     for number, part in enumerate(chart.parts):
         lengths = [bar.parts[number] for bar in chart.rows]
@@ -125,7 +125,7 @@ def _stacked(axes: Axes, chart: Bars) -> list[float]:
 
 
 def _side_by_side(axes: Axes, chart: Bars) -> list[float]:
-    """Draws the parts of each row beside each other; returns where the longest of each row ends."""
+    """Draw the parts of each row side by side; return where the longest of each row ends."""
     for number, part in enumerate(chart.parts):
         shift = (number - (len(chart.parts) - 1) / 2) * HEIGHT
         lengths = [bar.parts[number] for bar in chart.rows]
@@ -142,7 +142,7 @@ def _bars(
 
 
 def _texts(axes: Axes, chart: Bars, ends: Sequence[float], narrowness: float) -> None:
-    """Draws the range, where there is one, and the text behind the end of each bar, and makes room for it."""
+    """Draw ranges, if any, and the text after the end of each bar, and widen the axes for it."""
     reach = []
     for row, (bar, end) in enumerate(zip(chart.rows, ends, strict=True)):
         spread = bar.spread

@@ -4,22 +4,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-# A relative error from which on a law does not describe what was measured.
+# With a larger relative error the law does not describe the measurements.
 MISFIT = 0.1
 
 
 @dataclass(frozen=True)
 class Fit:
-    """T(n) = one * (serial + (1 - serial) / n).  worst: the largest relative error of a point; counts: how many n.
-
-    reached: the largest measured speedup over `one`.
-    """
+    """The law fitted to measured times: T(n) = one * (serial + (1 - serial) / n)."""
 
     serial: float
     one: float
-    worst: float
-    counts: int
-    reached: float = 1.0
+    worst: float  # the largest relative error of a point
+    counts: int  # how many different n were measured
+    reached: float = 1.0  # the largest measured speedup over `one`
 
     @property
     def limit(self) -> float:
@@ -28,12 +25,12 @@ class Fit:
 
     @property
     def describes(self) -> bool:
-        """Whether the times follow the law: where more GPUs take longer, it is far off, and its limit is exceeded."""
+        """Whether the times follow the law, which they do not if more GPUs take longer, or its limit is exceeded."""
         return self.worst <= MISFIT and self.reached <= self.limit * (1 + 1e-9)
 
     @property
     def is_checked(self) -> bool:
-        """Whether there is a point more than the law has unknowns: a line through two points always fits."""
+        """Whether there are more points than unknowns: a line through two points always fits."""
         return self.counts > 2
 
     def time(self, count: float) -> float:
@@ -72,9 +69,9 @@ def fit(times: Sequence[tuple[int, float]]) -> Fit | None:
 
 
 def least_squares(u: Sequence[float], v: Sequence[float]) -> tuple[float, float] | None:
-    """a and b of the smallest sum of (a * u + b * v - 1) squared: the normal equations.
+    """a and b that minimize the sum of (a * u + b * v - 1) squared, by the normal equations.
 
-    None where numbers are so far apart, as no machine's are, that floats do not tell a and b apart.
+    None if these are singular in floating point.
     """
     uu, uv, vv = (math.fsum(map(math.prod, zip(p, q, strict=True))) for p, q in ((u, u), (u, v), (v, v)))
     determinant = uu * vv - uv * uv
@@ -86,5 +83,5 @@ def least_squares(u: Sequence[float], v: Sequence[float]) -> tuple[float, float]
 
 
 def through_origin(rates: Sequence[float]) -> float:
-    """c of the smallest sum of (c * rate - 1) squared."""
+    """c that minimizes the sum of (c * rate - 1) squared."""
     return math.fsum(rates) / math.fsum(rate * rate for rate in rates)

@@ -1,4 +1,4 @@
-"""Rates corrected by measurements: a run's own, or published ones.  Pure."""
+"""Correct rates by measurements of runs, or by published ones.  Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from launch.core.estimate.formulas import Figure, Layout, Source, measured_rate,
 from launch.core.estimate.rates import Rates
 from launch.core.estimate.training import Training, is_emulated, strategy_of
 
-# The share of a step from which on a wait for data means that the input is the bottleneck.
+# If the wait for data exceeds this share of a step, the input is the bottleneck.
 WAITS = 0.1
 
 # The fields of Rates for what a replica computes, and for what feeds it.
@@ -48,7 +48,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """corrections: a sentence each; refused: runs without use, and why; alike: runs of this very training."""
+    """Corrected rates.  corrections: sentences; refused: runs of no use, and why; alike: runs of the same training."""
 
     rates: Rates
     corrections: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ def calibrate(rates: Rates, training: Training, instance: Instance, runs: Sequen
             refused.append((run.name, why))
         else:
             fitting.append(run)
-    # A run on one GPU measures computing best, as its step has nothing else.  Next best is a batch like ours.
+    # A run on one GPU measures compute best, as its step has nothing else.  Next best is an equal batch.
     batch = training.work().batch
     for run in _typical(sorted(fitting, key=lambda run: (run.layout.replicas, abs(run.batch - batch)))):
         rates = _by_compute(rates, training, instance, run, corrections)
@@ -77,12 +77,12 @@ def calibrate(rates: Rates, training: Training, instance: Instance, runs: Sequen
 
 
 def _is_alike(run: Measured, training: Training, instance: Instance) -> bool:
-    """Whether `run` was this very training, on this very layout."""
+    """Whether `run` was the same training on the same layout."""
     work = training.work()
     here = run.instance_type in (None, instance.name) and run.layout == training.layout
     here = here and run.dataset in ("", training.config.dataset)
     is_shared_so = run.layout.replicas == 1 or all(
-        own in ("", wanted) for own, wanted in zip(run.sharing, _sharing(training), strict=True)
+        own in ("", expected) for own, expected in zip(run.sharing, _sharing(training), strict=True)
     )
     return here and is_shared_so and (run.batch, run.accumulate) == (work.batch, work.accumulate)
 
@@ -92,26 +92,26 @@ def _sharing(training: Training) -> tuple[str, str]:
 
 
 def _typical(ordered: Sequence[Measured]) -> list[Measured]:
-    """Of the first and those with its layout and batch the one of the median step; none where there is none."""
+    """Among the first and those with its layout and batch the one with the median step; empty if there is none."""
     alike = [run for run in ordered if (run.layout, run.batch) == (ordered[0].layout, ordered[0].batch)]
     return sorted(alike, key=lambda run: run.computed_s)[(len(alike) - 1) // 2 :][:1]
 
 
 def _differs(run: Measured, training: Training, instance: Instance) -> str | None:
-    """Why `run` tells nothing about `training` on `instance`; None if it does."""
-    wanted = instance.gpu_model or "CPU"
+    """Why `run` cannot calibrate `training` on `instance`; None if it can."""
+    expected = instance.gpu_model or "CPU"
     if run.model != training.config.model:
         return f"trained {run.model}, not {training.config.model}"
     if run.px != training.px:
         return f"had images of {run.px} px, not {training.px}"
-    if not _same_device(run.device, wanted):
-        return f"ran on {run.device}, and {instance.name} computes on {wanted}"
+    if not _same_device(run.device, expected):
+        return f"ran on {run.device}, and {instance.name} computes on {expected}"
     if not instance.is_gpu and run.instance_type != instance.name:
         return f"ran on the CPU of {run.instance_type or 'an unknown machine'}, and CPUs differ"
     if why := _differs_in_precision(run, training, instance):
         return why
     if run.computed_s <= 0:
-        return "has no time left for computing beside its waits and its communication"
+        return "has no time left for compute beside its waits and its communication"
     return None
 
 
@@ -125,13 +125,13 @@ def _differs_in_precision(run: Measured, training: Training, instance: Instance)
 
 
 def _emulates(precision: str, training: Training, instance: Instance) -> bool:
-    """Whether the machine has that precision in software only."""
+    """Whether the machine emulates that precision in software."""
     return is_emulated(training.config.model_copy(update={"precision": precision}), instance)
 
 
-def _same_device(device: str, wanted: str) -> bool:
-    """Whether torch's name, such as NVIDIA A100-SXM4-40GB, is that of the catalog's model."""
-    return wanted in device.replace("-", " ").split()
+def _same_device(device: str, expected: str) -> bool:
+    """Whether torch's name, such as NVIDIA A100-SXM4-40GB, matches the catalog's."""
+    return expected in device.replace("-", " ").split()
 
 
 def _bits(half: bool) -> int:
@@ -139,9 +139,9 @@ def _bits(half: bool) -> int:
 
 
 def _by_compute(rates: Rates, training: Training, instance: Instance, run: Measured, corrections: list[str]) -> Rates:
-    """Rates at which a step of that run's batch takes as long as it took, without waits and communication."""
+    """Rates that reproduce the compute time of the run's step."""
     work = replace(training.work(), batch=run.batch, accumulate=run.accumulate, strategy="single")
-    # With a GPU, the host's threads compute nothing.
+    # With a GPU, the CPU's threads do not compute.
     threads = 1 if instance.is_gpu else (run.threads or training.kind.threads) / training.kind.threads
     modelled = step(work, rates.at("value"), run.layout).compute_s / threads
     images = run.batch * run.accumulate
@@ -150,7 +150,7 @@ def _by_compute(rates: Rates, training: Training, instance: Instance, run: Measu
 
 
 def _by_input(rates: Rates, training: Training, instance: Instance, run: Measured, corrections: list[str]) -> Rates:
-    """Rates of the input, which are known where the GPUs waited for data; for a machine of the same type."""
+    """Rates of the input, which are measured if the GPUs waited for data; for a machine of the same type."""
     if run.wait_s < WAITS * run.step_s or not training.kind.decodes or run.instance_type not in (None, instance.name):
         return rates
     speeds, image_bytes = rates.at("value"), training.data.image_bytes
@@ -165,9 +165,9 @@ def _by_input(rates: Rates, training: Training, instance: Instance, run: Measure
 def _by_network(
     rates: Rates, runs: Sequence[Measured], instance: Instance, corrections: list[str], refused: list[tuple[str, str]]
 ) -> Rates:
-    """Rates of the network: the median of what `runs`, all within a node or all between nodes, measured there.
+    """Rates of the network: the median of `runs`, all within a node or all between nodes.
 
-    Probes of the same machine differ several times over, so that their range is kept.
+    Probes of the same machine differ several times over, so their range is kept.
     """
     known = [run for run in runs if run.instance_type in (None, instance.name) and run.all_reduce_per_s is not None]
     others = [run for run in runs if run.instance_type not in (None, instance.name)]
@@ -184,7 +184,7 @@ def _by_network(
 
 
 def _median_rate(known: Sequence[Measured]) -> tuple[Figure, str]:
-    """The median of the runs' bus bandwidths with the range of all, and in words."""
+    """The median of the runs' bus bandwidths with their range, and in words."""
     speeds = [run.all_reduce_per_s for run in known if run.all_reduce_per_s is not None]
     middle, low, high = median(speeds), min(speeds), max(speeds)
     once = measured_rate(middle, "measured")
@@ -202,10 +202,10 @@ def as_measured(rates: Rates, names: Sequence[str], factor: float, source: Sourc
     return replace(rates, **changed)
 
 
-def solve(wanted: float, of: Callable[[float], float]) -> float:
-    """The factor x at which of(x) is `wanted`; of must grow with x, which lies between a millionth and a million."""
+def solve(target: float, of: Callable[[float], float]) -> float:
+    """x between a millionth and a million with of(x) = target; of must grow with x."""
     low, high = 1e-6, 1e6
     for _ in range(100):
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if of(middle) < wanted else (low, middle)
+        low, high = (middle, high) if of(middle) < target else (low, middle)
     return float((low * high) ** 0.5)

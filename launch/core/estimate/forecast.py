@@ -22,25 +22,25 @@ LIMIT_RATES: Mapping[Limit, str] = {
     "the interconnect": "inner_per_s",
     "the network": "outer_per_s",
 }
-# Less need not be said.
+# Smaller gains are not mentioned.
 WORTH_SAYING = 1.05
 # Bytes of the optimizer's state for each weight, in 32 bits.
 STATE_BYTES = {"sgd": 4, "lars": 4, "muon": 4, "adamw": 8}
-# Of a weight and its gradient; of the copy in 16 bits that autocast keeps; of an average of weights.
+# Bytes of a weight and its gradient; of autocast's 16-bit copy; of an average of weights.
 WEIGHT_BYTES, HALF_COPY_BYTES, AVERAGE_BYTES = 8, 2, 4
 GIB = 2**30
-# Less is within the range of the forecast.
+# Smaller gains are within the range of the forecast.
 WORTH_IT = 1.1
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """name: a Limit, or "volume initialization", which does not last: it ends when the volumes are full."""
+    """The images/s that one bottleneck allows."""
 
-    name: str
+    name: str  # a Limit, or "volume initialization"
     images_per_s: float
     note: str = ""
-    lasts: bool = True
+    lasts: bool = True  # False for volume initialization, which ends when the volumes are initialized
 
     def __str__(self) -> str:
         return f"{self.name} {self.images_per_s:,.0f}" + (f" ({self.note})" if self.note else "")
@@ -48,41 +48,34 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Lift:
-    """What would lift the limit.  how: to do what; images_per_s, epoch_s: with it."""
+    """A change that would lift the limit."""
 
-    how: str
-    images_per_s: float
-    epoch_s: float
+    how: str  # an imperative
+    images_per_s: float  # with it
+    epoch_s: float  # with it
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """epoch_s: of training and its share of evaluation, once the cache is warm; images_per_s: of training.
+    """Time, speed and memory of a training, and what limits it."""
 
-    epoch_range_s, hours_range: fastest and slowest, within reason.  hours: of the job, with boot_hours.
-    ceilings: the lowest, which is the limit, first, and that of new volumes last; lift: what would lift the limit,
-    where that is known.  filling: while new volumes are filled, which limits the first epoch alone, and is in hours.
-    efficiency: images/s over those of as many GPUs that each work alone.  source: of the rate behind the limit.
-    memory_gib: peak of one replica; misfit: a sentence where the GPU may have less; fits: False where it surely has.
-    """
-
-    images_per_s: float
-    epoch_s: float
-    epoch_range_s: tuple[float, float]
+    images_per_s: float  # of training
+    epoch_s: float  # of training and its share of evaluation, with a warm cache
+    epoch_range_s: tuple[float, float]  # fastest and slowest, within reason
     evaluation_s: float
-    hours: float
-    hours_range: tuple[float, float]
-    efficiency: float
+    hours: float  # of the job, including boot_hours
+    hours_range: tuple[float, float]  # fastest and slowest, within reason
+    efficiency: float  # images/s over those of as many GPUs that each work alone
     limit: Limit
-    source: Source
+    source: Source  # of the rate behind the limit
     step: Step
     notes: tuple[str, ...] = ()
-    memory_gib: Figure = NEVER
-    misfit: str = ""
-    fits: bool = True
-    ceilings: tuple[Ceiling, ...] = ()
-    lift: Lift | None = None
-    filling: Filling | None = None
+    memory_gib: Figure = NEVER  # peak of one replica
+    misfit: str = ""  # a sentence if the GPU may have less; else empty
+    fits: bool = True  # False if the GPU surely has less
+    ceilings: tuple[Ceiling, ...] = ()  # the lowest first, which is the limit; volume initialization last
+    lift: Lift | None = None  # what would lift the limit, if known
+    filling: Filling | None = None  # volume initialization: limits the first epoch only, and is included in hours
 
     def usd(self, usd_per_hour: float) -> float:
         """USD of the whole job."""
@@ -127,7 +120,7 @@ def forecast(training: Training, instance: Instance, rates: Rates | None = None)
 
 
 def _of_its_source(rates: Rates, training: Training) -> Rates:
-    """The rates, of which reading ends at what the volume gives, or, from S3, at what the line does all the time."""
+    """The rates, with reading limited by the volume, or from S3 by the sustained rate of the network."""
     image_bytes = training.data.image_bytes
     if training.config.data_url:
         return replace(rates, read_per_s=rates.lasting_per_s)
@@ -146,7 +139,7 @@ def _source(rates: Rates, limit: Limit) -> Source:
 def ceilings(
     training: Training, instance: Instance, rates: Rates, usual: Step, filling: Filling | None = None
 ) -> tuple[Ceiling, ...]:
-    """The lowest, which is the limit, first; and last what new volumes give at first.  usual: an update."""
+    """The ceilings, the lowest first, which is the limit; volume initialization last.  usual: an update."""
     work = training.work()
     images = work.batch * work.accumulate * training.layout.replicas
     lasting = [
@@ -158,7 +151,7 @@ def ceilings(
 
 
 def _note(name: Limit, training: Training, instance: Instance, rates: Rates, usual: Step, images: int) -> str:
-    """What the number alone does not say."""
+    """A note on what a ceiling depends on."""
     if name == "JPEG decoding":
         return f"{instance.vcpus} vCPUs a node"
     if name == "S3":
@@ -179,7 +172,7 @@ def _of_disk(training: Training, rates: Rates, images_per_s: float) -> str:
 
 
 def _of_volume(training: Training, bytes_per_s: float) -> str:
-    """Which limit of the volume that is, in words; empty where it is the node's."""
+    """Which limit of the volume that is, in words; empty if the node's own limit is lower."""
     promise, image_bytes = training.volume.promise if training.volume else None, training.data.image_bytes
     if promise is None or promise.bytes_per_s(image_bytes, training.layout.nodes) > bytes_per_s:
         return ""
@@ -190,7 +183,7 @@ def _of_volume(training: Training, bytes_per_s: float) -> str:
 
 
 def _at_first(filling: Filling | None) -> list[Ceiling]:
-    """What new volumes give until they are full."""
+    """The ceiling of new volumes until they are initialized."""
     if filling is None:
         return []
     rate, per_s = filling.volume.mib_per_s, filling.volume.bytes_per_s
@@ -202,7 +195,7 @@ def _at_first(filling: Filling | None) -> list[Ceiling]:
 def peak_gib(training: Training) -> Figure:
     """The peak of one replica, in GiB: what torch allocates, without the driver's own.
 
-    Backward, the largest activation, its gradient and the next one's are there at the same time.
+    In the backward pass, the largest activation, its gradient and the next one's exist at the same time.
     """
     activations = training.cost.kept + 2 * training.cost.largest
     number_bytes = 2 if training.kind.half else 4
@@ -211,12 +204,12 @@ def peak_gib(training: Training) -> Figure:
 
 
 def _most_images(training: Training) -> int:
-    """Of one replica and pass; of a ramp in its largest batch."""
+    """Images of one replica and pass; with a batch ramp, of its largest batch."""
     return max(training.work(epoch).batch for epoch in (0, *(training.config.batch_ramp or {})))
 
 
 def _fixed_bytes(training: Training) -> float:
-    """Of the weights and what belongs to them; fsdp divides all but the copy among the replicas."""
+    """Bytes of weights, gradients and optimizer state; fsdp divides all but the 16-bit copy among the replicas."""
     config = training.config
     each = WEIGHT_BYTES + STATE_BYTES.get(config.optimizer, max(STATE_BYTES.values()))
     each += AVERAGE_BYTES if config.ema_decay else 0
@@ -226,7 +219,7 @@ def _fixed_bytes(training: Training) -> float:
 
 
 def misfit(training: Training, instance: Instance) -> tuple[str, bool]:
-    """A sentence where the training may not fit into the GPU, and whether it surely does not; empty where it does."""
+    """A sentence if the training may not fit into the GPU, else empty; and whether it surely does not."""
     if not instance.is_gpu or not instance.gpu_memory_gib:
         return "", False
     needs = peak_gib(training)
@@ -247,15 +240,15 @@ def misfit(training: Training, instance: Instance) -> tuple[str, bool]:
 def lifted(training: Training, instance: Instance) -> Forecast:
     """The forecast, with what would lift its limit.  Raises SettingsError as forecast() does."""
     guess = forecast(training, instance)
-    for how, other in _ways(training, instance, guess):
+    for how, other in _changes(training, instance, guess):
         better = forecast(other, instance)
         if better.images_per_s > WORTH_IT * guess.images_per_s:
             return replace(guess, lift=Lift(how, better.images_per_s, better.epoch_s))
     return guess
 
 
-def _ways(training: Training, instance: Instance, guess: Forecast) -> list[tuple[str, Training]]:
-    """What could be done, in words, and the training with it."""
+def _changes(training: Training, instance: Instance, guess: Forecast) -> list[tuple[str, Training]]:
+    """Possible changes in words, each with the changed training."""
     data, config, volume = training.data, training.config, training.volume
     ways = list[tuple[str, Training]]()
     if guess.limit in ("EBS", "JPEG decoding") and not data.is_small and data.image_bytes > PREPARED_BYTES:
@@ -286,7 +279,7 @@ def speed(guess: Forecast) -> str:
 
 
 def at_first(guess: Forecast) -> str:
-    """The time that new volumes add to the job, where that is a good part of it; else nothing."""
+    """The time that volume initialization adds to the job; empty if it is a small part of it."""
     filling = guess.filling
     if filling is None or filling.lost_s < LEAST_SHARE * guess.hours * 3600:
         return ""

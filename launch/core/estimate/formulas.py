@@ -11,13 +11,13 @@ from typing import Any, Literal
 Source = Literal["measured", "published", "estimated"]
 Side = Literal["value", "best", "worst"]
 
-# How much the same training on the same machines may differ on another day.
+# How much repeated trainings on the same machines may differ.
 AGAIN = 0.1
 
 
 @dataclass(frozen=True)
 class Figure:
-    """value: expected; best, worst: the bounds that make a training fastest and slowest, within reason."""
+    """A number with its range.  best, worst: the bounds that make a training fastest and slowest, within reason."""
 
     value: float
     best: float
@@ -35,11 +35,11 @@ class Figure:
         return Figure(amount / self.value, amount / self.best, amount / self.worst, self.source)
 
     def at_most(self, limit: float) -> "Figure":
-        """This rate, where something else allows no more."""
+        """This rate, limited to `limit`."""
         return replace(self, value=min(self.value, limit), best=min(self.best, limit), worst=min(self.worst, limit))
 
     def joined(self, other: "Figure") -> "Figure":
-        """The product of two; its source is the less certain one."""
+        """The product of two figures, with the less certain source."""
         source: Source = max(self.source, other.source, key=_WORTH.index)
         return Figure(self.value * other.value, self.best * other.best, self.worst * other.worst, source)
 
@@ -68,7 +68,7 @@ def measured_rate(value: float, source: Source) -> Figure:
     return Figure(value, value * (1 + AGAIN), value * (1 - AGAIN), source)
 
 
-# The bottleneck of a step.  The interconnect joins the GPUs of one machine, the network joins machines.
+# The bottleneck of a step.  The interconnect is between the GPUs of a machine, the network between machines.
 Limit = Literal["compute", "kernel launches", "JPEG decoding", "EBS", "S3", "the interconnect", "the network"]
 
 # Shares of a pass: backward takes twice as long as forward, and evaluation takes the forward share.
@@ -89,53 +89,42 @@ class Layout:
 
 @dataclass(frozen=True)
 class Work:
-    """One update.  batch: images of one replica and pass; wire_bytes: of gradients, as they are sent.
+    """One update."""
 
-    bucket_bytes: of gradients in one all-reduce; image_bytes: mean size of an image, 0 if none is read; reads_from:
-    where it is read.
-    """
-
-    batch: int
+    batch: int  # images of one replica and pass
     accumulate: int = 1
-    wire_bytes: float = 0.0
-    bucket_bytes: float = 25 * 2**20
-    image_bytes: float = 0.0
+    wire_bytes: float = 0.0  # of gradients, as they are sent
+    bucket_bytes: float = 25 * 2**20  # of gradients in one all-reduce
+    image_bytes: float = 0.0  # mean size of an image; 0 if none is read
     strategy: Literal["single", "dp", "ddp", "fsdp"] = "ddp"
     reads_from: Literal["EBS", "S3"] = "EBS"
 
 
 @dataclass(frozen=True)
 class Speeds:
-    """A replica: seconds of an image, of a pass at least, and of an update.  A machine: images/s decoded, bytes/s read.
+    """Speeds of a replica (image_s, pass_s, update_s, doubling), a machine (decoded, read) and the links."""
 
-    Links: bytes/s and seconds per hop, inner within a machine, outer between machines; lasting_per_s: the sustained
-    rate of an outer one.  doubling: how much longer a replica computes with each doubling of their number.
-    """
-
-    image_s: float
-    pass_s: float = 0.0
-    update_s: float = 0.0
-    decoded_per_s: float = inf
-    read_per_s: float = inf
-    inner_per_s: float = inf
-    inner_hop_s: float = 0.0
-    outer_per_s: float = inf
+    image_s: float  # seconds of an image
+    pass_s: float = 0.0  # least seconds of a pass
+    update_s: float = 0.0  # seconds of an update, beside its passes
+    decoded_per_s: float = inf  # images/s of a machine
+    read_per_s: float = inf  # bytes/s of a machine
+    inner_per_s: float = inf  # bytes/s of a link within a machine
+    inner_hop_s: float = 0.0  # seconds per hop
+    outer_per_s: float = inf  # bytes/s of a link between machines
     outer_hop_s: float = 0.0
-    lasting_per_s: float = inf
-    doubling: float = 0.0
+    lasting_per_s: float = inf  # sustained bytes/s of a link between machines
+    doubling: float = 0.0  # how much longer a replica computes with each doubling of their number
 
 
 @dataclass(frozen=True)
 class Step:
-    """Seconds of an update.  communication_s: of it, all; exposed_s: what the backward pass does not hide.
-
-    takes: how long an update would take if that part alone set the pace; the longest of them does.
-    """
+    """Seconds of an update."""
 
     compute_s: float
-    communication_s: float
-    exposed_s: float
-    takes: Mapping[Limit, float]
+    communication_s: float  # all of it
+    exposed_s: float  # not hidden by the backward pass
+    takes: Mapping[Limit, float]  # seconds if that part alone set the pace; the longest does
 
     @property
     def limit(self) -> Limit:
@@ -162,13 +151,15 @@ def all_reduce_s(layout: Layout, size: float, speeds: Speeds) -> float:
 
 def step(work: Work, speeds: Speeds, layout: Layout, *, uncached: float = 1.0, side: Side = "value") -> Step:
     """One update.  uncached: share of the images that must come from the disk."""
-    launch_s = speeds.pass_s * (layout.gpus if work.strategy == "dp" else 1)  # dp launches for all GPUs, in one process
+    launch_s = speeds.pass_s * (
+        layout.gpus if work.strategy == "dp" else 1
+    )  # dp launches the kernels of all GPUs from one process
     computed_s = work.batch * speeds.image_s
     pass_s = max(computed_s, launch_s)
     compute_s = (work.accumulate * pass_s + speeds.update_s) * (1 + speeds.doubling * log2(layout.replicas))
     communication_s, exposed_s = communication(work, speeds, layout, pass_s, side)
     images = work.batch * work.accumulate * layout.gpus
-    # What is not hidden is added to the longer of the two, which is the one to shorten.
+    # Exposed communication is added to the longer of the two, which is the one to shorten.
     computes: Limit = "kernel launches" if launch_s > computed_s else "compute"
     waits = exposed_s > compute_s
     takes: dict[Limit, float] = {
@@ -208,9 +199,9 @@ def communication(work: Work, speeds: Speeds, layout: Layout, pass_s: float, sid
 
 
 def _last_bytes(work: Work, side: Side) -> float:
-    """Bytes of the bucket that is complete only when the backward pass is over, and which nothing can hide.
+    """Bytes of the last bucket, which is complete only after the backward pass and cannot be hidden.
 
-    Which gradients share a bucket is not in the table: at worst nothing is hidden, at best the last bucket is the rest.
+    The table does not have the buckets: at worst nothing is hidden, at best the last bucket is the remainder.
     """
     if side == "worst":
         return work.wire_bytes

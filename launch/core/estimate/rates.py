@@ -1,4 +1,4 @@
-"""How fast an instance type is at a training: infra/rates.yaml, models.yaml, datasets.yaml and the catalog.  Pure."""
+"""Rates of an instance type at a training, from infra's rates, models, datasets and instances.yaml.  Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -11,7 +11,7 @@ from launch.core.estimate.formulas import Figure, Side, Speeds, exactly, figure
 from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean
 
-# Up to here ResNet-18 has a different first layer, and VGG11 is a different network.
+# Up to this size ResNet-18 has a different first layer, and VGG11 is a different network.
 SMALL_PX = 64
 
 
@@ -30,7 +30,7 @@ class Cost:
 
 
 class Scaled(NamedTuple):
-    """A model's cost at some size.  note: how it was scaled, where that size is not in the table."""
+    """A model's cost at a size.  note: how it was scaled, if that size is not in the table."""
 
     cost: Cost
     note: str = ""
@@ -38,7 +38,7 @@ class Scaled(NamedTuple):
 
 @dataclass(frozen=True)
 class DataSet:
-    """See the head of infra/datasets.yaml.  is_small: its JPEGs are limited to about the size of a crop."""
+    """A data set; see the head of infra/datasets.yaml.  is_small: its JPEGs are limited to about the size of a crop."""
 
     train: int
     evaluation: int
@@ -55,7 +55,7 @@ class DataSet:
 
     @property
     def gib_in_all(self) -> float:
-        """With those to evaluate on."""
+        """Size of all images on disk."""
         return (self.train + self.evaluation) * self.image_bytes / 2**30
 
 
@@ -70,7 +70,7 @@ def cost(model: str, px: int) -> Scaled:
         )
     if px in counted:
         return Scaled(Cost(**counted[px]))
-    # On the same side of the limit if there is one, for networks differ across it.
+    # Preferably on the same side of the limit, as networks differ across it.
     nearest = min(counted, key=lambda size: ((size <= SMALL_PX) != (px <= SMALL_PX), abs(size - px)))
     area = (px / nearest) ** 2
     known = Cost(**counted[nearest])
@@ -80,7 +80,7 @@ def cost(model: str, px: int) -> Scaled:
 
 
 def data_set(name: str) -> DataSet | None:
-    """The data set of that name; None for one that is not in the table, such as the user's own."""
+    """The data set of that name; None if it is not in the table, as a user's own."""
     known = table("datasets").get(name)
     return DataSet(**known) if known else None
 
@@ -97,7 +97,7 @@ def table(name: str) -> Mapping[str, Any]:
     return content if isinstance(content, dict) else {"cases": content}
 
 
-# The slower of the measured ones, for a maker that is not known.
+# The slower of the measured processors, if the maker is not known.
 USUAL = "Intel"
 # Bytes that an update reads and writes for each weight: weight, gradient and the optimizer's state, 4 bytes each.
 UPDATE_BYTES = {"sgd": 20, "adamw": 28}
@@ -119,7 +119,7 @@ def decoded_per_vcpu(instance: Instance, *, is_small: bool) -> Figure:
 
 @dataclass(frozen=True)
 class Rates:
-    """The figures that Speeds are made of."""
+    """Speeds with their ranges; see Speeds for the fields."""
 
     image_s: Figure
     pass_s: Figure = NEVER
@@ -139,19 +139,16 @@ class Rates:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the speed of a training depends on.  threads: of a CPU rank; is_small: prepared images.
-
-    emulated: in 16 bits that the hardware does not compute in, so that it takes longer than in 32.
-    """
+    """What the speed of a training depends on."""
 
     model: str
     half: bool
     decodes: bool
     reads_ebs: bool
     optimizer: str = "sgd"
-    threads: int = 1
-    emulated: bool = False
-    is_small: bool = False
+    threads: int = 1  # of a CPU rank
+    emulated: bool = False  # in 16 bits that the hardware cannot compute in, and slower than 32
+    is_small: bool = False  # prepared images
 
 
 def rates_of(instance: Instance, cost: Cost, kind: Kind) -> Rates:
@@ -161,14 +158,14 @@ def rates_of(instance: Instance, cost: Cost, kind: Kind) -> Rates:
     per_vcpu = decoded_per_vcpu(instance, is_small=kind.is_small)
     decoded = per_vcpu.times(instance.vcpus) if kind.decodes else FOREVER
     ebs = instance.ebs_mb_per_s
-    # The peak is promised for half an hour a day; small files get less than the rate.
+    # The peak is guaranteed for half an hour a day; small files are read more slowly.
     read = Figure(ebs.base * 1e6, ebs.peak * 1e6, ebs.base * 0.9e6, "published") if kind.reads_ebs else FOREVER
     doubling = figure(known["doubling"])
     return replace(compute, decoded_per_s=decoded, read_per_s=read, doubling=doubling, **_network(instance))
 
 
 def spot_share() -> Figure:
-    """The price of spot capacity, as a share of that on demand, where AWS was not asked."""
+    """The spot price as a share of the on-demand price, for plans without a look-up."""
     return figure(table("rates")["spot_share"])
 
 
@@ -190,7 +187,7 @@ def _gpu(instance: Instance, cost: Cost, kind: Kind) -> Rates:
 
 
 def _emulation(device: str, kind: Kind) -> Figure:
-    """How much longer 16 bits take than 32 where nothing in the device computes in them."""
+    """Time of emulated 16-bit precision over that of 32 bits."""
     return figure(table("rates")["emulated_half"][device]) if kind.emulated else exactly(1.0)
 
 
@@ -202,7 +199,7 @@ def _roofline_s(cost: Cost, tflops: float, memory_gb_per_s: float, number_bytes:
 
 
 def _model_factor(model: str) -> Figure:
-    """How much longer than a ResNet the model takes against its roofline, on the GPU of a published benchmark."""
+    """The model's time over its roofline, relative to a ResNet's, on the GPU of a published benchmark."""
     known = table("rates")
     reference = known["reference"]
     speed = known["reference"]["images_per_s"].get(model)
@@ -224,7 +221,7 @@ def _cpu(instance: Instance, cost: Cost, kind: Kind) -> Rates:
 
 
 def _network(instance: Instance) -> dict[str, Figure]:
-    """Rates between machines: the peak for a while, the base lasting."""
+    """Rates between machines: the peak for a while, the base sustained."""
     known, gbps = table("rates")["network"], instance.network_gbps
     card = "efa" if instance.efa else "tcp"
     share = figure(known[f"{card}_share"])

@@ -16,7 +16,7 @@ from trainer.errors import SettingsError
 
 GRADIENT_BYTES = 4
 FIRST_BF16 = 80  # the first compute capability with bf16
-# The synthetic set's evaluation images as a share of its training images, and its image size; and a folder's.
+# Of the synthetic set: evaluation images as a share of training images, and the image size; the same of a folder.
 SYNTHETIC_EVALUATION, SYNTHETIC_PX, FOLDER_PX = 0.1, 32, 224
 # The mean size of ImageNet's images as trainer.prepare makes them, measured on a sample (tests/bench).
 PREPARED_BYTES = 30_000.0
@@ -27,7 +27,7 @@ POWERSGD_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Images:
-    """The user's own data set.  is_small: prepared, with the shorter side limited to SMALL_PX or less."""
+    """A user's own data set.  is_small: prepared, with the shorter side limited to SMALL_PX or less."""
 
     train: int
     image_bytes: float = 110_000.0
@@ -37,7 +37,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Training:
-    """notes: caveats of these numbers, for a reader; volume: a node's own, if it reads from one that is new."""
+    """A job on machines of a type.  notes: caveats for a reader; volume: the new volume it reads from, if any."""
 
     config: TrainConfig
     layout: Layout
@@ -58,11 +58,11 @@ class Training:
 
     @property
     def grows(self) -> bool:
-        """Whether images begin smaller, as --image-size-start has it; those that are kept on the device do not."""
+        """Whether images begin smaller, by --image-size-start; those that are kept on the device do not."""
         return self.config.image_size_start is not None and self.data.format == "jpeg"
 
     def share_of_pixels(self, epoch: int) -> float:
-        """Pixels of an image in that epoch, as a share of those at full size."""
+        """Pixels of an image in that epoch as a share of the full size."""
         first = self.config.image_size_start if self.grows else None
         return (side_at(epoch, self.config.epochs, first, self.px) / self.px) ** 2
 
@@ -163,21 +163,21 @@ def _data(config: TrainConfig, images: Images | None) -> DataSet:
 
 
 def _folder(config: TrainConfig) -> DataSet:
-    """The user's folder of images: like ImageNet, or decoded once if its images are small."""
+    """A user's folder of images: like ImageNet, or decoded once if its images are small."""
     small = config.image_size is not None and config.image_size <= 64
     kind: Literal["jpeg", "resident"] = "resident" if small else "jpeg"
     return DataSet(0, 0, 0.0, FOLDER_PX, kind)
 
 
 def _is_half(config: TrainConfig, instance: Instance) -> bool:
-    """Whether it computes in 16 bits, as auto does on every GPU of the catalog and on CPUs with AMX."""
+    """Whether it computes in 16 bits, as `auto` does on every GPU of the catalog and on CPUs with AMX."""
     if config.amp is False or config.precision == "fp32":
         return False
     return config.precision != "auto" or instance.is_gpu or instance.amx
 
 
 def is_emulated(config: TrainConfig, instance: Instance) -> bool:
-    """Whether the precision that is asked for is not in the hardware: bf16 below sm_80, and on a CPU all but AMX's."""
+    """Whether the hardware lacks the precision: bf16 below sm_80, and 16 bits on a CPU without AMX."""
     if not _is_half(config, instance) or config.precision == "auto":
         return False
     if not instance.is_gpu:
@@ -217,9 +217,9 @@ class Timeline:
         return step(work, self.speeds, self.training.layout, uncached=uncached, side=self.side)
 
     def paced(self, epoch: int, uncached: float) -> float:
-        """Seconds of an update of that epoch: the model's, not the disk's, become fewer with an image's pixels.
+        """Seconds of an update of that epoch: compute, but not reading, shrinks with the pixels of an image.
 
-        Decoding is taken to last as long, although smaller crops often decode at half the size.
+        Decoding is assumed to take as long, although smaller crops often decode at half the size.
         """
         smaller = replace(self.speeds, image_s=self.speeds.image_s * self.training.share_of_pixels(epoch))
         work = self.training.work(epoch)
@@ -233,16 +233,16 @@ class Timeline:
         return evaluation_s(data, self.speeds, self.training.layout)
 
     def epoch_s(self) -> float:
-        """Training and its share of evaluation at the first batch, once memory caches what fits."""
+        """Training and its share of evaluation at the first batch, with a warm cache."""
         return self.training_s(0, 0.0 if self.caches else 1.0) + self.training.evaluating * self.evaluation_s()
 
     def job_s(self) -> float:
-        """All epochs, or the updates of --max-steps, and what filling the volumes takes."""
+        """All epochs, or the updates of --max-steps, and what volume initialization adds."""
         filling = self.filling()
         return self.settled_s() + (filling.lost_s if filling else 0.0)
 
     def filling(self) -> Filling | None:
-        """While the nodes' volumes, or that of all, are filled from their snapshot; None where they are not."""
+        """The initialization of the data volumes; None without new volumes."""
         volume, data = self.training.volume, self.training.data
         if volume is None or not data.image_bytes:
             return None
@@ -253,7 +253,7 @@ class Timeline:
         return Filling(images_per_s, full_s, self._lost_s(images_per_s, full_s), volume)
 
     def _lost_s(self, images_per_s: float, full_s: float) -> float:
-        """Seconds that the job is longer because the volumes give no more than so many images/s until they are full."""
+        """Seconds that the job loses while volume initialization limits it to that many images/s."""
         work, config = self.training.work(), self.training.config
         slow_s = work.batch * work.accumulate * self.training.layout.replicas / images_per_s
         usual_s = self.paced(0, self.uncached(0))
@@ -261,7 +261,7 @@ class Timeline:
         return max(0.0, slow_s - usual_s) * min(updates, full_s / slow_s)
 
     def settled_s(self) -> float:
-        """All epochs, or the updates of --max-steps, from volumes that are full."""
+        """All epochs, or the updates of --max-steps, from initialized volumes."""
         config, total = self.training.config, 0.0
         left = inf if config.max_steps is None else float(config.max_steps)
         for begin, end in pairwise([*self._begins(), config.epochs]):
@@ -274,17 +274,16 @@ class Timeline:
         return total
 
     def _begins(self) -> list[int]:
-        """The epochs with which another global batch or another image size begins, the first of them 0."""
+        """The epochs at which the global batch or the image size changes, starting with 0."""
         config, share = self.training.config, self.training.share_of_pixels
         ramp = {epoch for epoch in config.batch_ramp or {} if 0 < epoch < config.epochs}
         grown = range(1, config.epochs if self.training.grows else 1)
         return [0, *sorted(ramp | {epoch for epoch in grown if share(epoch) != share(epoch - 1)})]
 
     def _paces(self, begin: int, end: int) -> Iterator[tuple[int, float]]:
-        """How many of the epochs from `begin` to before `end`, of one batch and size, have updates of so many seconds.
+        """Numbers of epochs and their seconds per update, from `begin` to before `end`, of equal batch and size.
 
-        One by one while disks are slower than all else, for the memory's caches then fill from epoch to epoch; all
-        that remain at once.
+        One by one while disks are the bottleneck, as caches then fill from epoch to epoch; the rest at once.
         """
         settled_s = self.paced(begin, 0.0 if self.caches else 1.0)
         while begin < end and (step_s := self.paced(begin, self.uncached(begin))) > settled_s:
@@ -294,7 +293,7 @@ class Timeline:
             yield end - begin, settled_s
 
     def uncached(self, epoch: int) -> float:
-        """Share of an epoch's images that this node has not read yet: it gets different ones every epoch."""
+        """Share of an epoch's images that this node has not read yet, as every epoch shuffles them among the nodes."""
         if not self.caches:
             return 1.0
         return float((1 - 1 / self.training.layout.nodes) ** epoch)

@@ -1,4 +1,4 @@
-"""EBS volumes that data are read from: their size and speed, and how soon one made from a snapshot is full.  Pure."""
+"""EBS data volumes: size, speed, and the time of their initialization from a snapshot.  Pure."""
 
 from dataclasses import dataclass, replace
 
@@ -8,7 +8,7 @@ from launch.core.estimate.rates import table
 from launch.core.price import Pay, Volume, initialization_usd
 
 IO2_LEAST_GIB = 4
-# Of an SSD volume, the most that AWS counts as one operation:
+# The most that counts as one I/O operation of an SSD volume:
 # https://docs.aws.amazon.com/ebs/latest/userguide/ebs-io-characteristics.html
 OPERATION_BYTES = 256 * 2**10
 # Of io2: https://docs.aws.amazon.com/ebs/latest/userguide/provisioned-iops.html
@@ -17,7 +17,7 @@ IO2_MIB_PER_OPERATION, IO2_MOST_MIB_PER_S = 0.256, 4000
 
 @dataclass(frozen=True)
 class Promise:
-    """What a volume gives at most.  is_shared: to all nodes together.
+    """The maximum rates of a volume.  is_shared: for all nodes together.
 
     https://docs.aws.amazon.com/ebs/latest/userguide/ebs-multi-attach-perf.html
     """
@@ -32,12 +32,12 @@ class Promise:
         return whole / nodes if self.is_shared else whole
 
     def limits_operations(self, image_bytes: float) -> bool:
-        """Whether it ends with its operations, not with its bytes."""
+        """Whether operations limit it before bytes do."""
         return self.operations_per_s * min(OPERATION_BYTES, image_bytes) < self.mib_per_s * 2**20
 
 
 def promise(volume: Volume) -> Promise:
-    """The speed that AWS promises for it.  io2 has one attribute for both, and is for all nodes here."""
+    """The provisioned rates of a volume.  io2 has one attribute for both, and is shared by all nodes."""
     if volume.kind == "io2":
         most = min(IO2_MOST_MIB_PER_S, IO2_MIB_PER_OPERATION * volume.iops)
         return Promise(most, volume.iops, is_shared=True)
@@ -71,31 +71,27 @@ QUOTA, RANGE = 5000, (100, 300)
 
 @dataclass(frozen=True)
 class NewVolume:
-    """The volume of each node, or that of all.  mib_per_s: the rate that is paid for; None: AWS's default.
+    """A new data volume, of each node or of all nodes together."""
 
-    data_gib: in the snapshot; 0 where that is not known, and the data set's own size counts.  promise: what it gives
-    once it is full; None: more than its nodes can read.
-    """
-
-    mib_per_s: int | None = None
-    data_gib: float = 0.0
-    promise: Promise | None = None
+    mib_per_s: int | None = None  # the paid rate of initialization; None: AWS's default
+    data_gib: float = 0.0  # in the snapshot; 0 if not known, then the data set's size counts
+    promise: Promise | None = None  # once initialized; None: more than its nodes can read
 
     @property
     def is_shared(self) -> bool:
-        """Whether all nodes read the same one."""
+        """Whether all nodes read the same volume."""
         return self.promise is not None and self.promise.is_shared
 
     @property
     def bytes_per_s(self) -> Figure:
-        """At which it is filled."""
+        """The rate of its initialization."""
         return lazy_bytes_per_s() if self.mib_per_s is None else exactly(float(self.mib_per_s * MIB))
 
     def full_after_s(self, data_set_gib: float, bytes_per_s: float, boot_s: float) -> float:
-        """Seconds from the training's start.
+        """Seconds from the training's start to the end of initialization.
 
-        A promised rate holds from the volume's creation on.  What AWS's default does before anything is read is not
-        documented, so that nothing counts.
+        A paid rate applies from the volume's creation.  AWS does not document what its default does before the first
+        read, so the time until then does not count.
         """
         whole_s = (self.data_gib or data_set_gib) * 2**30 / bytes_per_s
         return whole_s if self.mib_per_s is None else max(0.0, whole_s - boot_s)
@@ -103,24 +99,21 @@ class NewVolume:
 
 @dataclass(frozen=True)
 class Filling:
-    """images_per_s: what all volumes give together until they are full; full_s: seconds from the training's start.
+    """The initialization of the data volumes."""
 
-    lost_s: what that adds to the job.
-    """
-
-    images_per_s: float
-    full_s: float
-    lost_s: float
+    images_per_s: float  # of all volumes together until then
+    full_s: float  # seconds from the training's start to its end
+    lost_s: float  # what it adds to the job
     volume: NewVolume
 
 
 def lazy_bytes_per_s() -> Figure:
-    """The rate at which a volume gives data that are still in S3, where no rate is paid for."""
+    """The rate of data that are still in S3, without a paid rate of initialization."""
     return figure(table("rates")["lazy_volume_mib_per_s"]).times(MIB)
 
 
 def rate_for(nodes: int) -> int | None:
-    """MiB/s at which each volume can be filled, or None if that many nodes exceed the quota."""
+    """MiB/s of initialization that the quota allows each volume; None if that many nodes exceed it."""
     low, high = RANGE
     share = QUOTA // nodes
     return None if share < low else min(high, share)
@@ -134,7 +127,7 @@ def rate_paid(
     storage: float = 1.0,
     read_gib: float | None = None,
 ) -> int | None:
-    """MiB/s for each volume, if that is wanted, or if the time of its node that it saves is worth its price; else None.
+    """MiB/s to pay for, if the user asks for it or if it saves more of the node's price than it costs; else None.
 
     data_gib: in the snapshot, which is what AWS bills; read_gib: what the job reads of it on a node, None where that is
     not known.  usd_per_hour: of one node; storage: EBS's prices, as a multiple of those in us-east-1.

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 # A stored block of deflate, RFC 1951 section 3.2.4, has at most this many bytes.
 _BLOCK = 65535
-# Of every file, as the digest must not depend on it: 1980-01-02, since zip files have no earlier time anywhere, and
-# scripts pack their own code.
+# The time of every file, as the digest must not depend on it: 1980-01-02, as scripts may zip their own code, and zip
+# files have no earlier times.
 TIME = 315_619_200
 
 
@@ -35,19 +35,19 @@ class Archive:
 
 
 def pack(members: Iterable[Member]) -> Archive:
-    """The members in the order of their names, without owners, and of one time.
+    """Pack the members sorted by name, without owners, and with one time.
 
-    Nothing is compressed: versions of zlib compress differently, so that the digest of the same files would depend on
-    the machine, and every changed Python would send them again.
+    Nothing is compressed: versions of zlib compress differently, so the digest would depend on the machine, and the
+    same files would be uploaded again after a change of Python.
     """
     content = stored(tar(sorted(members, key=lambda member: member.name)))
     return Archive(content, hashlib.sha256(content).hexdigest())
 
 
 def tar(members: Iterable[Member]) -> bytes:
-    """A tar of the members in their order."""
+    """A tar file of the members in their order."""
     archive = io.BytesIO()
-    # pax has a header of its own only for names that are long or not ASCII, and nothing in it depends on the machine.
+    # pax adds headers only for names that are long or not ASCII, and nothing in them depends on the machine.
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT, errors="surrogateescape") as file:
         for member in members:
             file.addfile(_entry(member), io.BytesIO(member.content))
@@ -70,7 +70,7 @@ def _entry(member: Member) -> tarfile.TarInfo:
 def stored(content: bytes) -> bytes:
     """`content` as a gzip file of stored blocks: RFC 1952, without a name and a time.
 
-    Equal bytes for equal content on every machine, which versions of zlib do not give.
+    The bytes are the same on every machine, unlike the output of zlib's versions.
     """
     parts = [b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"]
     for start in range(0, len(content), _BLOCK):

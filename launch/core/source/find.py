@@ -1,4 +1,4 @@
-"""The source of a training that its user wrote: which folder is sent, and what the script is called in it."""
+"""Find the source of a user's own training: which folder is uploaded, and the path of the script in it."""
 
 import os
 import posixpath
@@ -22,21 +22,16 @@ REQUIREMENTS = "requirements.txt"
 
 @dataclass(frozen=True)
 class Source:
-    """A user's code as it is sent.
+    """A user's code as it is uploaded."""
 
-    top: the folder.  entry: the script below it, with slashes; "" for a module.  cwd: where the user stands, below it;
-    "." if that is outside.  requirements: the requirements.txt below it; "" without one.  files: their names, sorted.
-    bytes: of the files.  archive: a tar.gz of them.  left_out: files that git tracks, and .gitignore names.
-    """
-
-    top: Path
-    entry: str
-    cwd: str
-    requirements: str
-    files: tuple[str, ...]
-    bytes: int
+    top: Path  # the folder
+    entry: str  # the script relative to top, with slashes; "" for a module
+    cwd: str  # the working directory relative to top; "." if it is outside
+    requirements: str  # the requirements.txt relative to top; "" without one
+    files: tuple[str, ...]  # names, sorted
+    bytes: int  # total of the files
     archive: Archive = field(repr=False)
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # files that git tracks although .gitignore excludes them
 
     @property
     def digest(self) -> str:
@@ -45,7 +40,7 @@ class Source:
 
     @property
     def word(self) -> str:
-        """The script as it is called where the user stands: src/train.py, or ../train.py; "" for a module."""
+        """The script relative to the working directory: src/train.py, or ../train.py; "" for a module."""
         return Path(os.path.relpath(self.entry, self.cwd)).as_posix() if self.entry else ""
 
 
@@ -54,9 +49,8 @@ def find(
 ) -> Source:
     """The source of `script`, a path that may be relative to cwd, or of `module`, as after `python -m`.
 
-    source_dir: the folder that is sent; None for the top of the user's repository with the script, else the script's
-    folder, and for a module cwd.  home: the user's home folder, which is not a source; None for this user's.  Raises
-    SettingsError.
+    source_dir: the folder that is uploaded; None for the top of the script's repository, or without one its folder, and
+    for a module cwd.  home: the home folder, which is refused as a source; None for this user's.  Raises SettingsError.
     """
     cwd, home = cwd.resolve(), (home or Path.home()).resolve()
     path = _script(cwd / script, script) if script else None
@@ -79,7 +73,7 @@ def find(
 def _source(top: Path, entry: str, standing: str, members: tuple[Member, ...]) -> Source:
     names = tuple(member.name for member in members)
     if standing != "." and not any(name.startswith(f"{standing}/") for name in names):
-        members += (Member(standing, is_folder=True),)  # an archive of files knows no empty folder
+        members += (Member(standing, is_folder=True),)  # an archive of files has no empty folders
     beside = Path(entry).with_name(REQUIREMENTS).as_posix() if entry else REQUIREMENTS
     return Source(
         top=top,
@@ -96,7 +90,7 @@ def _source(top: Path, entry: str, standing: str, members: tuple[Member, ...]) -
 
 
 def _top(script: Path | None, source_dir: Path | None, cwd: Path, home: Path) -> Path:
-    """The folder that is sent.  Raises SettingsError if that is the home folder, or has it."""
+    """The folder that is uploaded.  Raises SettingsError if it is or contains the home folder."""
     if source_dir is not None:
         top = _folder(cwd / source_dir)
     elif script is not None:
@@ -112,9 +106,9 @@ def _top(script: Path | None, source_dir: Path | None, cwd: Path, home: Path) ->
 
 
 def _repository(folder: Path, home: Path) -> Path | None:
-    """The top of the user's git repository that has `folder`, or None.
+    """The top of the git repository that contains `folder`, or None.
 
-    A repository of the home folder keeps settings.
+    A repository of the home folder does not count, as it holds settings.
     """
     for top in (folder, *folder.parents):
         if top == home or top in home.parents:
@@ -147,7 +141,7 @@ def _script(path: Path, given: Path) -> Path:
             raise SettingsError(f"--script: there is no file {shown}{_nearest(path) or '.'}") from None
         raise SettingsError(f"--script: cannot read {shown} ({error.strerror}).") from None
     if stat.S_ISDIR(mode):
-        raise SettingsError(f"--script: {shown} is a folder; name the file in it, or give its module as --module.")
+        raise SettingsError(f"--script: {shown} is a folder; give the file in it, or its module as --module.")
     if not stat.S_ISREG(mode):
         raise SettingsError(f"--script: {shown} is not a file.")
     return Path(os.path.normpath(path)).parent.resolve() / path.name
@@ -165,8 +159,8 @@ def _nearest(path: Path) -> str:
 def _entry(script: Path, top: Path) -> str:
     if not script.is_relative_to(top):
         raise SettingsError(
-            f"--script {one_line(script, 300)} lies outside of --source-dir {one_line(top, 300)}, so it would not be "
-            "sent; give a folder that has it, or leave --source-dir out."
+            f"--script {one_line(script, 300)} is outside of --source-dir {one_line(top, 300)}, so it would not be "
+            "sent; give a folder that contains it, or omit --source-dir."
         )
     return script.relative_to(top).as_posix()
 
@@ -185,9 +179,9 @@ def _left_out(what: str, reason: Path | str) -> SettingsError:
 
 
 def _required_files(source: Source) -> list[str]:
-    """The requirements file, and those that it names with -r or -c, as names below the top; some may not be there."""
+    """The requirements file and those it includes with -r or -c, relative to the top; some may be missing."""
     names = [source.requirements] if source.requirements else []
-    for name in names:  # which grows
+    for name in names:  # grows inside the loop
         for line in lines_of(_text(source, name)):
             places = [place for place in files_in(line, {}) if not place.startswith(("/", "$")) and "://" not in place]
             named = [posixpath.normpath(posixpath.join(posixpath.dirname(name), place)) for place in places]
@@ -203,7 +197,7 @@ def _text(source: Source, name: str) -> str:
 
 
 def _check_module(module: str, source: Source) -> None:
-    """Raises SettingsError unless `python -m MODULE` finds it where the user stands, or a requirement may bring it."""
+    """Raise SettingsError unless `python -m MODULE` can find it in the working directory or in a requirement."""
     if not all(part.isidentifier() for part in module.split(".")):
         raise SettingsError(
             f"--module {one_line(module, 300)}: write a module as after `python -m`: package.module; a file is given "
@@ -214,7 +208,7 @@ def _check_module(module: str, source: Source) -> None:
     if not {f"{folder}{path}.py", f"{folder}{path}/__main__.py"}.isdisjoint(source.files):
         return
     if f"{folder}{path}/__init__.py" in source.files:
-        raise SettingsError(f"--module {module} is a package without __main__.py; name the module in it.")
+        raise SettingsError(f"--module {module} is a package without __main__.py; give the module in it.")
     if _is_required(module.split(".")[0], source):
         return
     raise SettingsError(
@@ -225,18 +219,18 @@ def _check_module(module: str, source: Source) -> None:
 
 
 def _is_required(package: str, source: Source) -> bool:
-    """Whether a requirement names a package, whose modules it then brings."""
+    """Whether a requirement installs the package."""
     text = "\n".join(_text(source, name) for name in _required_files(source))
     found = re.findall(r"^[^\S\n]*([A-Za-z0-9][A-Za-z0-9._-]*)", text, re.MULTILINE)
     return package.lower() in {re.sub(r"[._-]+", "_", name).lower() for name in found}
 
 
 def read_files(listing: Listing) -> tuple[Member, ...]:
-    """The files with their contents.  Raises SettingsError for one that looks like a key or cannot be read.
+    """Read the files.  Raises SettingsError for one that looks like a key or cannot be read.
 
-    What has vanished since it was listed is left out: an editor's copy, say.
+    Files that have vanished since they were listed, such as an editor's copy, are left out.
     """
-    for file in listing.files:  # before anything is read: the names are quicker
+    for file in listing.files:  # before anything is read, as names are quicker
         check_name(file.name)
     members = tuple(_read(listing))
     # A file may have grown meanwhile.

@@ -1,8 +1,8 @@
 """Which files of a folder are not part of the source: .gitignore, .git/info/exclude and .dockerignore.
 
-The patterns are pathspec's, and not git's own answer: git is not everywhere, lists no files of submodules, and refuses
-folders of other users.  So a file that git tracks although a line of .gitignore names it is left out, and a user's own
-core.excludesFile does not count: the same files are sent from every machine.
+pathspec matches the patterns instead of git, which may be missing, lists no files of submodules, and refuses folders of
+other users.  So a file that git tracks although .gitignore excludes it is left out, and a user's own core.excludesFile
+does not count: every machine uploads the same files.
 """
 
 import errno
@@ -20,9 +20,9 @@ from trainer.errors import SettingsError, one_line
 from trainer.files import read_regular
 
 GIT, DOCKER = ".gitignore", ".dockerignore"
-MOST_BYTES = 2**18  # of a file with patterns: each is tried on every name
+MOST_BYTES = 2**18  # of a file with patterns, as each is matched with every name
 
-# Of letters, in brackets: pathspec takes the name of one for its letters.
+# Character classes, which pathspec would read as plain letters.
 _CLASSES = {
     "alnum": "0-9A-Za-z",
     "alpha": "A-Za-z",
@@ -32,58 +32,58 @@ _CLASSES = {
     "xdigit": "0-9A-Fa-f",
 }
 _CLASS = re.compile(rf"\[:({'|'.join(_CLASSES)}):\]")
-_BRACKETS = re.compile(r"(?<!\\)\[(?!\^/\])\^?\]?[^\]]*\]")  # but for [^/], which pathspec makes of a question mark
+_BRACKETS = re.compile(r"(?<!\\)\[(?!\^/\])\^?\]?[^\]]*\]")  # except [^/], which pathspec makes of a question mark
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The patterns of one file, in its order, each with whether it ignores or takes back.
+    """The patterns of one file in order, each with whether it ignores or re-includes.
 
-    They are about what lies below `folder`: names with slashes, and with one at the end for a folder.
+    They match names relative to `folder`, with slashes, and with one at the end of a folder's name.
     """
 
     folder: Path
     patterns: tuple[tuple[re.Pattern[str], bool], ...]
     file: Path
 
-    def says(self, path: Path, is_folder: bool) -> bool | None:
-        """Whether `path` is ignored, which the last pattern decides; None if no pattern is about it."""
+    def ignores(self, path: Path, is_folder: bool) -> bool | None:
+        """Whether the last pattern that matches `path` ignores it; None if none matches."""
         name = path.relative_to(self.folder).as_posix() + "/" * is_folder
         return next((ignores for pattern, ignores in reversed(self.patterns) if pattern.search(name)), None)
 
 
 @dataclass(frozen=True)
 class Ignored:
-    """The patterns that count in one folder: .gitignore's from the outermost to the innermost, and .dockerignore's."""
+    """The patterns that apply in one folder: .gitignore's, outermost first, and .dockerignore's."""
 
     git: tuple[Layer, ...] = ()
     docker: Layer | None = None
 
     def why(self, path: Path, is_folder: bool = False) -> Path | None:
-        """The file because of which `path` is left out; None if it is part of the source.
+        """The ignore file that excludes `path`; None if it is part of the source.
 
-        Its folder must be part of it: as with git, nothing below an ignored folder comes back.
+        The parent folder must be part of it: as with git, nothing below an ignored folder is re-included.
         """
         for layer in reversed(self.git):
-            said = layer.says(path, is_folder)
-            if said is not None:
-                if said:
-                    return layer.file
+            is_ignored = layer.ignores(path, is_folder)
+            if is_ignored:
+                return layer.file
+            if is_ignored is not None:
                 break
         return self._docker(path, is_folder)
 
     def _docker(self, path: Path, is_folder: bool) -> Path | None:
-        if self.docker is None or not self.docker.says(path, is_folder):
+        if self.docker is None or not self.docker.ignores(path, is_folder):
             return None
-        # Docker, unlike git, takes back single files of an ignored folder.
+        # Docker, unlike git, can re-include files of an ignored folder.
         takes_back = not all(ignores for _, ignores in self.docker.patterns)
         return None if is_folder and takes_back else self.docker.file
 
 
 def at_the_top(top: Path, repository: Path | None) -> Ignored:
-    """The ignore rules for `top`, the folder that is sent, which lies in `repository`."""
+    """The ignore rules for `top`, the uploaded folder, which is inside `repository`."""
     lines = [_docker_line(line) for line in _lines(top / DOCKER)]
-    patterns = tuple(_compiled(lines))  # a pattern is about all that lies below what it names, too
+    patterns = tuple(_compiled(lines))  # a pattern also covers all below what it matches
     ignored = Ignored(docker=Layer(top, patterns, top / DOCKER) if patterns else None)
     if repository is None:
         return within(ignored, top)
@@ -97,15 +97,15 @@ def within(ignored: Ignored, folder: Path) -> Ignored:
     """The ignore rules for `folder`, given those of its parent."""
     layers = ignored.git
     inside = git_folder(folder)
-    if inside is not None:  # a repository, or a submodule: patterns of the one around it are not about its files
+    if inside is not None:  # a repository or submodule, to which outer patterns do not apply
         layers = _layer(folder, inside / "info/exclude")
     return Ignored((*layers, *_layer(folder, folder / GIT)), ignored.docker)
 
 
 def git_folder(folder: Path) -> Path | None:
-    """Where git keeps what belongs to the repository whose top is `folder`; None if it is no top.
+    """The git directory of the repository with the top `folder`; None if it is no top.
 
-    A worktree and a submodule have a file .git that names it: https://git-scm.com/docs/gitrepository-layout
+    In a worktree or submodule it is named by a file .git: https://git-scm.com/docs/gitrepository-layout
     """
     place = folder / ".git"
     if place.is_dir():
@@ -119,7 +119,7 @@ def git_folder(folder: Path) -> Path | None:
 
 
 def tracked_but_ignored(top: Path) -> tuple[str, ...]:
-    """The files below `top` that git tracks and ignores, as `git add -f` makes them; none where git does not say."""
+    """Files below `top` that git both tracks and ignores, as after `git add -f`; none if git fails."""
     listing = ["git", "-C", str(top), "-c", "core.fsmonitor=false", "ls-files", "-zci", "--exclude-standard"]
     try:
         names = shell.run_captured(listing, {"PATH": os.defpath}).out.split("\0")
@@ -139,7 +139,7 @@ def _lines(file: Path) -> list[str]:
         if not stat.S_ISREG(os.stat(file).st_mode):
             return []
         return read_regular(file, MOST_BYTES).decode("utf-8-sig", errors="surrogateescape").splitlines()
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a .git names what can be no path
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a .git file names an impossible path
         return []
     except OSError as error:
         if error.errno == errno.EFBIG:
@@ -147,41 +147,41 @@ def _lines(file: Path) -> list[str]:
                 f"{one_line(file, 300)} has more than {MOST_BYTES // 1024} KiB of patterns; make it shorter."
             ) from None
         raise SettingsError(
-            f"cannot read {one_line(file, 300)} ({error.strerror}), which says what is not sent; make it readable."
+            f"cannot read {one_line(file, 300)} ({error.strerror}), which lists what is not sent; make it readable."
         ) from None
 
 
 def _compiled(lines: Iterable[str]) -> Iterator[tuple[re.Pattern[str], bool]]:
-    """The patterns of the lines.  git takes no notice of one that is none, such as a single exclamation mark."""
+    """The patterns of the lines.  Like git, skips invalid ones, such as a single exclamation mark."""
     for line in lines:
-        # All folders below one, which pathspec takes for all that is below it.
+        # All folders below one; pathspec would match files, too.
         line = re.sub(r"/\*\*/\s*$", "/**/*/", line)
         line = _CLASS.sub(lambda found: _CLASSES[found[1]], line)
-        if line.strip() == "!/":  # which pathspec takes for every folder
+        if line.strip() == "!/":  # pathspec would match every folder
             continue
         try:
             pattern = GitIgnoreSpecPattern(line)
         except (ValueError, re.error):
             continue
         if pattern.regex is not None:
-            # In brackets nothing is a slash, to git.
+            # To git, brackets never match a slash.
             yield re.compile(_BRACKETS.sub(r"(?!/)\g<0>", pattern.regex.pattern)), bool(pattern.include)
 
 
 def _exact(pattern: re.Pattern[str]) -> re.Pattern[str]:
-    """pathspec's pattern, which is about what lies below a folder too, for the folder alone.
+    """Restrict pathspec's pattern, which also matches everything below a folder, to the folder itself.
 
-    Its own way to make up for that takes back what `!/folder` names and all below it, where git takes back the folder.
+    pathspec would let `!/folder` re-include everything below the folder, where git re-includes only the folder.
     """
-    if "ps_d" in pattern.groupindex:  # what it calls the slash behind the name
+    if "ps_d" in pattern.groupindex:  # pathspec's group for the slash after the name
         return re.compile(rf"(?s:.*?)(?:{pattern.pattern})\Z")
     return pattern if pattern.pattern == "." else re.compile(f"{pattern.pattern}(?s:.)")
 
 
 def _docker_line(line: str) -> str:
-    """A line of .dockerignore as one of .gitignore: https://docs.docker.com/build/concepts/context/#syntax
+    """Translate a line of .dockerignore into one of .gitignore: https://docs.docker.com/build/concepts/context/#syntax
 
-    Its patterns are relative to the folder it lies in, whether they begin with a slash or not.
+    Its patterns are relative to its own folder, with or without a leading slash.
     """
     if line.startswith("#") or not line.strip():
         return ""

@@ -15,47 +15,47 @@ _NAMES = (
     "kaggle.json", "service[-_]account*.json", "client_secret*.json", "secrets.toml",
 )  # fmt: skip
 _FOLDERS = frozenset({".aws", ".ssh", ".gnupg", "gcloud"})
-# Of folders in which other things may be, too: many repositories have Azure's pipelines in .azure.
+# In folders that may hold other files, too: many repositories have Azure's pipelines in .azure.
 _PATHS = (".docker/config.json", ".kube/config*", ".azure/*.json", ".azure/msal*")
-# What editors, and people, put behind the name of a file that they keep.
+# Suffixes of backup copies.
 _COPY = re.compile(r"(~|\.(bak|backup|orig|old|save|copy|sw[op]|tmp|\d+)|-checkpoint)+$")
-# What is there to be copied and filled in, the public half of a pair of keys, and certificates of those who sign
-# others, such as AWS's for RDS, by which programs know a server; a private key in one is found by its text.
+# Templates, public keys, and certificates of authorities, such as AWS's for RDS, by which programs verify a server; a
+# private key in one is found by its text.
 _HARMLESS = (
     ".env.example", ".env.sample", ".env.template", ".env.dist", "*.pub", "*cacert*.pem", "*ca-cert*.pem",
     "*rootca*.pem", "*-bundle.pem", "*ca_bundle.pem",
 )  # fmt: skip
 
-# Only text is looked through, and no file that a person would not write.
+# Only text is scanned, and no file larger than people write.
 _MOST_BYTES = 1_000_000
-# Words that stand on a line which is known to hold no secret: detect-secrets' and gitleaks'.
+# Markers of a line without a secret: detect-secrets' and gitleaks'.
 _ALLOWED = ("pragma: allowlist secret", "gitleaks:allow")
-# In place of a value: {password}, $PASSWORD, %s, <password>, ***, a pattern, the keys of AWS's own documents; and in a
-# URL the user's name again, or a word of manuals.  Single signs are no such thing: passwords that programs make are
-# full of them, and URLs of %40.
+# Placeholders: {password}, $PASSWORD, %s, <password>, ***, a pattern, the keys of AWS's documentation; and in a URL the
+# user's name again, or a word of manuals.  Single special characters do not count: generated passwords are full of
+# them, and URLs of %40.
 _PLACEHOLDER = re.compile(
     r"[{}<>\[\]\\|]|(^|:)\$[A-Z_a-z(]|%[sr(]|%d(?![0-9a-f])|\*{3}|\.[*+]|\.{3}|EXAMPLE(KEY)?$|^([^:]+):\3$"
     r"|[:=](?i:(my|your|some)?[_-]?(p|pass(word|wd|phrase)?|pwd|pw|secret|token|key|testing|tiger|x+))$"
 )
 _NAMED = re.compile(r"[\s\"'=:(,]([A-Za-z0-9/+]{40})$")
-# Windows' shell writes what a program says in UTF-16.
+# Windows' shell redirects output as UTF-16.
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _REMEDY = "name it in .gitignore, and pass the value by --secret NAME=ssm:/ddp-toolkit/NAME"
 
 
 def check_name(name: str) -> None:
-    """Raises SettingsError for a file whose name says that it is a key."""
+    """Raise SettingsError if a file's name is that of a key."""
     path = PurePosixPath(_COPY.sub("", name.lower()))
     is_key = _matches(path.name, _NAMES) and not _matches(path.name, _HARMLESS)
     is_key = is_key or any(path.match(pattern) for pattern in _PATHS)
     if is_key or not _FOLDERS.isdisjoint(path.parts):
         raise SettingsError(
-            f"{one_line(name, 300)} looks like a key, and everybody who may read the job would see it; {_REMEDY}."
+            f"{one_line(name, 300)} looks like a key, and anyone who may read the job would see it; {_REMEDY}."
         )
 
 
 def check_text(name: str, content: bytes) -> None:
-    """Raises SettingsError with the line on which a file has what looks like a secret; it is not repeated."""
+    """Raise SettingsError with the number of a line that looks like a secret; it is not repeated."""
     is_wide = content.startswith(_UTF_16)
     if len(content) > _MOST_BYTES or (b"\0" in content[:8192] and not is_wide):
         return
@@ -70,21 +70,19 @@ def check_text(name: str, content: bytes) -> None:
 
 def _refused(name: str, line: int) -> SettingsError:
     return SettingsError(
-        f"{one_line(name, 300)}, line {line}, holds what looks like a secret, and everybody who may read the job would "
-        f"see it; {_REMEDY}.  If it is none, write `# {_ALLOWED[0]}` on that line."
+        f"{one_line(name, 300)}, line {line}, holds what looks like a secret, and anyone who may read the job would "
+        f"see it; {_REMEDY}.  If it is not a secret, write `# {_ALLOWED[0]}` on that line."
     )
 
 
 def _is_harmless(found: re.Match[str]) -> bool:
-    """Whether it is a placeholder, or stands on a line that says so."""
-    if found[0].startswith("-----BEGIN"):  # whose body has other signs
+    """Whether it is a placeholder, or its line has a marker."""
+    if found[0].startswith("-----BEGIN"):  # a key's body has other characters
         return False
     text = found.string
     end = text.find("\n", found.end())
     line = text[text.rfind("\n", 0, found.start()) + 1 : end if end >= 0 else None]
-    named = _NAMED.search(
-        found[0]
-    )  # the signs between a name and its key, such as those of os.environ["..."], are none
+    named = _NAMED.search(found[0])  # without the characters between a name and its value, as in os.environ["..."]
     return _PLACEHOLDER.search(named[1] if named else found[0]) is not None or any(word in line for word in _ALLOWED)
 
 

@@ -1,4 +1,4 @@
-"""The files of a folder that are sent, and their limits.  Reads no file but those that say what is ignored."""
+"""List the files of a folder that are uploaded, and check their limits.  Reads only ignore files."""
 
 import os
 import stat
@@ -12,11 +12,11 @@ from trainer.errors import SettingsError, one_line
 
 MOST_FILES = 10_000
 MOST_BYTES = 50_000_000
-# Enough to see which folders are to blame, and few enough to be counted while the user waits.
+# Enough to find the largest folders, and few enough to be counted while the user waits.
 _MOST_SEEN = 100_000
-# Never a part of the source.  Environments are known by pyvenv.cfg, whatever they are called.
+# Never a part of the source.  Virtual environments are recognized by pyvenv.cfg.
 _NEVER = frozenset({".git", "__pycache__", "node_modules"})
-_RESULTS = "runs"  # where the launchers put results, below where the user stands
+_RESULTS = "runs"  # the launchers' results, below the working directory
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,16 @@ class File:
 
 @dataclass(frozen=True)
 class Listing:
-    """What is sent of `top`, in the order of the names."""
+    """What is uploaded of `top`, sorted by name."""
 
     top: Path
     files: tuple[File, ...]
 
 
 def list_files(top: Path, repository: Path | None, cwd: Path) -> Listing:
-    """The files that are sent of the folder `top`.
+    """The files of the folder `top` that are uploaded.
 
-    repository: the one that it lies in; cwd: where the user stands, and where results of earlier runs may lie.  Raises
+    repository: the one that contains it; cwd: the working directory, which may hold results of earlier runs.  Raises
     SettingsError if they are too many or too large, if a folder cannot be read, or if a link leads out of `top`.
     """
     files = list[File]()
@@ -54,7 +54,7 @@ def list_files(top: Path, repository: Path | None, cwd: Path) -> Listing:
 
 
 def why_left_out(top: Path, repository: Path | None, cwd: Path, path: Path) -> Path | str:
-    """The file with the pattern that keeps `path`, which exists below `top`, out of the source; or the reason."""
+    """The ignore file that excludes the existing `path` below `top`, or another reason why it is not uploaded."""
     ignored = at_the_top(top, repository)
     folder = top
     for part in path.relative_to(top).parts:
@@ -72,7 +72,7 @@ def why_left_out(top: Path, repository: Path | None, cwd: Path, path: Path) -> P
 
 
 def _below(top: Path, ignored: Ignored, cwd: Path) -> Iterator[File]:
-    """The files of a folder, and of the folders in it, however deep: a repository may have 2,000 in each other."""
+    """The files below a folder.  Not recursive, as a repository may nest 2,000 folders."""
     waiting = [(top, ignored)]
     while waiting:
         folder, rules = waiting.pop()
@@ -105,7 +105,7 @@ def _is_never_sent(path: Path, top: Path, cwd: Path) -> bool:
 
 
 def _file(path: Path, top: Path) -> Iterator[File]:
-    """The file at `path`; nothing if it is a pipe, a socket or a device, which git does not know either."""
+    """The file at `path`; nothing if it is a pipe, a socket or a device, which git ignores as well."""
     name = path.relative_to(top).as_posix()
     try:
         found = path.lstat()
@@ -119,7 +119,7 @@ def _file(path: Path, top: Path) -> Iterator[File]:
 
 
 def _within(path: Path, link: str, top: Path) -> str:
-    """Where a link leads, relative to it.  Raises SettingsError if that is outside of `top`: it is not sent."""
+    """A link's target, relative to the link.  Raises SettingsError if it is outside of `top`, as it is not uploaded."""
     real = Path(os.path.realpath(path))
     said = Path(os.path.normpath(path.parent / link))
     if not real.is_relative_to(top):
@@ -136,13 +136,12 @@ def _within(path: Path, link: str, top: Path) -> str:
 def unreadable(path: Path, reason: str | None) -> SettingsError:
     """The error for a file or folder of the source that cannot be read."""
     return SettingsError(
-        f"cannot read {one_line(path, 300)} ({reason}), which would be sent; make it readable, or name it in "
-        ".gitignore."
+        f"cannot read {one_line(path, 300)} ({reason}), which would be sent; make it readable, or add it to .gitignore."
     )
 
 
 def check_size(top: Path, files: list[File]) -> None:
-    """Raises SettingsError, with what is largest, for more than can be sent."""
+    """Raise SettingsError, with the largest files and folders, if the source is too large."""
     total = sum(file.bytes for file in files)
     if len(files) <= MOST_FILES and total <= MOST_BYTES:
         return
@@ -163,7 +162,7 @@ def _amount(size: int, is_count: bool) -> str:
 
 
 def _largest(sizes: Counter[str]) -> Iterable[tuple[str, int]]:
-    """The three largest files and folders; a folder stands for what is in it unless most of that is one thing."""
+    """The three largest files and folders; a folder counts as one unless most of it is a single entry."""
     totals, children = Counter[str](), dict[str, set[str]]()
     for name, size in sizes.items():
         parts = PurePosixPath(name).parts

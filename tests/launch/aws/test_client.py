@@ -320,8 +320,7 @@ def test_what_the_organization_forbids_is_told_apart_and_sends_nobody_for_a_poli
 
     assert isinstance(error, Forbidden)
     assert str(error) == (
-        "the organization forbids sts:GetCallerIdentity in eu-west-1 to everybody in the account; choose another "
-        "region."
+        "the organization forbids sts:GetCallerIdentity in eu-west-1 for the whole account; choose another region."
     )
 
 

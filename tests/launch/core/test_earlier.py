@@ -10,7 +10,7 @@ import pytest
 
 from launch.aws.client import Aws
 from launch.aws.lookup import earlier_jobs
-from launch.core.earlier import Earlier, Setting, is_same_script, restarts, setting_in, setting_of, told, took
+from launch.core.earlier import Earlier, Setting, is_same_script, restarts, setting_in, setting_of, took, with_time
 from launch.core.job import Job
 from launch.core.plan import Plan
 from launch.core.quote import Quote, price_lines
@@ -49,7 +49,7 @@ def job(name: str = "train-20261121-101500", setting: Setting = NOW, seconds: fl
 
 def expected(*earlier: Earlier, quote: Quote = QUOTE, script: Script = SCRIPT) -> tuple[float | None, str]:
     """The expected USD, and the plan's sentence."""
-    found = told(quote, script, NOW, earlier)
+    found = with_time(quote, script, NOW, earlier)
     return found.expected_usd, dict(price_lines([found]))["  expected"]
 
 
@@ -60,7 +60,7 @@ def test_the_same_source_and_arguments_on_the_same_machines_give_the_time_and_th
     assert sentence == (
         "2.40 USD in 1.2 h: as train-20261121-101500 took, the same source and arguments on 2 x g5.2xlarge"
     )
-    assert told(QUOTE, SCRIPT, NOW, [job()]).as_json()["expected_from"].startswith("as train-20261121-101500 took")
+    assert with_time(QUOTE, SCRIPT, NOW, [job()]).as_json()["expected_from"].startswith("as train-20261121-101500 took")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_where_the_end_has_no_time_it_is_that_of_the_last_metrics() -> None:
 
 
 def test_the_time_limit_that_cut_a_job_short_is_said_to_be_too_low_again() -> None:
-    assert told(QUOTE, SCRIPT, NOW, [cut_short()]).notes == (
+    assert with_time(QUOTE, SCRIPT, NOW, [cut_short()]).notes == (
         "train-20261121-101500 would have taken longer than this job's time limit; raise it",
     )
 
@@ -161,14 +161,14 @@ def test_the_user_knows_better_and_without_an_earlier_job_nobody_does() -> None:
 
 
 def test_a_time_limit_below_what_the_earlier_job_took_is_said() -> None:
-    notes = told(replace(QUOTE, most_s=3600), SCRIPT, NOW, [job()]).notes
+    notes = with_time(replace(QUOTE, most_s=3600), SCRIPT, NOW, [job()]).notes
 
     assert notes == ("train-20261121-101500 took longer than this job's time limit; raise it",)
-    assert told(QUOTE, SCRIPT, NOW, [job()]).notes == ()
+    assert with_time(QUOTE, SCRIPT, NOW, [job()]).notes == ()
 
 
 def test_a_time_with_a_wait_in_it_bounds_the_price_and_says_nothing_of_the_limit() -> None:
-    found = told(replace(QUOTE, most_s=3600), SCRIPT, NOW, [job()], has_wait=True)
+    found = with_time(replace(QUOTE, most_s=3600), SCRIPT, NOW, [job()], has_wait=True)
 
     assert dict(price_lines([found]))["  expected"] == (
         "at most 2.40 USD in 1.2 h: as train-20261121-101500 took with its wait for instances, the same source and "

@@ -164,7 +164,13 @@ def test_who_finds_no_room_anywhere_sees_what_was_tried() -> None:
 
 @pytest.mark.parametrize(
     ("there", "told"),
-    [(b"code", ""), (b"codf", "not what"), (b"code and more", "not what"), (b"", "not what"), (None, "not what")],
+    [
+        (b"code", ""),
+        (b"codf", "other content"),
+        (b"code and more", "other content"),
+        (b"", "other content"),
+        (None, "other content"),
+    ],
 )
 def test_code_that_is_there_already_must_be_the_same(there: bytes | None, told: str) -> None:
     """Whoever knew what will be sent could have been first.  None: S3 refuses to read a part of nothing."""
@@ -182,5 +188,5 @@ def test_code_that_is_there_already_must_be_the_same(there: bytes | None, told: 
     if not told:
         assert perform(steps, call, lambda _: None) == {}
         return
-    with pytest.raises(AwsError, match=f"s3://b/jobs/j/source/0123.tar.gz is {told} .* another --job-name"):
+    with pytest.raises(AwsError, match=f"s3://b/jobs/j/source/0123.tar.gz has {told} .* another --job-name"):
         perform(steps, call, lambda _: None)

@@ -162,7 +162,7 @@ def wait_for_the_first_to_arrive(pid: int) -> None:
 def test_a_command_killed_by_somebody_else_leaves_no_worker_behind(capfd: pytest.CaptureFixture[str]) -> None:
     suicide = AGENT.replace("time.sleep(60)", "os.kill(os.getpid(), signal.SIGKILL)")
 
-    with pytest.raises(MachineError, match="was killed by SIGKILL, not by us; what it had started was ended too"):
+    with pytest.raises(MachineError, match="was killed by SIGKILL from outside"):
         run([sys.executable, "-c", suicide.format(agent="", worker=DEAF)], os.environ)
 
     processes = [int(word) for word in capfd.readouterr().out.split()]

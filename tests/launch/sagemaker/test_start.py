@@ -855,7 +855,7 @@ def test_a_launch_that_is_refused_for_its_code_leaves_nothing_of_a_job(
     stage.account.write(key, "somebody else's")
     there = keys()
 
-    with pytest.raises(AwsError, match="somebody else has written it"):
+    with pytest.raises(AwsError, match="has other content than this command would write"):
         start_module.begin(scripted(), stage.runtime())
 
     assert (keys(), list(stage.account.jobs)) == (there, [])

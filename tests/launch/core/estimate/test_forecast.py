@@ -258,7 +258,7 @@ def test_a_cpu_speaks_for_its_own_type_of_machine_only() -> None:
         ({"device": "CPU"}, "ran on CPU, and g5.2xlarge computes on A10G"),
         ({"device": "NVIDIA A100-SXM4-40GB"}, "ran on NVIDIA A100-SXM4-40GB, and g5.2xlarge computes on A10G"),
         ({"half": False}, "computed in 32 bits, and this would in 16"),
-        ({"wait_s": 0.020}, "has no time left for computing beside its waits and its communication"),
+        ({"wait_s": 0.020}, "has no time left for compute beside its waits and its communication"),
     ],
 )
 def test_a_run_that_does_not_fit_changes_nothing_and_says_why(change: dict[str, Any], why: str) -> None:

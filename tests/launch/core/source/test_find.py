@@ -125,7 +125,7 @@ def test_a_script_that_would_not_be_there_is_refused(tmp_path: Path, script: str
 def test_a_source_folder_that_lacks_the_script_is_refused(tmp_path: Path) -> None:
     write(tmp_path, {"train.py": "", "lib/x.py": ""})
 
-    with pytest.raises(SettingsError, match=r"lies outside of --source-dir"):
+    with pytest.raises(SettingsError, match=r"is outside of --source-dir"):
         source(tmp_path, source_dir=Path("lib"))
     for missing in ("nowhere", "train.py"):
         with pytest.raises(SettingsError, match=f"--source-dir: there is no folder .*{missing}"):
