@@ -1,1 +1,1 @@
-"""The backend that starts EC2 nodes, trains across them, and takes them down."""
+"""The EC2 backend: starts nodes, trains across them, and removes them at the end."""

@@ -1,4 +1,4 @@
-"""The EC2 backend for the rest of the toolkit: what it takes, and which machines a number of GPUs means.  Pure."""
+"""The EC2 backend's entry in the table of backends: its options, and how it provides a number of GPUs.  Pure."""
 
 from launch.core import catalog
 from launch.core.backend import Backend, Demand, Place, Values
@@ -7,12 +7,12 @@ from launch.core.options import whole
 from launch.ec2.options import INSTANCE_TYPE, Ec2Options
 from trainer.errors import SettingsError
 
-# The training that EC2 is mostly used for; flags and --config override it.
+# The default training; flags and --config override it.
 DEFAULTS = {"dataset": "imagenet", "model": "resnet18", "batch_size": 256, "progress": False, "health_check": True}
 
 
 def machine(options: Values) -> Instance:
-    """The one instance type that `options` name, or the default.  Raises SettingsError for several."""
+    """The instance type in `options`, or the default one.  Raises SettingsError for several."""
     given = options.get("instance_type", INSTANCE_TYPE)
     names = given.split(",") if isinstance(given, str) else list(given)
     if len(names) != 1:
@@ -21,7 +21,7 @@ def machine(options: Values) -> Instance:
 
 
 def _place(demand: Demand) -> Place:
-    """As few nodes of the type as have that many GPUs."""
+    """The smallest number of nodes of the type with that many GPUs."""
     options, gpus = demand.options, demand.gpus
     instance = machine(options)
     each = max(1, instance.gpus)

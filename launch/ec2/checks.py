@@ -1,4 +1,4 @@
-"""Checks of a job's settings before any call to AWS, and the choices that follow from them.  Pure."""
+"""Checks the settings of a job before any call to AWS, resolves their defaults, and prices them.  Pure."""
 
 import re
 from collections.abc import Mapping
@@ -18,26 +18,23 @@ from launch.core.training.base import Training
 from launch.ec2.options import IMAGE, Ec2Options
 from trainer.errors import SettingsError
 
-# Where the nodes have data and the run folder, in the container; see infra/ec2/boot.sh.
+# The data and the run folder in a node's container; see infra/ec2/boot.sh.
 DATA_DIR, RUN_DIR, CACHE_DIR = Path("/data"), Path("/job/run"), Path("/cache")
-# And the source of a script, and the folder in which it is unpacked.
+# The archive of a script's source there, and the folder in which it is unpacked.
 WORK_DIR = Path("/job/source")
 ARCHIVE = WORK_DIR / "source.tar.gz"
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """The options, with every choice that follows from them made.
-
-    data_in_s3: the folder there that nodes read; warnings: about settings, as sentences.
-    """
+    """The options with all defaults resolved."""
 
     options: Ec2Options
     instances: tuple[Instance, ...]
     train: Training
     data_volume: str  # per-node, multi-attach or none
-    data_in_s3: str | None = None
-    warnings: tuple[str, ...] = ()
+    data_in_s3: str | None = None  # the folder that nodes read
+    warnings: tuple[str, ...] = ()  # about settings, as sentences
 
     @property
     def detaches(self) -> bool:
@@ -50,11 +47,11 @@ class Resolved:
 
     @property
     def brings_data(self) -> bool:
-        """Whether the nodes get data from a snapshot or from S3."""
+        """Whether the data come from a snapshot or from S3."""
         return self.data_volume != "none" or self.options.data_s3 is not None
 
     def nproc(self, instance: Instance) -> int:
-        """Processes on one node of a type."""
+        """Processes per node of this type."""
         return self.train.processes(self.options.nproc_per_node, instance.gpus)
 
 
@@ -67,7 +64,7 @@ def in_container(resolved: Resolved) -> Training:
 
 
 def node_usd(resolved: Resolved, instance: Instance, prices: Prices) -> float:
-    """USD per hour of a node on demand; nothing for one of a capacity block, which was paid in advance."""
+    """USD per hour of a node on demand; 0 in a capacity block, which is paid in advance."""
     return 0.0 if resolved.options.capacity_block else prices.of(instance)
 
 
@@ -88,9 +85,9 @@ def hourly_usd(
 def highest_usd(
     resolved: Resolved, instance: Instance, data_gib: int, prices: Prices = CATALOGS, once_usd: float = 0.0
 ) -> float:
-    """USD until the time limit, on demand: spot prices may rise that far.
+    """USD until the time limit at the on-demand price, which spot prices may reach.
 
-    once_usd: what the start of a node costs; each restart may replace all of them.
+    once_usd: the cost of starting a node; each restart may replace all nodes.
     """
     options = resolved.options
     starts = options.nodes * (1 + options.max_restarts)
@@ -103,7 +100,7 @@ NOTHING: Mapping[str, float] = {}
 
 
 def resolve(job: Job[Ec2Options]) -> Resolved:
-    """The job's choices.  Raises SettingsError for what cannot work or may cost too much."""
+    """Resolve the job's settings.  Raises SettingsError for those that cannot work or may cost too much."""
     options = job.where
     _check_regions(options)
     if options.nodes > options.max_nodes:
@@ -129,19 +126,19 @@ def resolve(job: Job[Ec2Options]) -> Resolved:
     return resolved
 
 
-# Options that name something of one region.
+# Options that name a resource of one region.
 OF_ONE_REGION = ("zones", "subnet", "security_group", "capacity_reservation", "capacity_block", "ami", "bucket",
                  "data_snapshot")  # fmt: skip
 
 
 def _check_regions(options: Ec2Options) -> None:
-    """Raises SettingsError for what cannot be the same in several regions."""
+    """Raises SettingsError if several regions are given with a resource that exists in one only."""
     if len(options.region) < 2:
         return
     for name in OF_ONE_REGION:
         if getattr(options, name):
             given = f"--{name.replace('_', '-')}"
-            raise SettingsError(f"{given} names something of one region; give one --region, or leave {given} out.")
+            raise SettingsError(f"{given} names a resource of one region; give one --region, or leave {given} out.")
 
 
 def _instance(name: str, options: Ec2Options) -> Instance:
@@ -199,7 +196,7 @@ def check_price(
 ) -> None:
     """Raises SettingsError if the job may cost more than --max-usd.
 
-    data_gib: 0 while the snapshot is unknown; once_usd: what a node's start costs, by type.
+    data_gib: 0 while the snapshot is unknown; once_usd: the cost of starting a node, by type.
     """
     options, limit = resolved.options, resolved.options.max_usd
     for instance in resolved.instances:
@@ -234,7 +231,7 @@ def data_volume_of(job: Job[Ec2Options]) -> str:
 
 
 def _wants_volume(job: Job[Ec2Options]) -> bool:
-    """Whether the data come on one, unless --data-volume says otherwise."""
+    """Whether the data are on a volume by default, without --data-volume."""
     options = job.where
     if options.data_s3 is not None or job.train.data_url is not None:
         return False
@@ -242,7 +239,7 @@ def _wants_volume(job: Job[Ec2Options]) -> bool:
 
 
 def _check_name(options: Ec2Options) -> None:
-    """Raises SettingsError for a name that no data set can have, and for data from two places."""
+    """Raises SettingsError for an invalid name of a data set, and for data from two places."""
     if options.data is None:
         return
     if options.data.startswith("s3://"):
@@ -257,7 +254,7 @@ def _check_name(options: Ec2Options) -> None:
 
 
 def _check_streamed(options: Ec2Options, kind: str) -> None:
-    """Raises SettingsError for shards that are read from S3 while training, and data from another place as well."""
+    """Raises SettingsError if --data-url streams shards from S3 and another option provides data as well."""
     given = [name for name in ("data", "data_snapshot", "data_s3") if getattr(options, name) is not None]
     if given:
         flag = f"--{given[0].replace('_', '-')}"
@@ -292,7 +289,7 @@ def _check_volume(job: Job[Ec2Options], kind: str) -> None:
 
 
 def _check_filling(options: Ec2Options, kind: str) -> None:
-    """Raises SettingsError where nothing can be filled at a rate, although that is asked for."""
+    """Raises SettingsError if --fill-volumes always cannot be fulfilled."""
     if options.fill_volumes != "always":
         return
     if kind != "per-node":
@@ -308,7 +305,7 @@ def _check_filling(options: Ec2Options, kind: str) -> None:
 
 
 def data_dir_warning(train: Training, resolved: Resolved) -> tuple[str, ...]:
-    """A warning for a folder of this machine, which no node can read."""
+    """A warning if --data-dir is a folder of this machine, which nodes cannot read."""
     if train.data_dir in (None, DATA_DIR) or "data_dir" not in train.folders:
         return ()
     if resolved.brings_data:
@@ -324,7 +321,7 @@ def data_dir_warning(train: Training, resolved: Resolved) -> tuple[str, ...]:
 
 
 def _publishing(train: Training) -> str:
-    """What brings a folder of this machine to the nodes."""
+    """How to bring a folder of this machine to the nodes."""
     if not train.reads_folder or train.data_dir is None:
         return "To use your data, upload them and give --data-s3 s3://BUCKET/FOLDER."
     name = re.sub(r"[^a-z0-9]+", "-", train.data_dir.name.lower())[:48].strip("-") or "photos"

@@ -1,4 +1,4 @@
-"""Job + facts -> the cluster that requests are made of, and the reasons why it cannot start.  Pure."""
+"""Job + facts -> the cluster, from which requests are made, and why it cannot start.  Pure."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -26,9 +26,9 @@ from trainer.errors import SettingsError, TrainerError
 
 
 def services(cluster: Cluster) -> tuple[str, ...]:
-    """The services that a node must reach: by the names of VPC endpoints, or INTERNET."""
+    """The services that a node must reach, as names of VPC endpoints, or INTERNET."""
     wanted = {"s3", "logs"}
-    # Endpoints lead to the registry of their own region alone.
+    # An endpoint serves only the registry of its own region.
     is_near = cluster.image.startswith("<") or f".dkr.ecr.{cluster.region}." in cluster.registry
     wanted |= {"ecr.api", "ecr.dkr"} if is_near else {INTERNET}
     if cluster.downloads:
@@ -38,7 +38,7 @@ def services(cluster: Cluster) -> tuple[str, ...]:
 
 
 def why_unreachable(cluster: Cluster, facts: Facts, instance: Instance, subnet: Subnet) -> str:
-    """Why nodes of this type could not report from `subnet`, with a remedy; empty if they could, as far as is known."""
+    """Why nodes of this type could not report from `subnet`, with a remedy; empty if no reason is known."""
     way_out = facts.exits.get(subnet.id)
     if way_out is None:
         return ""
@@ -74,7 +74,7 @@ def _sentence(instance: Instance, subnet: Subnet, way_out: Exit, missing: tuple[
 
 
 def _shut(way_out: Exit) -> str:
-    """What stops every call, and the command that fixes it."""
+    """What blocks all traffic, and the command that fixes it."""
     if way_out.shut == "dns":
         return (
             f"{way_out.vpc} has DNS support off, so they find no name; run aws ec2 modify-vpc-attribute "
@@ -93,7 +93,7 @@ def _shut(way_out: Exit) -> str:
 
 
 def unreachable(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
-    """A sentence for each type and subnet in which nodes of the job could not report."""
+    """A sentence for each type and subnet from which nodes of the job could not report."""
     pairs = [(instance, subnet) for instance in cluster.resolved.instances for subnet in facts.subnets]
     sentences = [why_unreachable(cluster, facts, instance, subnet) for instance, subnet in pairs]
     return tuple(dict.fromkeys(sentence for sentence in sentences if sentence))
@@ -108,7 +108,7 @@ USER_DATA_LIMIT = 16_384  # bytes, before base64
 def describe(
     job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts
 ) -> tuple[Cluster, tuple[TrainerError, ...]]:
-    """The cluster, with texts in <> for what is unknown, and the problems with it."""
+    """The cluster, with placeholders in <> for unknown values, and the problems with it."""
     options, account = resolved.options, facts.account or "<account>"
     started, deadline = times(options, facts)
     image = facts.image or f"<digest of {options.image}>"
@@ -140,7 +140,7 @@ def _own_group(facts: Facts) -> str | FromAnswer:
 
 
 def _prices(facts: Facts) -> Prices:
-    """Spot's are those of the job's first start, which decided how volumes are filled, and so on its requests."""
+    """Spot prices are those of the job's first start: they decide on volume initialization, which is in requests."""
     return facts.prices if facts.prices.spot else replace(facts.prices, spot=facts.spot_usd_per_hour)
 
 
@@ -151,13 +151,13 @@ def _snapshot(resolved: Resolved, facts: Facts) -> Snapshot | None:
 
 
 def times(options: Ec2Options, facts: Facts) -> tuple[datetime, datetime]:
-    """Start and deadline: those in job.json, unless that start has ended; else from now."""
+    """Start and deadline: from job.json, unless that start has ended; else counted from now."""
     spec = facts.spec or {}
     goes_on = {"started", "deadline"} <= spec.keys() and "ended" not in spec
     if goes_on and (facts.fleet.living or _utc(spec["deadline"]) > facts.now):
         return _utc(spec["started"]), _utc(spec["deadline"])
     started = facts.now.astimezone(UTC).replace(microsecond=0)
-    # The limit of the training begins with its nodes; see job_folder.py.
+    # The time limit begins with the nodes; see job_folder.py.
     deadline = started + timedelta(hours=options.max_hours + options.wait_for_capacity)
     block = facts.reservation.ends if facts.reservation else None
     return started, min(deadline, block - BEFORE_BLOCK_ENDS) if block else deadline
@@ -168,7 +168,7 @@ def _utc(seconds: int) -> datetime:
 
 
 def _problems(cluster: Cluster, facts: Facts) -> tuple[TrainerError, ...]:
-    """Why this cluster cannot be started, as far as the facts tell."""
+    """Why this cluster cannot be started, as far as is known."""
     shortages = [_shortage(cluster, facts, instance) for instance in cluster.resolved.instances]
     problems = [
         _other_settings(cluster, facts),
@@ -206,13 +206,13 @@ def _half_stopped(cluster: Cluster, facts: Facts) -> TrainerError | None:
 
 
 def _unreadable_source(cluster: Cluster, facts: Facts) -> TrainerError | None:
-    """The reason against nodes that would be paid for, and could not read the source of their script."""
+    """An error if the node role may not read the script's source: paid nodes would fail."""
     options = cluster.resolved.options
-    is_ours = (
+    has_default_role = (
         options.bucket is None and options.instance_profile == type(options).model_fields["instance_profile"].default
     )
     begins = cluster.nodes > len(facts.fleet.living)
-    if not (cluster.source_key and is_ours and begins and facts.old_stack) or facts.roles >= SHARED_SINCE:
+    if not (cluster.source_key and has_default_role and begins and facts.old_stack) or facts.roles >= SHARED_SINCE:
         return None
     return unreadable("nodes", facts.old_stack)
 
@@ -243,7 +243,9 @@ def _root_volume_too_small(cluster: Cluster, facts: Facts) -> TrainerError | Non
 
 
 def _reservation_too_small(cluster: Cluster, facts: Facts) -> TrainerError | None:
-    """Where the job was begun, EC2 itself decides: instances that it does not list yet may be the job's own."""
+    """An error if too few instances are free.  EC2 decides for a job that has begun: instances it does not list yet may
+    belong to it.
+    """
     reservation, fleet = facts.reservation, facts.fleet
     needed = cluster.nodes - len(fleet.living)
     if reservation is None or reservation.free >= needed:
@@ -267,7 +269,7 @@ def _block_about_to_end(cluster: Cluster, facts: Facts) -> TrainerError | None:
 
 
 def _shortage(cluster: Cluster, facts: Facts, instance: Instance) -> TrainerError | None:
-    """The quota that has no room for the missing nodes as `instance`; capacity blocks have no quota."""
+    """An error if a quota is too low for the missing nodes as `instance`; capacity blocks have no quota."""
     if cluster.resolved.options.capacity_block:
         return None
     quota = facts.quotas.get(quota_of(instance, cluster.resolved.options.spot).name)

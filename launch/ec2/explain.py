@@ -24,7 +24,7 @@ from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster
 from launch.ec2.volume_init import VolumeInit, new_volume, paid, promised, shared, unpaid, volume_init
 
-# The forecast with such a volume, or None and why there is none.
+# A new volume -> the forecast with it, or None and why there is none.
 Expected = Callable[[NewVolume | None], tuple[Forecast | None, str]]
 
 NOT_COUNTED = "public addresses, logs, S3, traffic between zones"
@@ -58,7 +58,7 @@ def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
 
 
 def _health(cluster: Cluster) -> Fact:
-    """Whether the nodes are checked before each start of the training.  Its seconds are of nodes without GPUs."""
+    """The health check before each start of the training.  Its time was measured on nodes without GPUs."""
     is_on = cluster.train.health_check
     text = "GPUs, a matrix product, the network: some seconds a start; a node that fails is replaced once"
     return Fact("health_check", is_on, f"{text}; --no-health-check skips it" if is_on else "none")
@@ -86,7 +86,7 @@ def _in_words(cluster: Cluster) -> str:
 
 
 def _quotas(resolved: Resolved, facts: Facts) -> list[Fact]:
-    """The vCPU quotas that are known, in one fact, and what jobs at the same time share of them."""
+    """The known vCPU quotas in one fact, with their current use."""
     values, texts, needs = {}, [], list[Need]()
     for instance in resolved.instances:
         family = quota_of(instance, resolved.options.spot)
@@ -103,13 +103,13 @@ def _quotas(resolved: Resolved, facts: Facts) -> list[Fact]:
         needs.append(Need(quota.name, needed, quota.running, quota.limit, _held(family, facts)))
         texts.append(f"{instance.name}: {needed} vCPUs needed, {quota.running} in use, {quota.limit:g} allowed "
                      f"({quota.name})")  # fmt: skip
-    if resolved.options.capacity_block:  # which has no quota
+    if resolved.options.capacity_block:  # has no quota
         needs = []
     return [Fact("quotas", values, tuple(texts), "quota"), fact_of(needs[:1])] if values else []
 
 
 def _held(family: Family, facts: Facts) -> int:
-    """vCPUs that nodes of this very job have of a quota."""
+    """vCPUs that this job's own nodes use of a quota."""
     return sum(
         node.vcpus for node in facts.fleet.living if node.state in COUNTED and family.is_of(node.type, spot=node.spot)
     )
@@ -171,7 +171,7 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
 
 
 def _filling(cluster: Cluster, instance: Instance, fill: VolumeInit, expected: Expected) -> tuple[str, ...]:
-    """How the data volumes are filled, what that costs, and what it would if it does not."""
+    """How the data volumes are initialized, with its cost, or the cost of the alternative."""
     resolved, snapshot = cluster.resolved, cluster.snapshot
     if resolved.data_volume == "none":
         return ()
@@ -187,7 +187,7 @@ def _filling(cluster: Cluster, instance: Instance, fill: VolumeInit, expected: E
 
 
 def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
-    """Sentences on what may go wrong."""
+    """Sentences about possible failures."""
     resolved = cluster.resolved
     sentences = [*facts.unknown, *resolved.warnings]
     sentences += [sentence for sentence in map(catalog.warning, resolved.instances) if sentence]
@@ -207,7 +207,7 @@ def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
 
 
 def _beyond_the_policies(cluster: Cluster) -> list[str]:
-    """Warnings of what infra/iam does not grant, and at which every node would fail after it was paid for."""
+    """Warnings of permissions that infra/iam does not grant, without which every paid node would fail."""
     options, names = cluster.resolved.options, list[str]()
     prefix = f"{TOOLKIT}-"
     if options.bucket and not options.bucket.startswith(prefix):
@@ -224,7 +224,7 @@ UNKNOWN = "each node copies the data from S3 first; how long that takes is not k
 
 
 def with_copy(guess: Forecast | None, content: Content | None, instance: Instance) -> tuple[Forecast | None, str]:
-    """The forecast with the copy in its hours, and a sentence on it.  content: None where it was not counted."""
+    """The forecast including the copy's hours, and a sentence about it.  content: None if it was not counted."""
     if guess is None or content is None:
         return guess, UNKNOWN
     rate = _bytes_per_s(instance)
@@ -236,5 +236,5 @@ def with_copy(guess: Forecast | None, content: Content | None, instance: Instanc
 
 
 def _bytes_per_s(instance: Instance) -> Figure:
-    """Of one node, whose line gives no more."""
+    """Bytes per second of the copy to one node, limited by its network."""
     return figure(table("rates")["s3_copy_mb_per_s"]).times(1e6).at_most(instance.network_gbps.peak * 1e9 / 8)

@@ -1,4 +1,4 @@
-"""Facts: the results of the look-ups, for the planner.  None or empty where they failed."""
+"""The results of the look-ups, for the planner.  None or empty where a look-up failed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,15 +24,12 @@ class Ami:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """gib: size of its volumes; full_bytes: of the data in it, 0 if AWS does not say.
-
-    content: as launch.data counted it; None for one made by hand.
-    """
+    """The snapshot from which data volumes are created."""
 
     id: str
-    gib: int
-    full_bytes: int = 0
-    content: Content | None = None
+    gib: int  # of a volume created from it
+    full_bytes: int = 0  # of the data in it, 0 if AWS does not say
+    content: Content | None = None  # counted by launch.data; None for a snapshot made by hand
 
     @property
     def data_gib(self) -> float:
@@ -52,13 +49,13 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Facts:
-    """problems: why the job cannot start; unknown: sentences on what could not be looked up."""
+    """Everything that the planner knows about the account and the job."""
 
     region: str
     account: str | None = None
-    owner: str = ""  # aws:userid of who launches
+    owner: str = ""  # aws:userid of the caller
     subnets: tuple[Subnet, ...] = ()
-    exits: Mapping[str, Exit] = field(default_factory=dict)  # by subnet; none where they could not be looked up
+    exits: Mapping[str, Exit] = field(default_factory=dict)  # by subnet; empty if unknown
     offered: Mapping[str, frozenset[str]] = field(default_factory=dict)  # type -> zones
     ami: Ami | None = None
     image: str | None = None  # URI with digest
@@ -77,13 +74,13 @@ class Facts:
     etag: str = ""  # of that job.json
     last_generation: int = 0  # of the nodes in the last cluster.json
     earlier: tuple[Earlier, ...] = ()  # jobs that trained the same script, the newest first
-    is_sent: bool = False  # whether S3 has the source of the script
+    is_sent: bool = False  # whether the script's source is in S3
     has_log_group: bool = True
     now: datetime = datetime.min
-    problems: tuple[TrainerError, ...] = ()
-    unknown: tuple[str, ...] = ()
+    problems: tuple[TrainerError, ...] = ()  # why the job cannot start
+    unknown: tuple[str, ...] = ()  # what could not be looked up, as sentences
 
     @property
     def counted(self) -> Content | None:
-        """The content of the data, where launch.data or trainer.prepare has counted it."""
+        """The content of the data, if launch.data or trainer.prepare has counted it."""
         return self.snapshot.content if self.snapshot else self.content

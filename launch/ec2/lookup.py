@@ -41,7 +41,7 @@ def offered_zones(aws: Aws, types: list[str]) -> dict[str, frozenset[str]]:
 
 
 def find_exits(aws: Aws, subnets: Sequence[Subnet]) -> dict[str, network.Exit]:
-    """How nodes leave the subnets, which are of one VPC."""
+    """How nodes reach the internet from each subnet.  subnets: all in one VPC."""
     return network.look_up(aws, subnets[0].vpc, [subnet.id for subnet in subnets]) if subnets else {}
 
 
@@ -59,7 +59,7 @@ def find_ami(aws: Aws, wanted: str | None) -> Ami:
 
 
 def _newest_ami(aws: Aws) -> str:
-    """AWS's own for GPUs; the next Ubuntu's where a region has none of this one any more."""
+    """AWS's newest AMI for GPUs, of the first Ubuntu version that the region still offers."""
     first, *others = AMI_PARAMETERS
     for parameter in others:
         try:
@@ -91,7 +91,7 @@ def find_image(aws: Aws, wanted: str, account: str, region: str) -> str:
 
 
 def find_snapshot(aws: Aws, resolved: Resolved, earlier: str | None, dataset: str) -> Snapshot | None:
-    """The snapshot given, else that of an earlier start, else the account's newest one tagged with the data set."""
+    """The snapshot given, else that of an earlier start, else the account's newest with the data set's tag."""
     if resolved.data_volume == "none":
         return None
     snapshot, name = resolved.options.data_snapshot or earlier, resolved.options.data or dataset
@@ -105,7 +105,7 @@ def find_snapshot(aws: Aws, resolved: Resolved, earlier: str | None, dataset: st
             f"FOLDER --name {name}), or give a snapshot with --data-snapshot, or a folder in S3 with --data-s3."
         )
     newest = max(rows, key=lambda row: (row["State"] == "completed", row["StartTime"]))
-    if newest["State"] == "error":  # as one that launch.data has begun, and that got no block for a day
+    if newest["State"] == "error":  # such as an upload of launch.data that got no block for a day
         raise AwsError(f"AWS could not complete {newest['SnapshotId']}; publish the data again, which replaces it.")
     if newest["State"] != "completed":
         raise AwsError(f"snapshot {newest['SnapshotId']} is {newest['State']}; wait until it is completed.")
@@ -114,7 +114,7 @@ def find_snapshot(aws: Aws, resolved: Resolved, earlier: str | None, dataset: st
 
 
 def find_quotas(aws: Aws, resolved: Resolved) -> dict[str, Quota]:
-    """The vCPU quotas of the types, with what is in use."""
+    """The vCPU quotas of the types, with their current use."""
     families = {quota_of(instance, resolved.options.spot) for instance in resolved.instances}
     return machines.find_quotas(aws, families)
 
@@ -150,15 +150,15 @@ def find_reservation(aws: Aws, wanted: str | None) -> Reservation | None:
     row = rows[0]
     if row["State"] != "active":
         raise AwsError(f"reservation {wanted} is {row['State']}; start the job once it is active.")
-    # Another reservation's instances go on as ordinary ones; those of a block are ended.
+    # At its end, instances of a block are terminated; those of another reservation continue as ordinary ones.
     ends = row.get("EndDate") if row.get("ReservationType") == "capacity-block" else None
     return Reservation(wanted, row["AvailabilityZone"], row["InstanceType"], row["AvailableInstanceCount"], ends)
 
 
 def find_role(aws: Aws, name: str) -> tuple[str | None, str, int]:
-    """The ARN of a role for time limits; and the region and version of the stack that made it, if that is older.
+    """The ARN of the role for time limits, and the region and version of the stack that made it, if that is older.
 
-    https://docs.aws.amazon.com/IAM/latest/APIReference/API_GetRole.html answers with the role's tags, too.
+    GetRole returns the role's tags, too: https://docs.aws.amazon.com/IAM/latest/APIReference/API_GetRole.html
     """
     try:
         role = aws.call("iam", "GetRole", {"RoleName": name})["Role"]
@@ -187,9 +187,9 @@ def look_up(
     now: datetime,
     cache: Callable[[str], Path | None] = pricelist.no_cache,
 ) -> Facts:
-    """All facts for the planner.  Raises no AwsError: failures are among the problems.
+    """All facts for the planner.  AwsErrors are not raised but collected in the facts' problems.
 
-    cache: the file with a region's prices.
+    cache: the file in which prices of a region are cached.
     """
     try:
         region, caller = aws.region, aws.call("sts", "GetCallerIdentity")
@@ -209,7 +209,7 @@ def look_up(
 def _with_job(
     facts: Facts, aws: Aws, lookups: Lookups, resolved: Resolved, job: str
 ) -> tuple[Facts, Mapping[str, Any]]:
-    """Where its nodes may be, what there is of it, and what an unfinished start of it has decided."""
+    """The facts of the job: its network, existing resources, and the decisions of an unfinished start."""
     options, account = resolved.options, str(facts.account)
     folder = Folder(options.bucket or bucket_of(account, facts.region), job)
     no_subnets: tuple[Subnet, ...] = ()
@@ -231,7 +231,7 @@ def _with_job(
 def _with_parts(
     facts: Facts, aws: Aws, lookups: Lookups, resolved: Resolved, dataset: str, earlier: Mapping[str, Any]
 ) -> Facts:
-    """What nodes are made of; an unfinished start has chosen already."""
+    """The facts of the nodes' parts: AMI, image, snapshot.  Those of an unfinished start are kept."""
     options = resolved.options
     types = [instance.name for instance in resolved.instances]
     offered: dict[str, frozenset[str]] = {}
@@ -250,9 +250,9 @@ def _with_parts(
 def _with_prices(
     facts: Facts, aws: Aws, lookups: Lookups, resolved: Resolved, cache: Path | None, earlier: Mapping[str, Any]
 ) -> Facts:
-    """How many machines one may have, and what they cost."""
+    """The quotas and prices."""
     options = resolved.options
-    # A capacity block is paid in advance, at a price of its own.
+    # A capacity block is paid in advance at its own price.
     types = [] if options.capacity_block else [instance.name for instance in resolved.instances]
     reservation = options.capacity_reservation or options.capacity_block
     return replace(
@@ -265,7 +265,7 @@ def _with_prices(
 
 
 def _with_rights(facts: Facts, aws: Aws, lookups: Lookups, resolved: Resolved) -> Facts:
-    """What the account gives the job: its roles and its log."""
+    """The roles and the log group."""
     no_role: tuple[str | None, str, int] = (None, "", ROLES_VERSION)
     role, old_stack, roles = lookups.required(partial(find_role, aws, resolved.options.scheduler_role), no_role)
     lookups.required(partial(check_profile, aws, resolved.options.instance_profile), None)
@@ -278,14 +278,14 @@ def _fleet(aws: Aws, job: str) -> Fleet | None:
 
 
 def _spec(aws: Aws, lookups: Lookups, folder: Folder, account: str) -> tuple[Mapping[str, Any] | None, str]:
-    """job.json of an earlier start, and its ETag; not read from a bucket that fails its check."""
+    """job.json of an earlier start, and its ETag; not read from a bucket that fails the check."""
     none: tuple[Mapping[str, Any] | None, str] = (None, "")
     lookups.required(partial(check_bucket, aws, folder.bucket, account), None)
     return none if lookups.problems else lookups.required(partial(_known_spec, aws, folder), none)
 
 
 def _known_spec(aws: Aws, folder: Folder) -> tuple[Mapping[str, Any] | None, str]:
-    """job.json.  A start that was stopped has ended, also where the stop could not write that there."""
+    """job.json.  A start with a stop marker counts as ended, even if the stop could not update job.json."""
     spec, etag = spec_version(aws, folder, BACKEND_NAME)
     started = start_of(spec or {})
     if spec is None or started is None or "ended" in spec or not is_stopped(aws, folder, started):
@@ -296,7 +296,7 @@ def _known_spec(aws: Aws, folder: Folder) -> tuple[Mapping[str, Any] | None, str
 def _prices(
     aws: Aws, lookups: Lookups, types: list[str], now: datetime, cache: Path | None, earlier: Mapping[str, Any]
 ) -> Prices:
-    """The region's; those of an unfinished start, whose nodes have them in their tags, stay."""
+    """The region's prices; an unfinished start keeps its own, which are in its nodes' tags."""
     if "prices" in earlier:
         return Prices(**earlier["prices"])
     unknown = replace(CATALOGS, are_known=False)

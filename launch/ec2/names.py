@@ -1,4 +1,4 @@
-"""Names that only jobs on EC2 use in the account; launch/aws/names.py has those of every job.  Pure.
+"""Names of AWS resources and tags of jobs on EC2; launch/aws/names.py has those of every backend.  Pure.
 
 infra/ec2/boot.sh and infra/iam use the same names.
 """
@@ -6,8 +6,8 @@ infra/ec2/boot.sh and infra/iam use the same names.
 from launch.aws.names import TOOLKIT
 
 BACKEND_NAME = "ec2"
-GENERATION_TAG = f"{TOOLKIT}:generation"  # on instances: counts how often the job was given nodes
-ONCE_TAG = f"{TOOLKIT}:usd-once"  # on instances: what their start cost
+GENERATION_TAG = f"{TOOLKIT}:generation"  # on instances: counts the launches of nodes for the job
+ONCE_TAG = f"{TOOLKIT}:usd-once"  # on instances: the cost of their start
 
 LOG_GROUP = f"/{TOOLKIT}/ec2"
 DATA_DEVICE = "/dev/sdf"
@@ -19,5 +19,5 @@ def group_name(job: str) -> str:
 
 
 def command(verb: str, job: str, region: str, *flags: str) -> str:
-    """A command line about a job, for a reader to paste."""
+    """A command line for a job, for users to paste."""
     return " ".join(["python -m launch.ec2", verb, job, *flags, "--region", region])

@@ -1,4 +1,4 @@
-"""Options of launch.ec2 beside the trainer's settings; flags, YAML keys and help are derived from them."""
+"""Options of launch.ec2 in addition to the trainer's settings; flags, YAML keys and help are derived from them."""
 
 from typing import Literal
 
@@ -95,6 +95,6 @@ class RegionsOptions(Options):
 
 
 class VerbOptions(RegionsOptions):
-    """Options of every verb, most of them about one job."""
+    """Options of verbs about one job."""
 
     bucket: str | None = Field(None, description="bucket of the job folder, for an ended job that had its own --bucket")

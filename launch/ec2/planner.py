@@ -1,4 +1,4 @@
-"""Job + facts -> the plan: every request in order, the quotes, and the problems.  Pure."""
+"""Job + facts -> the plan: every request in order, quotes and problems.  Pure."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -30,7 +30,7 @@ NO_CAPACITY = {
     "InsufficientReservedInstanceCapacity": "reservation full",
     "ReservationCapacityExceeded": "reservation full",
     "Unsupported": "not supported here: {error}",
-    # Of spot: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+    # Spot: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
     "UnfulfillableCapacity": "no capacity",
     "InsufficientCapacity": "no capacity",
     "InsufficientFreeAddressesInSubnet": "no addresses left in the subnet",
@@ -44,42 +44,38 @@ NO_QUOTA = {
 }
 
 
-# What RunInstances answers where a rate for filling volumes cannot be met; AWS documents that it fails, and no code.
+# RunInstances' errors if the initialization rate of volumes cannot be met; AWS documents the failure, but no code.
 NO_FILLING = {
     "InsufficientVolumeCapacity": "no capacity to fill volumes; trying without",
     "nitialization": "AWS cannot fill the volumes at that rate; trying without",
     "VolumeLimitExceeded": "quota of volumes used up; trying without filling them",
 }
-# How long a zone where nodes ended as they started is not tried again for their type.
+# For this long a zone where nodes ended at their start is not tried again for their type.
 EXHAUSTED_FOR = timedelta(minutes=15)
-# An internal error may be that of one machine, and also ends nodes that ran for a while: so often it takes a zone out.
+# An internal error may concern one machine only, and also ends nodes after a while: after so many the zone is excluded.
 INTERNAL_ERRORS = 3
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What performing a plan needs beyond its requests.
-
-    missing: number of nodes to start; generation: of those nodes; save_spec: writes job.json, None if it says all of it
-    already.
-    """
+    """What performing a plan needs in addition to its requests."""
 
     job: Job[Ec2Options]
     cluster: Cluster
-    missing: int
-    generation: int
-    save_spec: Request | None = None
+    missing: int  # number of nodes to start
+    generation: int  # of those nodes
+    save_spec: Request | None = None  # writes job.json; None if it is up to date
 
 
 def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> Plan[Launch]:
-    """The plan for `job`, called `name`.  What AWS lacks is among its problems."""
+    """The plan for `job`, called `name`.  Anything missing in the account is among its problems."""
     cluster, problems = describe(job, resolved, name, facts)
     missing = max(0, cluster.nodes - len(facts.fleet.living))
-    # EC2 forgets ended nodes after an hour, but not the tokens of the requests that started them.
+    # EC2 forgets terminated nodes after an hour, but not the client tokens of their requests.
     generation = 1 + max([facts.last_generation, *(node.generation for node in facts.fleet.nodes)])
     save_spec = None if requests.is_saved(cluster, facts.spec) else requests.put_spec(cluster, facts.etag)
     steps = list[Step]()
-    if missing:  # running nodes have everything that comes before them
+    if missing:  # running nodes have all prerequisites
         steps += _before(cluster, facts, save_spec)
         tries = _tries(cluster, facts, missing, generation)
         if tries:
@@ -124,7 +120,7 @@ def _no_subnet(cluster: Cluster, facts: Facts) -> TrainerError:
 
 
 def _tries(cluster: Cluster, facts: Facts, count: int, generation: int) -> tuple[Try, ...]:
-    """All zones for the first type, then for the next."""
+    """All zones for the first type, then all zones for the next."""
     subnets = _candidates(facts)
     market = explain.market(cluster.resolved.options)
     exhausted, may_fill = _exhausted(facts), not _could_not_fill(facts)
@@ -146,13 +142,13 @@ def _tries(cluster: Cluster, facts: Facts, count: int, generation: int) -> tuple
 
 
 def _ended_at_once(facts: Facts) -> list[Node]:
-    """The nodes that EC2 has just terminated while they started."""
+    """The nodes that EC2 has recently terminated while they started."""
     recent = [node for node in facts.fleet.nodes if not node.lives and facts.now - node.launched_at < EXHAUSTED_FOR]
     return [node for node in recent if node.reason.startswith(NO_START)]
 
 
 def _exhausted(facts: Facts) -> set[tuple[str, str]]:
-    """The types and zones where EC2 took a request and then had no machines."""
+    """The types and zones where EC2 accepted a request and then had no capacity."""
     exhausted = set[tuple[str, str]]()
     failed = defaultdict[tuple[str, str], set[int]](set)  # type and zone -> generations
     for node in _ended_at_once(facts):
@@ -165,12 +161,12 @@ def _exhausted(facts: Facts) -> set[tuple[str, str]]:
 
 
 def _could_not_fill(facts: Facts) -> bool:
-    """Whether volumes were refused after the request for their nodes had been taken."""
+    """Whether volumes failed after EC2 had accepted the request for their nodes."""
     return any(not node.reason.startswith((NO_MACHINE, INTERNAL_ERROR)) for node in _ended_at_once(facts))
 
 
 def _candidates(facts: Facts) -> tuple[Subnet, ...]:
-    """The subnets that nodes may start in: near living nodes, in the zone of a shared volume and of a reservation."""
+    """The subnets in which nodes may start: in the zone of living nodes, a shared volume or a reservation, if any."""
     subnets = facts.subnets or (Subnet("<subnet>", "<zone>", "<vpc>"),)
     if living := facts.fleet.living:
         subnets = tuple(subnet for subnet in subnets if subnet.id == living[0].subnet) or subnets
@@ -186,7 +182,7 @@ def _in_zones(subnets: Sequence[Subnet], zones: Collection[str]) -> tuple[Subnet
 
 
 def _may_offer(facts: Facts, instance_type: str, subnet: Subnet) -> bool:
-    """Whether the subnet's zone offers the type, as far as is known."""
+    """Whether the subnet's zone offers the type, or that is unknown."""
     if not facts.offered or not facts.subnets:
         return True
     return subnet.zone in facts.offered.get(instance_type, ())
@@ -205,11 +201,11 @@ def _choice(tries: Sequence[Try], count: int) -> Choice:
 
 
 def _before(cluster: Cluster, facts: Facts, save_spec: Request | None) -> list[Step]:
-    """The requests that precede the first node that is billed."""
+    """The requests before the first node, which is billed."""
     resolved, fleet = cluster.resolved, facts.fleet
     steps = list[Step]()
     if cluster.train.source is not None and not facts.is_sent:
-        # First: where somebody else's file has its place the job has not begun, and its name is free.
+        # Upload the source first: if that is rejected, nothing has started, and the job's name is still free.
         steps.append(upload.send(cluster.folder.bucket, cluster.source_key, cluster.train.source))
     steps += [save_spec] if save_spec else []
     steps += requests.log_group(retention=not facts.has_log_group)
@@ -226,7 +222,7 @@ def _before(cluster: Cluster, facts: Facts, save_spec: Request | None) -> list[S
 
 
 def _later(cluster: Cluster) -> tuple[tuple[str, tuple[Request, ...]], ...]:
-    """The requests after the nodes have started, with texts in <> for what is not known yet."""
+    """The requests after the nodes have started, with placeholders in <> for values that are not known yet."""
     running = [requests.put_cluster_file(cluster.folder, planned_cluster_file(cluster))]
     if cluster.resolved.data_volume == "multi-attach":
         volume = FromAnswer("data volume", "VolumeId")

@@ -29,7 +29,7 @@ RETENTION_DAYS = 90
 
 @dataclass(frozen=True)
 class Cluster:
-    """Everything that the requests of a job are made of; a value that is not known yet is a text in <>."""
+    """Everything that the requests of a job are made of, with placeholders in <> for values that are not known yet."""
 
     job: str
     region: str
@@ -45,9 +45,9 @@ class Cluster:
     train: Training  # as it runs on the nodes
     security_group: str | FromAnswer
     prices: Prices = CATALOGS
-    owner: str = ""  # aws:userid of who launches
+    owner: str = ""  # aws:userid of the caller
     downloads: bool = False  # whether the training fetches its data from the internet
-    content: Content | None = None  # of its data, where they are counted
+    content: Content | None = None  # of its data, if counted
 
     @property
     def nodes(self) -> int:
@@ -55,7 +55,7 @@ class Cluster:
 
     @property
     def source_key(self) -> str:
-        """Where the source of a script is in the bucket; empty without one."""
+        """The key of the script's source in the bucket; empty without a script."""
         return upload.key_of(self.train.digest, self.started) if self.train.digest else ""
 
     @property
@@ -63,16 +63,16 @@ class Cluster:
         return tags(self.job, self.folder.bucket, self.started, self.deadline, self.owner)
 
 
-NAME_TAKEN = "NameTaken"  # our code for a job.json that another command has written since this one looked
+NAME_TAKEN = "NameTaken"  # the toolkit's error code if another command has written job.json since it was read
 
-# Options that may differ between two starts of one job, and those with a key of their own in job.json.
+# Options that may differ between two starts of a job, or have a separate key in job.json.
 NOT_THE_JOB = {"wait", "wait_for_capacity", "detach", "max_usd", "max_nodes", "job_name", "region"}
 
 
 def spec(cluster: Cluster) -> dict[str, Any]:
     """job.json: the settings, by which a second start recognizes its job."""
     options = cluster.resolved.options.model_dump(mode="json", exclude=NOT_THE_JOB)
-    regions = list(cluster.resolved.options.region)  # those in which the job may be
+    regions = list(cluster.resolved.options.region)  # in which to look for the job
     return {
         "job": cluster.job,
         "backend": BACKEND_NAME,
@@ -91,20 +91,20 @@ def spec(cluster: Cluster) -> dict[str, Any]:
 
 
 def is_saved(cluster: Cluster, known: Mapping[str, Any] | None) -> bool:
-    """Whether `known`, which was read as job.json, says all of it.
+    """Whether `known`, the job.json that was read, is up to date.
 
-    It is not written again then: a stop may have noted the end there since, which would be lost.
+    Then it is not rewritten, which would lose the end that a stop may have recorded since.
     """
     return known is not None and known == json.loads(json.dumps(spec(cluster), default=str))
 
 
 def put_spec(cluster: Cluster, known_as: str) -> Request:
-    """Takes the job's name, as one of several launches that begin at once.  known_as: see unless_changed()."""
+    """Claim the job's name; one of simultaneous launches succeeds.  known_as: see unless_changed()."""
     return put_version(cluster.folder, spec(cluster), known_as, "save the settings")
 
 
 def put_version(folder: Folder, content: Mapping[str, Any], known_as: str, why: str) -> Request:
-    """Writes job.json, unless another command has meanwhile.  known_as: see unless_changed()."""
+    """Write job.json, unless another command has meanwhile.  known_as: see unless_changed()."""
     put = _put(folder, folder.spec, content, why)
     return replace(unless_changed(put, known_as), taken=NAME_TAKEN)
 
@@ -120,7 +120,7 @@ def _put(folder: Folder, key: str, content: Mapping[str, Any], why: str) -> Requ
 
 
 def log_group(retention: bool) -> list[Request]:
-    """The requests for the log group of all jobs; it is kept, with the logs."""
+    """The requests for the log group that all jobs share; it is kept with its logs."""
     name = {"logGroupName": LOG_GROUP}
     requests = [
         Request("logs", "CreateLogGroup", name, "create the log group", ("ResourceAlreadyExistsException",)),
@@ -135,7 +135,7 @@ def time_limit(cluster: Cluster, exists: bool) -> list[Request]:
 
 
 def security_group(cluster: Cluster, vpc: str) -> list[Request]:
-    """The requests for a group that allows traffic among its members, and HTTPS out."""
+    """The requests for a security group that allows traffic among its members, and HTTPS out."""
     group = FromAnswer("security group", "GroupId")
     create = Request(
         "ec2",
@@ -153,7 +153,7 @@ def security_group(cluster: Cluster, vpc: str) -> list[Request]:
 
 
 def security_rules(group: str | FromAnswer) -> list[Request]:
-    """The requests for its rules: inbound only from the group itself, all protocols as EFA needs; HTTPS outbound."""
+    """The requests for its rules: all protocols within the group, as EFA needs them, and HTTPS outbound."""
     itself = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
     return [
         machines.inbound(group, [itself], "inbound: only among the nodes"),
@@ -176,16 +176,16 @@ def placement_group(cluster: Cluster) -> Request:
     )
 
 
-MEET_S = 900  # how long nodes may fail to connect to each other, beside the waiting for new ones
-HOP_LIMIT = 1  # only the node, and containers that share its network as ours does, can use the role
+MEET_S = 900  # seconds in which nodes must connect to each other, not counting the wait for replacements
+HOP_LIMIT = 1  # only the node, and containers in its network namespace as the training's, can use the role
 
 
 def run_instances(
     cluster: Cluster, instance: Instance, subnet: Subnet, count: int, generation: int, volume: VolumeInit
 ) -> Request:
-    """The request for all missing nodes or none, in one zone, with their volumes and tags."""
+    """The request for all missing nodes, or none, in one zone, with their volumes and tags."""
     tags = cluster.tags
-    # All parameters in which two requests of a job may differ; see the idempotency rules of EC2's API.
+    # All parameters that may differ between two requests of a job; see the idempotency rules of EC2's API.
     parts = [cluster.job, generation, count, instance.name, subnet.id, int(cluster.started.timestamp())]
     token = client_token(*parts, *([] if volume.rate is None else [volume.rate]))
     params: dict[str, Any] = {
@@ -214,7 +214,7 @@ def run_instances(
 
 
 def _own_tags(cluster: Cluster, instance: Instance, generation: int, volume: VolumeInit) -> list[dict[str, str]]:
-    """The tags that only nodes have: their prices, which cannot be looked up again when a job's cost is added up."""
+    """The tags of nodes only: their prices, which cannot be looked up later when a job's cost is computed."""
     values = {
         GENERATION_TAG: str(generation),
         HOURLY_TAG: f"{node_usd(cluster.resolved, instance, cluster.prices):.6g}",
@@ -240,7 +240,7 @@ def _market(options: Ec2Options) -> dict[str, Any]:
 
 
 def is_placed(resolved: Resolved) -> bool:
-    """Whether the nodes get a placement group; reservations have a place of their own."""
+    """Whether the nodes get a placement group; reservations already fix the placement."""
     options = resolved.options
     is_reserved = options.capacity_block or options.capacity_reservation
     return options.placement_group and options.nodes > 1 and not is_reserved
@@ -251,20 +251,20 @@ def uses_efa(resolved: Resolved, instance: Instance) -> bool:
 
 
 def interfaces(resolved: Resolved, instance: Instance) -> int:
-    """How many network interfaces a node gets; AWS gives only a node with one a public address."""
+    """Number of network interfaces of a node.  AWS assigns a public address only to a node with one interface."""
     return instance.efa + 1 if uses_efa(resolved, instance) and instance.efa > 1 else 1
 
 
 def network_gbps(resolved: Resolved, instance: Instance) -> float:
-    """The Gbit/s that a node can send all the time: without EFA it has one of its network cards."""
+    """The sustained Gbit/s of a node, which without EFA uses one of its network cards."""
     base = instance.network_gbps.base
     return base if uses_efa(resolved, instance) else base / max(1, instance.efa)
 
 
 def _interfaces(cluster: Cluster, instance: Instance, subnet: Subnet) -> list[dict[str, Any]]:
-    """One interface; with several network cards an ordinary one for IP, and on each card one for EFA alone.
+    """One interface; with several network cards an ordinary one for IP, and an EFA-only one on each card.
 
-    Those for EFA alone take no address of the subnet.
+    EFA-only interfaces take no address of the subnet.
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
     """
     common: dict[str, Any] = {"SubnetId": subnet.id, "Groups": [cluster.security_group], "DeleteOnTermination": True}
@@ -275,15 +275,15 @@ def _interfaces(cluster: Cluster, instance: Instance, subnet: Subnet) -> list[di
         return [{"InterfaceType": "efa", **first}]
     rows = [{"NetworkCardIndex": 0, **first}]
     for card in range(instance.efa):
-        device = 1 if card == 0 else 0  # the first card has the ordinary one, too
+        device = 1 if card == 0 else 0  # the first card also has the ordinary one
         rows.append({"NetworkCardIndex": card, "InterfaceType": "efa-only", **common, "DeviceIndex": device})
     return rows
 
 
 def _disks(cluster: Cluster, instance: Instance, rate: int | None) -> list[dict[str, Any]]:
-    """The root volume and the data volume; with DeleteOnTermination neither can outlive its node.
+    """The root volume and the data volume, both deleted with their node.
 
-    rate: MiB/s at which the data volume is filled, None for as AWS pleases.
+    rate: initialization rate of the data volume in MiB/s, None for AWS's default.
     """
     root = {
         "DeviceName": cluster.ami.root_device,
@@ -311,9 +311,9 @@ def _disks(cluster: Cluster, instance: Instance, rate: int | None) -> list[dict[
 
 
 def shared_volume(cluster: Cluster, zone: str | FromAnswer, generation: int) -> Request:
-    """The request for one io2 volume for all nodes, in the zone where they run.
+    """The request for one io2 volume shared by all nodes, in their zone.
 
-    generation: of the nodes; the volume goes with the last of them, and EC2 answers an old token with what is gone.
+    generation: of the nodes.  The volume is deleted with the last of them, and an old client token would return it.
     """
     assert cluster.snapshot is not None
     volume = io2_volume(cluster.snapshot.gib)
@@ -337,7 +337,7 @@ def attach(volume: str | FromAnswer, node: str | FromAnswer) -> Request:
 
 
 def delete_with(node: str) -> Request:
-    """The request that deletes the volume with the last node that it is attached to."""
+    """The request to delete the volume with the last node to which it is attached."""
     mapping = [{"DeviceName": DATA_DEVICE, "Ebs": {"DeleteOnTermination": True}}]
     params = {"InstanceId": node, "BlockDeviceMappings": mapping}
     return Request("ec2", "ModifyInstanceAttribute", params, f"delete it with {node}", retry_after=NOT_YET)
@@ -350,7 +350,7 @@ def user_data(cluster: Cluster, instance: Instance) -> str:
     if uses_efa(resolved, instance):
         flags += ["--device", "/dev/infiniband"]
     gbps = network_gbps(resolved, instance)
-    if resolved.streams:  # from the local disk, if there is one; nobody else writes there
+    if resolved.streams:  # cache on the local disk, if there is one; nothing else writes there
         flags += ["-v", f"{DATA_DIR}:{CACHE_DIR}"]
     flags += ["-e", f"{NODE_GPUS}={instance.gpus}", "-e", f"{NODE_GBPS}={gbps:g}"]
     return fill(
@@ -377,5 +377,5 @@ def user_data(cluster: Cluster, instance: Instance) -> str:
 
 
 def _training(cluster: Cluster, instance: Instance) -> tuple[str, ...]:
-    """What each rank of a node of this type runs."""
+    """The command of each rank on a node of this type."""
     return (cluster.train.on_gpus() if instance.is_gpu else cluster.train).words

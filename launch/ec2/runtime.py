@@ -1,4 +1,4 @@
-"""The dependencies of the commands, for tests to replace.  Light to import: --help needs it."""
+"""The commands' dependencies on AWS, time and the terminal, for tests to replace.  Fast to import for --help."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -22,15 +22,11 @@ def _connect(region: str | None) -> "Aws":
 
 @dataclass(frozen=True)
 class Runtime:
-    """AWS, time and the user; tests bring their own.
+    """AWS, time and the user."""
 
-    make_aws: calls to a region, or to the configured one for None; may_detach: asks the user who pressed Ctrl-C
-    whether the job keeps running; confirm: asks before something is removed; env: of the user, for rehearsals.
-    """
-
-    make_aws: Callable[[str | None], "Aws"] = _connect
+    make_aws: Callable[[str | None], "Aws"] = _connect  # by region, None for the configured one
     clock: Clock = field(default_factory=Clock)
     say: Say = say
-    may_detach: Callable[[], bool] = may_detach
-    env: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    confirm: Callable[[str], None] = confirm
+    may_detach: Callable[[], bool] = may_detach  # after Ctrl-C: asks whether the job keeps running
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ)  # the user's, for rehearsals
+    confirm: Callable[[str], None] = confirm  # asks before resources are removed

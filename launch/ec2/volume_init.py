@@ -1,4 +1,4 @@
-"""Whether data volumes are filled from their snapshot at a promised rate, which AWS bills per start.  Pure."""
+"""EBS volume initialization: whether to load volumes from the snapshot at a paid rate, billed per start.  Pure."""
 
 from dataclasses import dataclass
 
@@ -22,23 +22,23 @@ from launch.ec2.facts import Snapshot
 
 @dataclass(frozen=True)
 class VolumeInit:
-    """rate: MiB/s, None if AWS promises none; usd: of one volume; seconds: until it is full."""
+    """How one volume is initialized."""
 
-    rate: int | None = None
+    rate: int | None = None  # MiB/s, None for AWS's default, without a promise
     usd: float = 0.0
-    seconds: float = 0.0
+    seconds: float = 0.0  # until it is initialized
 
 
 UNSET = VolumeInit()
 
 
 def volume_init(resolved: Resolved, instance: Instance, snapshot: Snapshot | None, prices: Prices) -> VolumeInit:
-    """How the volume of a node of this type is filled: at a rate where that is worth its price, or wanted."""
+    """How a node's volume is initialized: at a paid rate if it is worth its price, or asked for."""
     if resolved.data_volume != "per-node" or snapshot is None:
         return UNSET
     options, gib = resolved.options, _data_gib(resolved, snapshot)
     if options.fill_volumes == "auto" and not gib:
-        return UNSET  # nothing was looked up, so that nobody knows what is worth it
+        return UNSET  # nothing was looked up, so its value is unknown
     read = resolved.train.read_gib(instance, options.nodes, gpus=resolved.nproc(instance), content=snapshot.content)
     hourly = _usd_per_hour(resolved, instance, prices)
     rate = rate_paid(options.fill_volumes, gib, options.nodes, hourly, prices.storage, read)
@@ -46,19 +46,19 @@ def volume_init(resolved: Resolved, instance: Instance, snapshot: Snapshot | Non
 
 
 def _usd_per_hour(resolved: Resolved, instance: Instance, prices: Prices) -> float:
-    """Of a node as it is bought: what its time is worth."""
+    """USD per hour of a node in its market: the value of its time."""
     on_demand = prices.of(instance)
     return prices.spot.get(instance.name, spot_share().value * on_demand) if resolved.options.spot else on_demand
 
 
 def _data_gib(resolved: Resolved, snapshot: Snapshot) -> float:
-    """In the snapshot; of the data set as it is published where it was not looked up, 0 if that is not known."""
+    """GiB in the snapshot; if it was not looked up, of the published data set, or 0 if that is unknown."""
     known = data_set(resolved.train.dataset)
     return snapshot.data_gib or (known.gib_in_all if known else 0.0)
 
 
 def promised(resolved: Resolved, snapshot: Snapshot | None, prices: Prices) -> VolumeInit:
-    """The same if it is paid for, whether worth it or not; without a rate where the quota does not suffice."""
+    """Initialization at a paid rate, worth it or not; without a rate if the quota is too low."""
     return _at(rate_for(resolved.options.nodes), _data_gib(resolved, snapshot) if snapshot else 0.0, prices)
 
 
@@ -69,7 +69,7 @@ def _at(rate: int | None, gib: float, prices: Prices) -> VolumeInit:
 
 
 def new_volume(resolved: Resolved, instance: Instance, snapshot: Snapshot | None, fill: VolumeInit) -> NewVolume | None:
-    """The volume that each node of this type gets, or that all get; None without one."""
+    """The volume of each node of this type, or the shared one; None without a volume."""
     if resolved.data_volume == "none" or snapshot is None:
         return None
     is_shared = resolved.data_volume == "multi-attach"
@@ -78,7 +78,7 @@ def new_volume(resolved: Resolved, instance: Instance, snapshot: Snapshot | None
 
 
 def paid(fill: VolumeInit, resolved: Resolved, snapshot: Snapshot | None) -> str:
-    """A sentence on what a rate costs, and what it allows until the volume is full, where an image's size is known."""
+    """A sentence on the cost of a rate, and the images/s it allows until initialized, if an image's size is known."""
     assert fill.rate is not None
     content = snapshot.content if snapshot else None
     if not fill.seconds:
@@ -94,7 +94,7 @@ def paid(fill: VolumeInit, resolved: Resolved, snapshot: Snapshot | None) -> str
 
 
 def shared() -> str:
-    """A sentence on what one volume for all nodes gives at first."""
+    """A sentence on the initial speed of one volume for all nodes."""
     return (
         f"the data volume loads from S3 as it is read, at some {_lazy_mib():.0f} MiB/s for all nodes together at first "
         "(AWS promises nothing)"
@@ -106,9 +106,9 @@ def _lazy_mib() -> float:
 
 
 def unpaid(saved_h: float, better: VolumeInit) -> str:
-    """A sentence on what a volume gives at first without a rate, and how much time a rate would save.
+    """A sentence on the initial speed of a volume without a rate, and the time that a rate would save.
 
-    better: with a rate; of no seconds where nobody knows what is in the snapshot.
+    better: with a rate; 0 seconds if the snapshot's content is unknown.
     """
     words = (
         f"data volumes load from S3 as they are read, at some {_lazy_mib():.0f} MiB/s at first (AWS promises nothing)"
