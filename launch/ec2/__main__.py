@@ -60,7 +60,7 @@ def main(argv: Sequence[str], runtime: Runtime | None = None) -> int:
     return cli.main(launcher, argv)
 
 
-# The rest is imported on use: --help needs none of it.
+# Heavier modules are imported where they are used, so that --help stays fast.
 
 
 def _jobs(runtime: Runtime, options: VerbOptions) -> "Ec2Jobs":
@@ -76,9 +76,9 @@ def _check(job: Job[Ec2Options]) -> None:
 
 
 def _plan(runtime: Runtime, job: Job[Ec2Options]) -> "Plans":
-    from launch.ec2.regions import plan_everywhere
+    from launch.ec2.regions import plan_regions
 
-    return plan_everywhere(job, runtime)
+    return plan_regions(job, runtime)
 
 
 def _text(plans: "Plans") -> str:
@@ -94,9 +94,9 @@ def _data(plans: "Plans") -> str:
 
 
 def _perform(runtime: Runtime, plans: "Plans") -> Outcome | None:
-    from launch.ec2.start import launch_anywhere
+    from launch.ec2.start import launch_in_regions
 
-    return launch_anywhere(plans, runtime)
+    return launch_in_regions(plans, runtime)
 
 
 if __name__ == "__main__":

@@ -24,11 +24,11 @@ from launch.aws.names import (
 from launch.core.errors import AwsError
 from launch.ec2.names import GENERATION_TAG, ONCE_TAG, group_name
 
-# EC2's reasons for the end of nodes that it took and then could not start: no machine, or no volume.
+# EC2's reasons for ending nodes of an accepted request that it could not start: no capacity, or no volume.
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html
 NO_MACHINE, INTERNAL_ERROR = "Server.InsufficientInstanceCapacity", "Server.InternalError"
 NO_START = (NO_MACHINE, INTERNAL_ERROR, "Client.VolumeLimitExceeded", "Client.VolumeInitialization")
-# Its reasons for spot nodes that it takes back.
+# Its reasons for reclaiming spot nodes.
 TAKEN_BACK = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
 
 # AWS lists a terminated instance for about an hour; it is not billed from shutting-down on.
@@ -55,8 +55,8 @@ class Node:
     ended_at: datetime | None = None  # None where EC2 does not say
     usd_per_hour: float | None = None  # on demand, by its tag
     usd_once: float = 0.0  # what its start cost, by its tag
-    started: datetime | None = None  # when the job was started, from the tag: tells two starts of a job apart
-    owner: str = ""  # aws:userid of who started it, by its tag: for a reader
+    started: datetime | None = None  # when the job was started, by its tag: distinguishes two starts of a job
+    owner: str = ""  # aws:userid of the caller who started it, by its tag; for information only
 
     @property
     def lives(self) -> bool:
@@ -65,13 +65,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Resource:
-    """A job's resource other than an instance: a volume, group or schedule.  created: None where AWS does not say."""
+    """A job's resource other than an instance: a volume, group, network interface or schedule."""
 
     kind: str
     id: str
     job: str
     state: str = ""
-    created: datetime | None = None
+    created: datetime | None = None  # None if AWS does not say
     gib: int = 0
     volume_type: str = ""
     attached_to: tuple[str, ...] = ()
@@ -79,16 +79,16 @@ class Resource:
     iops: int = 0
     mib_per_s: int = 0
     zone: str = ""
-    deleted_with: tuple[str, ...] = ()  # those nodes of attached_to whose end deletes it
+    deleted_with: tuple[str, ...] = ()  # the nodes of attached_to that delete it when they terminate
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """All resources of one job or of all.  started, deadlines, buckets: by job, from the tags."""
+    """All resources of one job or of all jobs."""
 
     nodes: tuple[Node, ...] = ()
     resources: tuple[Resource, ...] = ()
-    started: Mapping[str, datetime] = field(default_factory=dict)
+    started: Mapping[str, datetime] = field(default_factory=dict)  # by job, from the tags, as the next two
     deadlines: Mapping[str, datetime] = field(default_factory=dict)
     buckets: Mapping[str, str] = field(default_factory=dict)
 
@@ -133,9 +133,9 @@ class Fleet:
 
 
 def find(aws: Aws, job: str | None = None, *, limits: bool = True) -> Fleet:
-    """The resources of `job`, or of all jobs.  The number of requests does not grow with the nodes, except by pages.
+    """The resources of `job`, or of all jobs.  More nodes take more pages, but not more kinds of requests.
 
-    limits: also the time limits, which another service than EC2 has.
+    limits: include the time limits, which are in EventBridge.
     """
     instances, volumes = _instances(aws, job), _volume_rows(aws, job)
     interfaces = _tagged(aws, "DescribeNetworkInterfaces", "NetworkInterfaces", job)
@@ -158,22 +158,22 @@ def find(aws: Aws, job: str | None = None, *, limits: bool = True) -> Fleet:
 
 
 def nodes_of(aws: Aws, job: str) -> Fleet:
-    """Only the nodes of find(), with one request."""
+    """The nodes of find(), with one request."""
     return Fleet(_in_order(_instances(aws, job)))
 
 
 def nodes_and_volumes(aws: Aws, job: str) -> Fleet:
-    """Only the nodes and volumes of find(), with two requests."""
+    """The nodes and volumes of find(), with two requests."""
     return Fleet(_in_order(_instances(aws, job)), tuple(_volumes(_volume_rows(aws, job))))
 
 
 def _tagged(aws: Aws, operation: str, key: str, job: str | None) -> list[Any]:
-    """EC2's rows for the tag of `job`, or of any job.  An empty name matches no job."""
+    """EC2's rows with the tag of `job`, or of any job for None.  An empty name matches nothing."""
     by_tag = {"Name": "tag-key", "Values": [JOB_TAG]} if job is None else {"Name": f"tag:{JOB_TAG}", "Values": [job]}
     rows = aws.pages("ec2", operation, key, {"Filters": [by_tag]})
     if key == "Reservations":
         rows = [instance for reservation in rows for instance in reservation["Instances"]]
-    # To EC2 a * in a filter stands for any text.
+    # In EC2's filters, * matches any text.
     return [row for row in rows if job in (None, tag_values(row).get(JOB_TAG))]
 
 
@@ -216,12 +216,12 @@ def node(instance: Mapping[str, Any]) -> Node:
 
 
 def _number(text: str | None) -> int | None:
-    """The number in a tag; None where nobody can read it."""
+    """The number in a tag; None if it is not a number."""
     return int(text) if text is not None and re.fullmatch(r"\d{1,6}", text, re.ASCII) else None
 
 
 def _transition(reason: str) -> datetime | None:
-    """The time in 'User initiated (2026-11-21 12:34:56 GMT)', which EC2 gives for a node that stopped or ended."""
+    """The time in 'User initiated (2026-11-21 12:34:56 GMT)', EC2's reason for a stopped or terminated node."""
     match = re.search(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)", reason)
     return datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if match else None
 
@@ -231,7 +231,7 @@ def _resource(kind: str, id_key: str, described: Mapping[str, Any]) -> Resource:
 
 
 def _interfaces(described: Iterable[Mapping[str, Any]], terminated: set[str]) -> list[Resource]:
-    """The network interfaces, without those that EC2 deletes with a terminated node."""
+    """The network interfaces, except those that EC2 deletes with a terminated node."""
     kept = [row for row in described if row.get("Attachment", {}).get("InstanceId", "") not in terminated]
     return [_resource("network-interface", "NetworkInterfaceId", row) for row in kept]
 
@@ -242,7 +242,7 @@ def _placement_groups(described: Iterable[Mapping[str, Any]]) -> list[Resource]:
 
 
 def _volumes(described: Iterable[Mapping[str, Any]]) -> list[Resource]:
-    """The volumes, without those that EC2 is deleting."""
+    """The volumes, except those that EC2 is deleting."""
     return [_volume(row) for row in described if row["State"] != "deleting"]
 
 
@@ -266,7 +266,7 @@ def _volume(described: Mapping[str, Any]) -> Resource:
 
 
 def _schedules(aws: Aws, job: str | None) -> list[Resource]:
-    """Schedules have no tags; their group is the toolkit's own, and their names contain the job's."""
+    """The time limits.  Schedules have no tags: they are in the toolkit's group, and named after the job."""
     prefix = f"{TOOLKIT}-" if job is None else group_name(job)
     try:
         query = {"GroupName": SCHEDULE_GROUP, "NamePrefix": prefix}

@@ -1,4 +1,4 @@
-"""The folder of a job in S3: where it is, and what its job.json, cluster.json, exit records and stop marker say."""
+"""The job folder in S3: its location, job.json, cluster.json, exit records and stop marker."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +25,7 @@ from trainer.settings.registry import did_you_mean
 
 Record = dict[str, Any]
 
-# The name of a job, a node, a volume or a step, which stand in lines of a launcher's own.
+# The name of a job, node, volume or step, which the launcher prints within its own lines.
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,79}$")]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 Time = Annotated[float, Field(ge=0, lt=2**33)]  # seconds since 1970
@@ -51,7 +51,7 @@ class _Prices(_File):
 
 
 class _JobFile(_File):
-    """What an earlier version left out may be missing."""
+    """job.json.  Fields that an earlier version did not write are optional."""
 
     job: Word = "-"
     region: Word = "-"
@@ -94,30 +94,30 @@ class _ExitRecord(_File):
 def spec_of(aws: Aws, folder: Folder, backend: str) -> Record | None:
     """The job.json of `folder`, or None if there is no such job.
 
-    Raises AwsError, with the code NotJson if it is damaged, and SettingsError if it is another backend's.
+    Raises AwsError, with the code NotJson if it is damaged, and SettingsError if it belongs to another backend.
     """
     return spec_version(aws, folder, backend)[0]
 
 
 def spec_version(aws: Aws, folder: Folder, backend: str) -> tuple[Record | None, str]:
-    """What spec_of() returns, and the ETag by which S3 replaces this version only."""
+    """spec_of() with its ETag, for a conditional replacement of this version."""
     spec, etag = lookup.spec_version(aws, folder, backend)
     return _checked(spec, _JobFile, folder.bucket, folder.spec), etag
 
 
 def start_of(spec: Mapping[str, Any]) -> datetime | None:
-    """When the job was started, as its job.json says."""
+    """When the job was started, by its job.json."""
     return datetime.fromtimestamp(spec["started"], UTC) if "started" in spec else None
 
 
 def members_of(aws: Aws, folder: Folder) -> Record | None:
-    """The cluster.json of `folder`, or None if it has none.  Raises AwsError, as spec_of()."""
+    """The cluster.json of `folder`, or None if there is none.  Raises AwsError as spec_of() does."""
     content = lookup.read_json(aws, folder.bucket, folder.cluster)
     return _checked(content, _ClusterFile, folder.bucket, folder.cluster)
 
 
 def record_at(aws: Aws, bucket: str, key: str) -> Record | None:
-    """The exit record there; None for a damaged one: it says as little as a missing one.  Raises AwsError."""
+    """The exit record at `key`; None if it is missing or damaged.  Raises AwsError."""
     try:
         record = _checked(lookup.read_json(aws, bucket, key), _ExitRecord, bucket, key)
     except AwsError as error:
@@ -126,8 +126,8 @@ def record_at(aws: Aws, bucket: str, key: str) -> Record | None:
         return None
     if record is None:
         return None
-    # A script that was killed may have said the last words itself, with a token in them.  On one line: further ones
-    # would look like this launcher's own words.
+    # The reason may be the last line of a user's script, with a token in it.  Keep it on one line: more lines would
+    # look like the launcher's own output.
     return {**record, "reason": " ".join(without_secrets(record["reason"]).split())}
 
 
@@ -141,16 +141,16 @@ def _checked(content: Record | None, kind: type[_File], bucket: str, key: str) -
     return content
 
 
-STOPPED = "Stopped"  # our code for a job that was stopped
+STOPPED = "Stopped"  # the toolkit's error code for a job that was stopped
 
 
 def marker_of(folder: Folder, started: datetime) -> str:
-    """Where the marker of a start is.  In source/ launchers may write what does not exist yet: infra/iam."""
+    """The key of a start's stop marker.  It is in source/, where infra/iam lets launchers create new objects."""
     return f"{folder.prefix}source/stopped-{int(started.timestamp())}"
 
 
 def put_marker(aws: Aws, folder: Folder, started: datetime) -> None:
-    """Marks this start as stopped; repeating it is fine.  Raises AwsError."""
+    """Mark this start as stopped.  Idempotent.  Raises AwsError."""
     request = put_once(folder.bucket, marker_of(folder, started), b"", "mark the job as stopped")
     try:
         aws.call("s3", "PutObject", request.params)
@@ -160,14 +160,14 @@ def put_marker(aws: Aws, folder: Folder, started: datetime) -> None:
 
 
 def is_stopped(aws: Aws, folder: Folder, started: datetime) -> bool:
-    """Whether this start was stopped by a command.  Raises AwsError."""
+    """Whether a command has stopped this start.  Raises AwsError."""
     return aws.read(folder.bucket, marker_of(folder, started)) is not None
 
 
 def check_not_stopped(aws: Aws, folder: Folder, started: datetime, *, has_started: bool = False) -> None:
-    """Raises AwsError if this start was stopped, or if that cannot be found out.
+    """Raises AwsError if this start was stopped, or if that cannot be determined.
 
-    has_started: nodes run, which are not ended because S3 does not answer.
+    has_started: nodes are running; then an unreachable S3 is not an error.
     """
     stopped = False
     with suppress(*[TrainerError] if has_started else []):
@@ -176,13 +176,13 @@ def check_not_stopped(aws: Aws, folder: Folder, started: datetime, *, has_starte
         raise AwsError(f"job {folder.job} was stopped by another command.", STOPPED)
 
 
-def says_stopped(error: TrainerError) -> bool:
-    """Whether the error is that of a stopped job; asking again does not help."""
+def is_stopped_error(error: TrainerError) -> bool:
+    """Whether the error means that the job was stopped, so that retrying is useless."""
     return isinstance(error, AwsError) and error.aws_code == STOPPED
 
 
 def folder_of(aws: Aws, fleet: Fleet, job: str, bucket: str | None) -> Folder:
-    """The job's folder: in the bucket given, else in that of its tags, else in the toolkit's own."""
+    """The job's folder: in `bucket` if given, else in the bucket of its tags, else in the toolkit's own."""
     known = bucket or fleet.buckets.get(job)
     if known is None:
         known = bucket_of(str(aws.call("sts", "GetCallerIdentity")["Account"]), aws.region)
@@ -190,7 +190,7 @@ def folder_of(aws: Aws, fleet: Fleet, job: str, bucket: str | None) -> Folder:
 
 
 def jobs_in(aws: Aws, bucket: str) -> list[str]:
-    """The jobs that have a folder in `bucket`; empty if it cannot be listed."""
+    """The jobs with a folder in `bucket`; empty if it cannot be listed."""
     query = {"Bucket": bucket, "Prefix": "jobs/", "Delimiter": "/"}
     try:
         folders: list[dict[str, Any]] = aws.pages("s3", "ListObjectsV2", "CommonPrefixes", query)
@@ -200,13 +200,13 @@ def jobs_in(aws: Aws, bucket: str) -> list[str]:
 
 
 def is_known(aws: Aws, fleet: Fleet, folder: Folder) -> bool:
-    """Whether there is or was such a job.  Raises AwsError if only its folder can tell, and cannot be read."""
+    """Whether such a job exists or existed.  Raises AwsError if that depends on its folder, which cannot be read."""
     own = fleet.of(folder.job)
     return bool(own.nodes or own.resources) or spec_of(aws, folder, BACKEND_NAME) is not None
 
 
 def known_folder(aws: Aws, fleet: Fleet, job: str, bucket: str | None) -> Folder:
-    """The folder of `job`.  Raises SettingsError for a job that never existed.  fleet: of all jobs."""
+    """The folder of `job`.  Raises SettingsError if the job never existed.  fleet: of all jobs."""
     folder = folder_of(aws, fleet, job, bucket)
     if not is_known(aws, fleet, folder):
         refuse_unknown(aws, fleet, folder)
@@ -214,7 +214,7 @@ def known_folder(aws: Aws, fleet: Fleet, job: str, bucket: str | None) -> Folder
 
 
 def refuse_unknown(aws: Aws, fleet: Fleet, folder: Folder) -> NoReturn:
-    """Raises SettingsError with the nearest name.  fleet: of all jobs."""
+    """Raise SettingsError with the nearest name.  fleet: of all jobs."""
     known = sorted({*fleet.jobs, *jobs_in(aws, folder.bucket)})
     raise SettingsError(
         f"no job {folder.job!r} in {aws.region}{did_you_mean(folder.job, known) or '.'} {running(fleet.jobs)} "
@@ -223,19 +223,19 @@ def refuse_unknown(aws: Aws, fleet: Fleet, folder: Folder) -> NoReturn:
 
 
 def needed(job: str | None, verb: str, fleet: Fleet) -> str:
-    """`job`.  Raises SettingsError that names the running jobs if it is None."""
+    """Return `job`.  Raises SettingsError, with the names of running jobs, if it is None."""
     if job is not None:
         return job
     raise SettingsError(f"no job given; use python -m launch.ec2 {verb} JOB.  {running(fleet.jobs)}")
 
 
 def running(jobs: Collection[str]) -> str:
-    """A sentence that names jobs."""
+    """A sentence with the names of running jobs."""
     return f"Running: {', '.join(jobs)}." if jobs else "None is running."
 
 
 def job_named(aws: Aws, fleet: Fleet, name: str | None, bucket: str | None) -> Job[Ec2Options]:
-    """The job that was started as `name`.  Raises SettingsError that names the running jobs.  fleet: of all jobs."""
+    """The running job called `name`.  Raises SettingsError if there is none.  fleet: of all jobs."""
     folder = folder_of(aws, fleet, needed(name, "attach", fleet), bucket)
     spec = spec_of(aws, folder, BACKEND_NAME)
     if spec is None:
@@ -246,12 +246,12 @@ def job_named(aws: Aws, fleet: Fleet, name: str | None, bucket: str | None) -> J
 
 
 def job_of(spec: Mapping[str, Any]) -> Job[Ec2Options]:
-    """The job that job.json describes.  Raises SettingsError if an incompatible version wrote it, or somebody else."""
+    """The job that job.json describes.  Raises SettingsError if it is incomplete or of an incompatible version."""
     if lacks := sorted({"job", "region", "train", "where"} - spec.keys()) or sorted({"nodes"} - spec["where"].keys()):
         raise SettingsError(f"job.json lacks {' and '.join(lacks)}, so no launcher wrote it.")
     own = {"job_name": spec["job"], "region": [spec["region"]], "max_nodes": spec["where"]["nodes"]}
     (where,) = flags.build({**spec["where"], **own}, [Ec2Options])
-    # As the nodes have it: where they keep their runs is not the user's to say.
+    # The nodes' own folders: users cannot set them.
     train = training_from(spec["train"]).at(run_dir=None)
     return Job(train, cast(Ec2Options, where))
 
@@ -262,7 +262,7 @@ ClusterFile = dict[str, Any]
 def cluster_file(cluster: Cluster, fleet: Fleet, previous: Mapping[str, Any] | None) -> ClusterFile:
     """cluster.json for the living nodes of `fleet`.
 
-    previous: the last one.  Its nodes keep their ranks, and with them their log streams; new ones fill the gaps.
+    previous: the last one.  Its nodes keep their ranks, and so their log streams; new nodes fill the gaps.
     """
     known = {row["instance"] for row in (previous or {}).get("nodes", ())}
     # If there are too many nodes, prefer those that may be training already.
@@ -282,7 +282,7 @@ def cluster_file(cluster: Cluster, fleet: Fleet, previous: Mapping[str, Any] | N
 
 
 def _deadline(cluster: Cluster, nodes: Sequence[Node], previous: Mapping[str, Any] | None) -> int:
-    """The time limit, which begins with the first nodes: a launch may have waited for them."""
+    """The deadline.  The time limit begins with the first nodes, which a launch may have waited for."""
     if previous is not None and previous["started"] == int(cluster.started.timestamp()):
         return int(previous["deadline"])
     limit = timedelta(hours=cluster.resolved.options.max_hours)
@@ -291,7 +291,7 @@ def _deadline(cluster: Cluster, nodes: Sequence[Node], previous: Mapping[str, An
 
 
 def planned_cluster_file(cluster: Cluster) -> ClusterFile:
-    """cluster.json before any node exists, with texts in <>."""
+    """cluster.json before any node exists, with placeholders in <>."""
     rows = []
     for rank in range(cluster.nodes):
         volume = None if cluster.resolved.data_volume == "none" else f"<its volume {rank}>"
@@ -301,8 +301,8 @@ def planned_cluster_file(cluster: Cluster) -> ClusterFile:
 
 
 def ranks(nodes: Sequence[Node], previous: Mapping[str, Any] | None) -> list[tuple[int, Node]]:
-    """Every node with its rank, by rank."""
-    # By rank first: no two nodes may have the same, whatever another launcher wrote there.
+    """The nodes with their ranks, in order of rank."""
+    # A dict by rank: ranks must be unique.
     rows = {row["rank"]: row["instance"] for row in (previous or {}).get("nodes", ())}
     old = {name: rank for rank, name in rows.items()}
     kept = {node.id: old[node.id] for node in nodes if old.get(node.id, len(nodes)) < len(nodes)}
@@ -319,7 +319,7 @@ def volumes_missing(cluster: Cluster, fleet: Fleet) -> bool:
 
 
 def _volume(cluster: Cluster, fleet: Fleet, node: Node) -> str | None:
-    """The id of the node's data volume; None if it has none."""
+    """The id of the node's data volume, or None."""
     if cluster.resolved.data_volume == "none":
         return None
     if cluster.resolved.data_volume == "multi-attach":
@@ -330,7 +330,7 @@ def _volume(cluster: Cluster, fleet: Fleet, node: Node) -> str | None:
 
 
 def _restarts(cluster: Cluster, generation: int, previous: Mapping[str, Any] | None) -> int:
-    """How often this start of the job was given new nodes for lost ones."""
+    """How often lost nodes were replaced in this start of the job."""
     if previous is None or previous["started"] != int(cluster.started.timestamp()):
         return 0
     return int(previous.get("restarts", 0)) + int(generation != previous.get("generation"))

@@ -1,6 +1,6 @@
-"""The resources of all jobs in an account, which of them are leaks, and their price.
+"""Leaks: resources of jobs that should have ended, with their price.
 
-Jobs are found by tag, whoever started them.  Snapshots, job folders and logs are never leaks.
+Covers all jobs of the account, found by tag.  Snapshots, job folders and logs are never leaks.
 """
 
 import re
@@ -20,14 +20,14 @@ from launch.ec2.job_folder import Record, spec_of
 from launch.ec2.names import BACKEND_NAME, command
 from trainer.errors import SettingsError, one_line
 
-# A launch creates groups and a time limit before its nodes, and replaces lost nodes: for this long that is no leak.
+# A launch creates groups and a time limit before its nodes, and replaces lost nodes: not a leak for this long.
 WITHOUT_NODES = timedelta(minutes=15)
 
 
-def judge(fleet: Fleet, region: str, now: datetime, waiting: Collection[str] = ()) -> tuple[Leak, ...]:
-    """One for each job of `fleet` that has resources, leak or not.  Pure.
+def leaks_of(fleet: Fleet, region: str, now: datetime, waiting: Collection[str] = ()) -> tuple[Leak, ...]:
+    """One entry for each job of `fleet` with resources, leak or not.  Pure.
 
-    waiting: jobs without nodes that may wait for capacity; see waiting().
+    waiting: jobs without nodes that may be waiting for capacity; see waiting().
     """
     jobs = {node.job for node in fleet.present} | {resource.job for resource in fleet.resources}
     return tuple(_leak(fleet.of(job), job, region, now, waits=job in waiting) for job in sorted(jobs))
@@ -40,7 +40,7 @@ def _leak(own: Fleet, job: str, region: str, now: datetime, *, waits: bool) -> L
 
 
 def _verdict(own: Fleet, job: str, now: datetime, *, waits: bool) -> tuple[bool, str]:
-    """Whether the job's resources are a leak, and why, or why not."""
+    """Whether the job's resources are a leak, and the reason."""
     if not has_proper_name(job):
         return True, "the tag is not a job name, so remove it by hand"
     deadline = own.deadlines.get(job)
@@ -54,7 +54,7 @@ def _verdict(own: Fleet, job: str, now: datetime, *, waits: bool) -> tuple[bool,
 
 
 def _verdict_without_nodes(own: Fleet, job: str, now: datetime, *, waits: bool) -> tuple[bool, str]:
-    """A job that waits does so until its time limit: EC2 soon forgets its lost nodes."""
+    """The same without nodes.  A job may wait for capacity until its time limit: EC2 soon forgets its lost nodes."""
     newest = _newest_sign(own, job)
     if newest is None:
         return True, "no nodes left"
@@ -66,12 +66,12 @@ def _verdict_without_nodes(own: Fleet, job: str, now: datetime, *, waits: bool) 
 
 
 def _may_have_just_ended(own: Fleet) -> bool:
-    """Whether EC2 does not say when a node ended, as of one that it took back: it lists that for an hour at most."""
+    """Whether a node ended at an unknown time, as reclaimed ones do: EC2 lists it for an hour at most."""
     return any(node.ended_at is None for node in own.nodes)
 
 
 def _newest_sign(own: Fleet, job: str) -> datetime | None:
-    """The last time at which the job is known to have had something."""
+    """The latest time at which the job is known to have had a resource."""
     signs = [node.ended_at or node.launched_at for node in own.nodes]
     signs += [resource.created for resource in own.resources if resource.created]
     if job in own.started:
@@ -80,7 +80,7 @@ def _newest_sign(own: Fleet, job: str) -> datetime | None:
 
 
 def has_proper_name(job: str) -> bool:
-    """Whether the toolkit may have created it.  A request to EC2 for the tag * would match every job."""
+    """Whether `job` is a valid job name.  A filter for the tag * would match every job."""
     return re.fullmatch(JOB_NAME, job) is not None
 
 
@@ -96,15 +96,15 @@ def _rows(fleet: Fleet, job: str, region: str, why: str, now: datetime) -> Itera
 
 
 def waiting(aws: Aws, fleet: Fleet, now: datetime) -> frozenset[str]:
-    """The jobs with --wait-for-capacity that would be leaks without it."""
-    doubtful = {one.job for one in judge(fleet, aws.region, now) if one.is_leak}
+    """The jobs that would be leaks but for --wait-for-capacity."""
+    doubtful = {one.job for one in leaks_of(fleet, aws.region, now) if one.is_leak}
     return frozenset(job for job in doubtful & fleet.deadlines.keys() & fleet.started.keys() if _waits(aws, fleet, job))
 
 
 def _waits(aws: Aws, fleet: Fleet, job: str) -> bool:
-    """Whether its job.json leaves that open; also where AWS does not answer, as what does not cost can be left.
+    """Whether by its job.json the job may still wait.  Also if AWS does not answer: without nodes nothing is billed.
 
-    Every launcher may write job.json.  So leaks.py believes it only until the time limit in the tags.
+    It counts only until the time limit in the tags.
     """
     bucket = fleet.buckets.get(job)
     try:
@@ -117,9 +117,9 @@ def _waits(aws: Aws, fleet: Fleet, job: str) -> bool:
 
 
 def _may_wait(spec: Record, allowed: timedelta) -> bool:
-    """Whether the time limit in the tags is later than --max-hours, which begins with the nodes; see describe.times().
+    """Whether the tags' time limit exceeds --max-hours, which begins with the nodes; see describe.times().
 
-    That of a capacity block is the block's end, however long the job waits for its beginning.
+    The time limit in a capacity block is its end, however long the job waits for its beginning.
     """
     where = spec.get("where", {})
     hours = where.get("max_hours")
@@ -129,13 +129,14 @@ def _may_wait(spec: Record, allowed: timedelta) -> bool:
 
 
 def active_jobs(aws: Aws, now: datetime) -> tuple[str, ...]:
-    """The jobs that have something in a region, each with the command that stops it: launch.infra must not delete the
-    roles of their nodes.  Raises TrainerError.
+    """The jobs with resources in a region, each with the command that stops it.  Raises TrainerError.
+
+    For launch.infra, which must not delete the roles of their nodes.
     """
-    found = [one.job for one in judge(find(aws), aws.region, now)]
+    found = [one.job for one in leaks_of(find(aws), aws.region, now)]
     return tuple(f"{one_line(job, 100)} in {aws.region} ({_remedy(job, aws.region)})" for job in found)
 
 
 def _remedy(job: str, region: str) -> str:
-    """No command of what is no job's name: the reader pastes what is here."""
-    return command("stop", job, region) if has_proper_name(job) else "no job's name: remove it by hand"
+    """The command that stops the job; not for an invalid name, as users paste the command."""
+    return command("stop", job, region) if has_proper_name(job) else "not a job's name: remove it by hand"

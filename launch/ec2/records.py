@@ -1,4 +1,4 @@
-"""What the nodes of a job leave in its folder: marks of their boot, and exit records, of which its outcome is made."""
+"""What nodes write into the job folder: boot progress, and exit records, from which the outcome follows."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -18,11 +18,11 @@ from trainer.outcome import Outcome, state_of
 
 Record = Mapping[str, Any]
 
-# Steps of a record that say nothing against its node: AWS took it back, or somebody ended it.
+# Steps of records of nodes that did not fail: AWS reclaimed them, or a user ended them.
 TAKEN = ("spot", "signal")
 # The step of a node that failed its health check; it is replaced once.
 HEALTH = "health"
-# The reason of a node whose training printed no error; another node may know more.
+# The reason if a node's training printed no error; another node's record may be clearer.
 SILENT = "the training gave no reason"
 
 DONE = Outcome("done", Exit.DONE)
@@ -42,23 +42,23 @@ def is_failure(record: Record) -> bool:
 
 
 def sentence_of(record: Record) -> str:
-    """How this record's node failed its health check, in one sentence."""
+    """A sentence on how the record's node failed its health check."""
     reason = record["reason"].rpartition(FAILED_CHECK)[2].removesuffix("; take another machine.").rstrip(".")
     return f"node {_rank_text(record)} ({record['instance']}){FAILED_CHECK}{reason}"
 
 
 def clearest(failures: Collection[Record]) -> Record:
-    """The record that tells most about a failure: not one that merely lost the others, nor a silent one."""
+    """The most informative record: neither one that only lost connection to the others, nor one without a reason."""
     return min(failures, key=lambda r: (r["code"] == Exit.MACHINE, is_silent(r), rank_of(r)))
 
 
 def is_silent(record: Record) -> bool:
-    """Whether the node's training printed no error; without restarts left, boot.sh puts that in front."""
+    """Whether the node's training printed no error.  Without restarts left, boot.sh prefixes the reason."""
     return bool(record["reason"].endswith(SILENT))
 
 
 def of_failure(record: Record) -> Outcome:
-    """The end of a job because of this record's node."""
+    """The outcome of a job that failed because of this record's node."""
     code, rank = record["code"], _rank_text(record)
     if record["step"] == HEALTH:
         return Outcome(state_of(code), code, sentence_of(record))
@@ -68,7 +68,7 @@ def of_failure(record: Record) -> Outcome:
 
 
 def of_records(records: Collection[Record]) -> Outcome | None:
-    """The outcome according to the records of a job's nodes; None if none of them failed or was done."""
+    """The outcome by the nodes' records; None if no node has failed or finished."""
     failures = [record for record in records if is_failure(record)]
     if failures:
         return of_failure(clearest(failures))
@@ -78,7 +78,7 @@ def of_records(records: Collection[Record]) -> Outcome | None:
 
 
 def completed(outcome: Outcome, job: str, started: datetime | None, now: datetime, usd: float | None) -> Outcome:
-    """`outcome` of a job that ends now, with its name, time and cost."""
+    """`outcome` with the job's name, duration and cost, if it ends now."""
     seconds = max(0.0, (now - started).total_seconds()) if started else None
     reason = resumed_by_name(outcome.reason, job)
     return replace(outcome, reason=reason, job=job, ended=now.strftime(TIME), seconds=seconds, usd=usd)
@@ -89,11 +89,11 @@ def _rank_text(record: Record) -> str:
 
 
 def rank_of(record: Record) -> int:
-    """The rank of a node, -1 for one that does not know it."""
+    """The rank in a record; -1 if the node did not know it."""
     return -1 if record["rank"] is None else int(record["rank"])
 
 
-# The steps, in order; "" is a node that has left no mark.
+# The boot steps, in order; "" for a node without any.
 STEPS = {
     "": "not reported yet",
     "started": "waiting for the others",
@@ -101,7 +101,7 @@ STEPS = {
     "image": "getting the image",
     "train": "training",
 }
-# After so long without a new step the user is told; boot.sh has its own limits.
+# After so long without a new step the user is warned; boot.sh has its own limits.
 SLOW_S = 600.0
 CHECK_EVERY_S = 60.0
 CHECKED_AT_ONCE = 100  # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstanceStatus.html
@@ -109,19 +109,19 @@ CONSOLE_LINES = 15
 
 
 def marks(aws: Aws, folder: Folder) -> dict[str, str]:
-    """The last step of each instance that has left a mark, in this start or an earlier one."""
+    """The last boot step of each instance that has reported one, in this or an earlier start."""
     query = {"Bucket": folder.bucket, "Prefix": folder.boot}
     listed = aws.pages("s3", "ListObjectsV2", "Contents", query)
     order, steps = list(STEPS), dict[str, str]()
     for item in listed:
         instance, _, step = item["Key"].removeprefix(folder.boot).partition(".")
-        step = step if step in STEPS else "started"  # its boot log: it has reported
+        step = step if step in STEPS else "started"  # the boot log: it has reported
         steps[instance] = max(steps.get(instance, ""), step, key=order.index)
     return steps
 
 
 def console(aws: Aws, instance: str) -> list[str]:
-    """The last lines of a node's console, which EC2 keeps for an hour after its end; or why there are none."""
+    """The last lines of a node's console, or why there are none.  EC2 keeps it for an hour after termination."""
     try:
         output = aws.call("ec2", "GetConsoleOutput", {"InstanceId": instance}).get("Output", "")
     except AwsError as error:
@@ -132,7 +132,7 @@ def console(aws: Aws, instance: str) -> list[str]:
 
 @dataclass
 class Booting:
-    """Reports how far the nodes of a job have booted until all of them train, and which ones EC2 finds impaired."""
+    """Reports the nodes' boot progress until all of them train, and nodes that EC2 finds impaired."""
 
     aws: Aws
     folder: Folder
@@ -142,21 +142,21 @@ class Booting:
     _summary: str = ""
     _changed_at: float = 0.0
     _checked_at: float = 0.0
-    _told: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
 
-    def look(self, members: Mapping[str, Any]) -> frozenset[str]:
-        """The instances that have ever reported.  members: cluster.json.  Raises AwsError."""
+    def report(self, members: Mapping[str, Any]) -> frozenset[str]:
+        """Report changes; return the instances that have ever reported.  members: cluster.json.  Raises AwsError."""
         nodes = members["nodes"]
         if any(self._step(row) != "train" for row in nodes):
             self._known = marks(self.aws, self.folder)
-            self._tell(nodes)
+            self._report_steps(nodes)
         self._check(nodes)
         return frozenset(self._known)
 
     def _step(self, row: Mapping[str, Any]) -> str:
         return self._known.get(row["instance"], "")
 
-    def _tell(self, nodes: Sequence[Mapping[str, Any]]) -> None:
+    def _report_steps(self, nodes: Sequence[Mapping[str, Any]]) -> None:
         counts, now = Counter(map(self._step, nodes)), self.clock.now()
         summary = ", ".join(f"{counts[step]} {words}" for step, words in STEPS.items() if counts[step])
         if summary != self._summary:
@@ -174,7 +174,7 @@ class Booting:
         self._warn(f"{row['instance']} {self._step(row)}", f"{words}; for a shell on it: {shell}")
 
     def _check(self, nodes: Sequence[Mapping[str, Any]]) -> None:
-        """Asks EC2 for its own checks of the nodes, once a minute."""
+        """Read EC2's status checks of the nodes, once a minute."""
         now = self.clock.now()
         if now - self._checked_at < CHECK_EVERY_S:
             return
@@ -185,8 +185,8 @@ class Booting:
                 query = {"InstanceIds": instances[start : start + CHECKED_AT_ONCE]}
                 for row in self.aws.pages("ec2", "DescribeInstanceStatus", "InstanceStatuses", query):
                     self._report_impaired(row, ranks[row["InstanceId"]])
-        except AwsError as error:  # good to know, and no more
-            if error.aws_code != "InvalidInstanceID.NotFound":  # one that has just ended
+        except AwsError as error:  # informational only
+            if error.aws_code != "InvalidInstanceID.NotFound":  # it has just terminated
                 self._warn("status", str(error))
 
     def _report_impaired(self, status: Mapping[str, Any], rank: int) -> None:
@@ -201,7 +201,7 @@ class Booting:
             )
 
     def _warn(self, what: str, text: str) -> None:
-        """Prints the text, once."""
-        if what not in self._told:
+        """Print the warning once per `what`."""
+        if what not in self._reported:
             self.say(f"warning: {text}")
-        self._told.add(what)
+        self._reported.add(what)

@@ -1,4 +1,4 @@
-"""The plans of a job that may run in any of several regions: which are tried, and what the others lack.  Pure."""
+"""Plans of a job for several regions: the order in which they are tried, and what excluded ones lack.  Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from trainer.errors import SettingsError, TrainerError
 
 @dataclass(frozen=True)
 class Place:
-    """A region, with what was looked up there and the plan that follows from it."""
+    """A region with its facts and plan."""
 
     facts: Facts
     plan: Plan[Launch]
@@ -38,39 +38,39 @@ class Place:
 
     @property
     def problem(self) -> TrainerError | None:
-        """Why the job cannot start here, unless waiting may help and the user waits."""
+        """Why the job cannot start here; None if it can, or the user waits for capacity and that may help."""
         problem, waits = self.plan.problem, self.plan.payload.job.where.wait_for_capacity > 0
         return None if problem is not None and waits and is_no_capacity(problem) else problem
 
     @property
     def holds_job(self) -> bool:
-        """Whether nodes of the job run or have run here, so that its checkpoints are in this region's bucket."""
+        """Whether nodes of the job run or ran here, so that its checkpoints are in this region's bucket."""
         return self.facts.last_generation > 0 or bool(self.facts.fleet.living)
 
     @property
     def is_begun(self) -> bool:
-        """Whether the job was begun here and nobody has seen its end: a launcher may have died on the way."""
+        """Whether an unfinished start of the job was begun here, whose launcher may have died."""
         spec = self.facts.spec
         return bool(self.facts.fleet.resources) or (spec is not None and "ended" not in spec)
 
 
 @dataclass(frozen=True)
 class Plans:
-    """A place per region, in the user's order.  is_new: the job has a name that no other job can have."""
+    """The places, one per region."""
 
-    places: tuple[Place, ...]
-    is_new: bool = False
+    places: tuple[Place, ...]  # in the user's order
+    is_new: bool = False  # the job has a generated, unique name
 
     @property
     def home(self) -> Place | None:
-        """The only region where the job can go on, if it has begun to train somewhere."""
+        """The region in which the job must continue, if it has begun to train."""
         held = [place for place in self.places if place.holds_job]
         stuck = [place for place in self.places if place.is_begun and place.problem]
         return max(held or stuck, key=_started, default=None)
 
     @property
     def tried(self) -> tuple[Place, ...]:
-        """The regions to try, in this order.  One where the job was begun comes first: it may have nodes there."""
+        """The regions to try, in order.  Those with an unfinished start come first, as they may have nodes."""
         if self.home:
             return (self.home,)
         ready = [place for place in self.places if place.problem is None]
@@ -78,7 +78,7 @@ class Plans:
 
     @property
     def problem(self) -> TrainerError | None:
-        """Why the job can start nowhere."""
+        """Why the job cannot start in any region."""
         first = self.places[0].problem
         if len(self.places) == 1 or isinstance(first, NotSetUp):
             return first
@@ -92,7 +92,7 @@ class Plans:
         return self.tried[0].problem if self.tried else self._all_problems()
 
     def _all_problems(self) -> TrainerError:
-        """Why each of the regions is left out."""
+        """One error with each region's problem."""
         lines = [f"{place.region}: {place.problem}" for place in self.places]
         are_settings = [isinstance(place.problem, SettingsError) for place in self.places]
         kind = SettingsError if all(are_settings) else AwsError
@@ -109,14 +109,14 @@ def _started(place: Place) -> int:
 
 @dataclass(frozen=True)
 class Missing:
-    """Something that one region has and another lacks.  command: copies or makes it."""
+    """A resource that a region lacks."""
 
     what: str
-    command: str
+    command: str  # copies it from another region, or creates it
 
 
 def missing(place: Place, places: Sequence[Place]) -> tuple[Missing, ...]:
-    """The resources that the region lacks, in the order in which they must be made."""
+    """The resources that the region lacks, in the order in which to create them."""
     rows = (_missing_bucket(place), _missing_image(place, places), _missing_snapshot(place, places))
     return tuple(row for row in rows if row is not None)
 
@@ -135,7 +135,7 @@ def _missing_image(place: Place, places: Sequence[Place]) -> Missing | None:
 
 
 def _missing_snapshot(place: Place, places: Sequence[Place]) -> Missing | None:
-    """None, too, where no other region has a snapshot to copy."""
+    """The missing snapshot; None if it exists, or no other region has one to copy."""
     has_volume = place.plan.payload.cluster.resolved.data_volume != "none"
     if not has_volume or place.facts.snapshot is not None or place.facts.account is None:
         return None
@@ -166,7 +166,7 @@ def _copy(place: Place, region: str, snapshot: Snapshot) -> str:
 
 
 def text(plans: Plans) -> str:
-    """The plans for a reader; the plan itself where there is one region."""
+    """The plans as text; with one region, just its plan."""
     if len(plans.places) == 1:
         return as_text(plans.places[0].plan)
     parts = [f"in {place.region}: {as_text(place.plan)}" for place in plans.tried]
@@ -174,7 +174,7 @@ def text(plans: Plans) -> str:
 
 
 def overview(plans: Plans) -> str:
-    """A line per region, and the commands that make ready those that are left out."""
+    """A line per region, and the commands that prepare the excluded ones."""
     rows = [(place.region, _state(plans, place)) for place in (*plans.tried, *_left_out(plans))]
     lines = [f"job {plans.job} starts in the first of these regions that has capacity:", *columns(rows)]
     for place in _left_out(plans):
@@ -198,7 +198,7 @@ def _state(plans: Plans, place: Place) -> str:
 
 
 def data(plans: Plans) -> str:
-    """The plans as JSON: that of the first region that is tried, and under `regions` each with its own."""
+    """The plans as JSON: the first one to be tried, and under `regions` all of them."""
     if len(plans.places) == 1:
         return json_text(as_data(plans.places[0].plan))
     first = next(iter(plans.tried), plans.places[0])
@@ -217,15 +217,15 @@ def _row(plans: Plans, place: Place) -> dict[str, Any]:
 def plan_job(
     job: Job[Ec2Options], runtime: Runtime, region: str | None = None, *, is_first: bool = True
 ) -> Plan[Launch]:
-    """The plan of `job`, which gets a name if it has none, in one region, by default its first.
+    """The plan of `job` in one region, by default its first.  Without a name the job gets one.
 
-    is_first: not for nodes that replace lost ones, which are not quoted.  Raises SettingsError before any call to AWS.
+    is_first: False for replacements of lost nodes, which are not quoted.  Raises SettingsError before any call to AWS.
     """
     return _plan_in(region or next(iter(job.where.region), None), _named(job, runtime), runtime, is_first=is_first).plan
 
 
-def plan_everywhere(job: Job[Ec2Options], runtime: Runtime) -> Plans:
-    """The same in each of its regions."""
+def plan_regions(job: Job[Ec2Options], runtime: Runtime) -> Plans:
+    """The plans of `job` in all its regions."""
     named, regions = _named(job, runtime), dict.fromkeys(job.where.region or (None,))
     places = tuple(_plan_in(region, named, runtime) for region in regions)
     return Plans(places, is_new=job.where.job_name is None)
@@ -253,7 +253,7 @@ ASK_EVERY_S = 300.0
 
 
 def is_no_capacity(error: TrainerError) -> bool:
-    """Whether nothing had capacity, now or as nodes started, so that waiting may help."""
+    """Whether the error is a lack of capacity, so that waiting may help."""
     if not isinstance(error, AwsError) or error.aws_code != "NothingLeftToTry":
         return False
     # Waiting does not help where EC2 does not support the request.
@@ -261,21 +261,21 @@ def is_no_capacity(error: TrainerError) -> bool:
 
 
 def tried_in(plan: Plan[Launch]) -> tuple[str, ...]:
-    """A row's beginning, for a plan that has nothing to try."""
+    """The first columns of a row, for a plan without anything to try."""
     job = plan.payload.job.where
     return ",".join(job.instance_type), ",".join(job.zones) or plan.payload.cluster.region, "-"
 
 
 @dataclass
 class Tried:
-    """The answers of all rounds, by what was asked for."""
+    """EC2's answers in all rounds, by request."""
 
     columns: tuple[str, ...] = ("type", "zone", "market", "answer")
     times: Counter[tuple[str, ...]] = field(default_factory=Counter)
     answers: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def note(self, error: AwsError, otherwise: tuple[str, ...] = ()) -> None:
-        """Counts a round in which nothing had capacity.  otherwise: what was tried, where the error does not say."""
+        """Count a round without capacity.  otherwise: what was tried, if the error does not include it."""
         rows: list[tuple[str, ...]] = [(*otherwise, str(error).splitlines()[0])] if otherwise else []
         if isinstance(error, NothingLeft):
             self.columns, rows = error.columns, list(error.tried)
@@ -284,7 +284,7 @@ class Tried:
             self.answers[tuple(label)] = answer
 
     def error(self, hours: float) -> AwsError:
-        """The end of the waiting, with a row for each request that was made."""
+        """The error after the wait, with a row for each request."""
         rows = [(*label, answer, str(self.times[label])) for label, answer in self.answers.items()]
         tried = table((*self.columns, "times"), rows)
         within = f" within {hours:g} h" if hours else ""

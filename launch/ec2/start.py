@@ -1,4 +1,4 @@
-"""Performs a plan: starts the nodes, follows the job, removes everything.  Read _Life.live() first."""
+"""Performs a plan: starts the nodes, follows the job, removes everything.  Start reading at _Life.live()."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,11 +20,11 @@ from launch.core.terminal import Say
 from launch.ec2 import stop
 from launch.ec2.costs import cost_so_far
 from launch.ec2.inventory import Fleet, find
-from launch.ec2.job_folder import check_not_stopped, says_stopped, spec_of, start_of
+from launch.ec2.job_folder import check_not_stopped, is_stopped_error, spec_of, start_of
 from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.planner import Launch
 from launch.ec2.records import completed, stopped
-from launch.ec2.regions import ASK_EVERY_S, Place, Plans, Tried, overview, plan_everywhere, plan_job, tried_in
+from launch.ec2.regions import ASK_EVERY_S, Place, Plans, Tried, overview, plan_job, plan_regions, tried_in
 from launch.ec2.requests import NAME_TAKEN, Cluster
 from launch.ec2.runtime import Runtime
 from launch.ec2.starter import Starter
@@ -33,20 +33,22 @@ from trainer.contract import Exit
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome, state_of
 
-LOOKS = ("Describe", "Get", "List")  # how AWS's names of operations begin that change nothing
+READS = ("Describe", "Get", "List")  # prefixes of AWS operations that only read
 
 
-def is_out_of_reach(error: TrainerError) -> bool:
-    """Whether the error says nothing about the job: AWS did not answer, or this launcher may not look any more.
+def is_unreachable(error: TrainerError) -> bool:
+    """Whether the error says nothing about the job: AWS did not answer, or this launcher lost read access.
 
-    Its credentials have expired or been replaced, its clock is wrong, or it has left the network from which a bucket
-    may be read: https://docs.aws.amazon.com/AmazonS3/latest/userguide/example-bucket-policies.html
+    Credentials may have expired or been replaced, the clock may be wrong, or the machine may have left the network
+    that a bucket policy allows: https://docs.aws.amazon.com/AmazonS3/latest/userguide/example-bucket-policies.html
     """
-    return is_transient(error) or isinstance(error, NotSetUp) or (isinstance(error, AwsError) and _may_not_look(error))
+    return (
+        is_transient(error) or isinstance(error, NotSetUp) or (isinstance(error, AwsError) and _is_denied_read(error))
+    )
 
 
-def _may_not_look(error: AwsError) -> bool:
-    is_refused = error.aws_code in {*DENIED, *INVALID_KEYS} and error.operation.startswith(LOOKS)
+def _is_denied_read(error: AwsError) -> bool:
+    is_refused = error.aws_code in {*DENIED, *INVALID_KEYS} and error.operation.startswith(READS)
     return is_refused or error.aws_code in EXPIRED
 
 
@@ -56,12 +58,12 @@ Change = Callable[[], Mapping[str, Any]]
 def launch(
     plan: Plan[Launch], runtime: Runtime, *, waits: bool = True, check: Callable[[], None] = lambda: None
 ) -> Outcome | None:
-    """Starts what is missing, follows the job and removes it.  Returns how it ended; None if the user detached.
+    """Start the missing nodes, follow the job and remove it.  Returns the outcome; None if the user detached.
 
-    Nothing is left, whatever happens, unless the user detaches.  Raises Ended for a job that was not done and
-    for a launch that failed, both after everything is removed.
-    waits: as long as the user says until its nodes have capacity; those that replace lost ones always are waited for.
-    check: called once they have started; raises AwsError if the job is not wanted any more.
+    Unless the user detaches, everything is removed in any case.  Raises Ended, after the removal, if the job did not
+    finish or the launch failed.
+    waits: wait for capacity for --wait-for-capacity hours; replacements of lost nodes always do.
+    check: called once the nodes have started; raises AwsError if the job was stopped meanwhile.
     """
     try:
         return _live(_Life(plan, runtime, waits, check))
@@ -82,7 +84,7 @@ def _live(life: "_Life") -> Outcome | None:
 
 
 def attach(plan: Plan[Launch], runtime: Runtime) -> Outcome | None:
-    """launch() for a job that was started before; if none of its nodes is left, none is started."""
+    """launch() for a job that was started before; starts no nodes if none is left."""
     life = _Life(plan, runtime)
     if plan.payload.missing < life.cluster.nodes:
         return _live(life)
@@ -91,20 +93,18 @@ def attach(plan: Plan[Launch], runtime: Runtime) -> Outcome | None:
 
 @dataclass
 class _Life:
-    """The life of a job as this launcher sees it.
-
-    is_ours: whether this launcher must remove the job if it fails; joins: a start that another command has just begun.
-    """
+    """A job from its start to its removal, in this launcher."""
 
     plan: Plan[Launch]
     runtime: Runtime
     waits: bool = True
     check: Callable[[], None] = lambda: None
-    joins: bool = False
+    joins: bool = False  # follow a start that another command has just begun
 
     def __post_init__(self) -> None:
         self.aws: Aws = self.runtime.make_aws(self.cluster.region)
-        self.is_ours = self.plan.payload.missing > 0 and not self.joins
+        # Whether this launcher must remove the job if it fails.
+        self.must_remove = self.plan.payload.missing > 0 and not self.joins
         self.say: Say = unless_gone(self.runtime.say)
         self.starter = Starter(self.plan, self.runtime, self.aws, self.say, self.waits)
 
@@ -113,12 +113,12 @@ class _Life:
         return self.plan.payload.cluster
 
     def live(self, start: Change, replace_lost: Change | None) -> Outcome | None:
-        """From start() to the end of the job."""
+        """Call start() and follow the job to its end."""
         self._show_commands(f"job {self.cluster.job}; in another terminal:", "status", "logs", "stop")
         with hangups():
             try:
                 start()
-                self.is_ours = True
+                self.must_remove = True
                 self.check()
                 if self.cluster.resolved.detaches:
                     self._detach()
@@ -129,13 +129,13 @@ class _Life:
             except LeftRunning:
                 raise
             except KeyboardInterrupt:
-                if not self.is_ours:
-                    raise  # somebody else's running job, which this launcher had not joined yet
+                if not self.must_remove:
+                    raise  # another command's running job, which this launcher had not joined yet
                 if self._may_detach():
                     self._detach()
                     return None
                 outcome = self._take_down(stopped("stopped with Ctrl-C"), unsure=True)
-            except (Exception, Hangup) as error:  # bugs, too: nothing may stay and be billed
+            except (Exception, Hangup) as error:  # bugs, too: nothing may remain and be billed
                 self._after_failure(error)
                 raise
             else:
@@ -149,30 +149,30 @@ class _Life:
         return outcome
 
     def _follow(self, follower: Follower) -> Outcome:
-        """How the job ended.  Raises LeftRunning if this machine cannot reach AWS: the nodes can, and train on."""
+        """The outcome.  Raises LeftRunning if this machine cannot reach AWS: the nodes continue without it."""
         try:
             return follower.follow()
         except TrainerError as error:
-            if says_stopped(error):
+            if is_stopped_error(error):
                 return stopped("the job was stopped by another command")
-            if not is_out_of_reach(error):
+            if not is_unreachable(error):
                 raise
             self.say(f"{error}\nThe job is left as it is.")
             self._detach()
             raise LeftRunning(f"lost sight of the job: {error}", error.code) from error
 
     def _after_failure(self, error: Exception | Hangup) -> None:
-        """Removes the job after `error`.  Raises Ended, with the outcome, unless the error is a bug."""
+        """Remove the job after `error`.  Raises Ended, with the outcome, unless the error is a bug."""
         if isinstance(error, AwsError) and error.aws_code == NAME_TAKEN:
-            return  # what there is under this name is another command's
+            return  # the resources under this name belong to another command
         is_hangup = isinstance(error, (Hangup, BrokenPipeError))
         outcome = stopped(f"stopped: the terminal was closed ({error})") if is_hangup else _outcome_of(error)
-        if self.is_ours:
+        if self.must_remove:
             is_sure = isinstance(error, AwsError) and not isinstance(error, NoAnswer)
             outcome = self._take_down(outcome, unsure=not is_sure, cause=error)
         if is_hangup:
             raise Ended(outcome.reason, outcome.exit_code, outcome) from error
-        if self.is_ours and isinstance(error, TrainerError):
+        if self.must_remove and isinstance(error, TrainerError):
             raise Ended(str(error), outcome.exit_code, outcome) from error
 
     # ---- leaving
@@ -183,7 +183,7 @@ class _Life:
             self.say(f"  {command(verb, self.cluster.job, self.cluster.region)}")
 
     def _may_detach(self) -> bool:
-        """What the user answers; no where the terminal is closed at the question, which stops as it does elsewhere."""
+        """The user's answer; False if the terminal is closed at the question, which stops the job as always."""
         with suppress(Hangup, OSError):
             return self.runtime.may_detach()
         return False
@@ -195,21 +195,21 @@ class _Life:
         self._show_commands("to stop it:", "stop")
 
     def _take_down(self, outcome: Outcome, *, unsure: bool, cause: BaseException | None = None) -> Outcome:
-        """Removes everything, then writes outcome.json; returns the outcome with time and cost.
+        """Remove everything, then write outcome.json; return the outcome with duration and cost.
 
-        A launcher that slept, or waits, learns late that its job was stopped and has been started again since: whatever
-        ends it, it leaves alone what that start has and says.
-        Raises Ended with the exit code of AWS's failures if something remains; its outcome keeps the training's state.
-        unsure: see stop.stop(); cause: the error that led here, for the sentence if this fails, too.
+        A launcher that slept or waits may learn late that its job was stopped and started again: it then leaves that
+        start's resources and files alone.
+        Raises Ended with the exit code for AWS if a resource remains; its outcome keeps the training's state.
+        unsure: see stop.stop(); cause: the error that led here, for the message if the removal fails, too.
         """
         with hangups_ignored():
             if self._is_started_again():
                 return self._leave(outcome, unsure)
             fleet = self._found()
             cost = None if fleet is None else cost_so_far(fleet, self.runtime.clock.utc())
-            return self._remove_and_note(outcome, cost, unsure, cause)
+            return self._remove_and_record(outcome, cost, unsure, cause)
 
-    def _remove_and_note(
+    def _remove_and_record(
         self, outcome: Outcome, cost: float | None, unsure: bool, cause: BaseException | None
     ) -> Outcome:
         has_folder, removed, failure = self._remove(unsure, cause)
@@ -230,11 +230,11 @@ class _Life:
         return outcome
 
     def _remove(self, unsure: bool, cause: BaseException | None) -> tuple[bool, int, AwsError | None]:
-        """Whether the job has a folder, how many resources were removed, and why not all were, with what to do."""
+        """Whether the job has a folder, the number of removed resources, and the error if some remain."""
         cluster, clock, has_folder = self.cluster, self.runtime.clock, False
         remedy = command("stop", cluster.job, cluster.region)
         try:
-            with self._telling_of_interrupts():
+            with self._explain_interrupts():
                 has_folder = stop.mark_ended(self.aws, cluster.folder, clock, self.say) is not None
                 return has_folder, stop.stop(self.aws, cluster.job, clock, self.say, unsure=unsure), None
         except TrainerError as error:
@@ -249,14 +249,14 @@ class _Life:
             )
 
     def _found(self) -> Fleet | None:
-        """What the job has; None if AWS cannot be asked, which must not keep the nodes running."""
-        with suppress(TrainerError), self._telling_of_interrupts():
+        """The job's resources; None if AWS does not answer, which must not keep the nodes running."""
+        with suppress(TrainerError), self._explain_interrupts():
             return find_ends(self.aws, self.cluster.folder, find(self.aws, self.cluster.job, limits=False))
         return None
 
     @contextmanager
-    def _telling_of_interrupts(self) -> Iterator[None]:
-        """Where another Ctrl-C ends the removal, says what is left to do."""
+    def _explain_interrupts(self) -> Iterator[None]:
+        """If another Ctrl-C interrupts the removal, print how to finish it."""
         try:
             yield
         except KeyboardInterrupt:
@@ -265,12 +265,12 @@ class _Life:
             raise
 
     def _is_started_again(self) -> bool:
-        """Whether the job is that of a later start: a stop has removed this launcher's.  No where S3 cannot be asked.
+        """Whether the job has been stopped and started again since this launcher's start.  False if S3 does not answer.
 
-        A laptop that wakes is without its network for a while: it asks for as long as a removal would be tried again.
+        A laptop that wakes up has no network for a while, so retry for as long as a removal would.
         """
         look = partial(spec_of, self.aws, self.cluster.folder, BACKEND_NAME)
-        with suppress(TrainerError), self._telling_of_interrupts():
+        with suppress(TrainerError), self._explain_interrupts():
             spec = retrying(
                 look, self.runtime.clock, self.say, lambda error: is_transient(error) and not is_busy(error)
             )
@@ -278,7 +278,7 @@ class _Life:
         return False
 
     def _leave(self, outcome: Outcome, unsure: bool) -> Outcome:
-        """Ends the nodes of this start alone, which EC2 may have started just as the job was stopped."""
+        """Terminate only this start's nodes, which EC2 may have started just as the job was stopped."""
         cluster, clock = self.cluster, self.runtime.clock
         end = partial(stop.end_start, self.aws, cluster.job, cluster.started, clock, self.say, unsure=unsure)
         retrying(end, clock, self.say)
@@ -289,15 +289,15 @@ class _Life:
 
 
 def _outcome_of(error: BaseException) -> Outcome:
-    """The end of a job because of an error of the launcher's."""
+    """The outcome of a job that an error of the launcher ended."""
     if isinstance(error, TrainerError):
         reason = (str(error).splitlines() or [""])[0].rstrip(":")
         return Outcome(state_of(error.code), error.code, reason)
     return Outcome("failed", Exit.BUG, f"a bug in the launcher: {type(error).__name__}: {error}")
 
 
-def launch_anywhere(plans: Plans, runtime: Runtime) -> Outcome | None:
-    """launch() in one region, with what it returns and raises.  Raises Ended where none has capacity."""
+def launch_in_regions(plans: Plans, runtime: Runtime) -> Outcome | None:
+    """launch() in the first region with capacity.  Raises Ended if none has any, and as launch() does."""
     if plans.home or len(plans.places) == 1:
         place = plans.tried[0]
         runtime.say(place.plan.brief)
@@ -305,8 +305,8 @@ def launch_anywhere(plans: Plans, runtime: Runtime) -> Outcome | None:
     return _Search(plans, runtime).search()
 
 
-def _may_be_had_elsewhere(error: Ended) -> bool:
-    """Whether a launch failed, and everything was removed, for a reason that another region may not have."""
+def _may_succeed_elsewhere(error: Ended) -> bool:
+    """Whether a launch failed for a reason that may not hold in another region, and everything was removed."""
     cause = error.__cause__
     passes = {"NothingLeftToTry", *THROTTLED}
     return isinstance(cause, Forbidden) or (isinstance(cause, AwsError) and cause.aws_code in passes)
@@ -314,15 +314,15 @@ def _may_be_had_elsewhere(error: Ended) -> bool:
 
 @dataclass
 class _Search:
-    """begun: the last two starts in each of the regions tried so far: a stop marks the newest that it can see."""
+    """Tries a job's regions in order until one has capacity."""
 
     plans: Plans
     runtime: Runtime
     tried: Tried = field(default_factory=Tried)
-    begun: dict[str, list[Cluster]] = field(default_factory=dict)
+    begun: dict[str, list[Cluster]] = field(default_factory=dict)  # by region: the last two starts, for stop markers
 
     def search(self) -> Outcome | None:
-        """One round over all regions, and more as long as the user waits."""
+        """Try all regions, again and again while the user waits."""
         clock, hours = self.runtime.clock, self.plans.places[0].plan.payload.job.where.wait_for_capacity
         until = clock.now() + hours * 3600
         self.runtime.say(overview(self.plans))
@@ -332,7 +332,7 @@ class _Search:
                 try:
                     return self._launch(place)
                 except Ended as error:
-                    if not _may_be_had_elsewhere(error):
+                    if not _may_succeed_elsewhere(error):
                         raise
                     self._note(place, error)
             if clock.now() >= until:
@@ -343,9 +343,9 @@ class _Search:
             self.plans = retrying(self._plans_again, clock, self.runtime.say, limit_s=RETRY_S)
 
     def _plans_again(self) -> Plans:
-        """New plans, unless somebody has stopped the job.  Raises their problem."""
+        """New plans.  Raises their problem, or AwsError if the job was stopped."""
         self._check_not_stopped()
-        plans = plan_everywhere(self.plans.places[0].plan.payload.job, self.runtime)
+        plans = plan_regions(self.plans.places[0].plan.payload.job, self.runtime)
         if plans.problem is not None:
             raise plans.problem
         return plans
@@ -354,7 +354,7 @@ class _Search:
         is_first, cluster = place.region not in self.begun, place.plan.payload.cluster
         self.begun[place.region] = [*self.begun.get(place.region, ()), cluster][-2:]
         self.runtime.say(place.plan.brief if is_first else f"trying {place.region}")
-        # A stop may have seen nothing of this region yet, and have marked the start in another.
+        # A stop may not have seen this region's start yet, and may have marked the start in another region.
         check = partial(self._check_not_stopped, has_started=True)
         return launch(place.plan, self.runtime, waits=False, check=check)
 

@@ -1,4 +1,4 @@
-"""Starts the nodes of a job, and replaces lost ones: the plan's requests, again wherever there is no capacity."""
+"""Starts the nodes of a job and replaces lost ones, retrying while there is no capacity."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -28,31 +28,27 @@ NO_KEY = (
     "  Most often EC2 may not use the key that encrypts a volume; python -m launch.doctor looks at the snapshot's "
     "and at the default key."
 )
-NOT_STARTED = "NotStarted"  # our code for nodes that EC2 took and could not start
+NOT_STARTED = "NotStarted"  # the toolkit's error code for nodes that EC2 accepted and could not start
 
 
 @dataclass
 class Starter:
-    """Starts the nodes of `plan`.
-
-    say: must not fail, even if the terminal is gone; runtime.say may.  waits: as long as the user says until the first
-    nodes have capacity; nodes that replace lost ones are always waited for.
-    """
+    """Starts the nodes of `plan`."""
 
     plan: Plan[Launch]
     runtime: Runtime
     aws: Aws
-    say: Say
-    waits: bool
+    say: Say  # never fails, unlike runtime.say if the terminal is closed
+    waits: bool  # wait for capacity for the first nodes as --wait-for-capacity says; replacements always do
 
     def start(self) -> Mapping[str, Any]:
-        """Makes the requests of the plan and writes cluster.json, which it returns.  Converges if repeated."""
+        """Make the plan's requests, write cluster.json and return it.  Idempotent."""
         members = self._start(self.plan, may_retry=True)
         self.waits = True
         return members
 
     def replace_lost(self) -> Mapping[str, Any]:
-        """Replaces lost nodes, as the same command would do."""
+        """Replace lost nodes, as running the same command again would."""
         return self._start(self._same_start_again(self.plan), may_retry=True)
 
     def _start(self, plan: Plan[Launch], *, may_retry: bool) -> Mapping[str, Any]:
@@ -62,43 +58,43 @@ class Starter:
         except AwsError as error:
             if error.aws_code != "InvalidGroup.Duplicate" or not may_retry:
                 raise
-            # botocore repeated a request whose answer was lost: the group exists, and a new plan will find it.
+            # botocore retried a request whose answer was lost: the group exists, and a new plan finds it.
             return self._start(self._same_start_again(plan), may_retry=False)
         try:
             fleet = self._wait_for_nodes(plan.payload)
         except AwsError as error:
             if error.aws_code != NOT_STARTED:
                 raise
-            # EC2 took the request and then had no machines: as if it had said so at once.
+            # EC2 accepted the request and then had no capacity: the same as a rejected request.
             self.say(f"{error}  Trying elsewhere.")
             self._end_generation(plan.payload.generation)
             return self._start(self._same_start_again(plan), may_retry=may_retry)
         members = self._written(cluster, fleet)
         places = ", ".join(sorted({f"{node.type} in {node.zone}" for node in fleet.living}))
         self.runtime.say(f"{cluster.nodes} nodes started ({places}); they take a few minutes to boot")
-        # A stop meanwhile saw none of these nodes.
+        # A concurrent stop has not seen these nodes.
         check_not_stopped(self.aws, cluster.folder, cluster.started, has_started=True)
         return members
 
     def _written(self, cluster: Cluster, fleet: Fleet) -> Mapping[str, Any]:
-        """cluster.json, which is written unless it says so already."""
-        previous = self._patiently(partial(members_of, self.aws, cluster.folder))
+        """Write cluster.json if it has changed, and return it."""
+        previous = self._retrying(partial(members_of, self.aws, cluster.folder))
         members = cluster_file(cluster, fleet, previous)
         if members != previous:
             put = [requests.put_cluster_file(cluster.folder, members)]
-            self._patiently(partial(perform, put, self.aws.call, self.runtime.say))
-            self._patiently(partial(self._begin_limit, cluster, int(members["deadline"])))
+            self._retrying(partial(perform, put, self.aws.call, self.runtime.say))
+            self._retrying(partial(self._begin_limit, cluster, int(members["deadline"])))
         return members
 
     def _begin_limit(self, cluster: Cluster, deadline: int) -> None:
-        """Sets the time limit of nodes that were waited for: until now it was late by all that they might have been."""
+        """Set the final time limit after a wait: until now it allowed for the longest possible wait."""
         ends = datetime.fromtimestamp(deadline, UTC)
         if ends < cluster.deadline:
             for request in requests.time_limit(replace(cluster, deadline=ends), exists=True):
                 self._do(request)
 
     def _perform(self, plan: Plan[Launch]) -> Plan[Launch]:
-        """Makes the plan's requests, and again while there is no capacity and the user waits; returns the last plan."""
+        """Make the plan's requests, retrying while there is no capacity and the user waits; return the last plan."""
         clock, tried = self.runtime.clock, Tried()
         hours = plan.payload.job.where.wait_for_capacity if self.waits else 0.0
         until = clock.now() + hours * 3600
@@ -118,32 +114,32 @@ class Starter:
             left = duration(timedelta(seconds=until - clock.now()))
             self.say(f"{why}; asking again in {ASK_EVERY_S / 60:g} min, for {left} more")
             clock.sleep(min(ASK_EVERY_S, max(1.0, until - clock.now())))
-            plan = self._patiently(partial(self._same_start_again, plan), RETRY_S)
+            plan = self._retrying(partial(self._same_start_again, plan), RETRY_S)
 
     def _check_worth_waiting(self, error: AwsError, plan: Plan[Launch], hours: float) -> None:
-        """Raises `error` unless it may pass while the user waits."""
+        """Raise `error` unless waiting may help and the user waits."""
         if error.aws_code == requests.NAME_TAKEN and plan is not self.plan:
-            raise self._ended_elsewhere() from error
+            raise self._stopped_elsewhere() from error
         if not hours or not _may_pass(error, plan):
             raise error
 
     def _note_wait(self, plan: Plan[Launch], hours: float) -> None:
-        """Where the user waits the job has begun, and a stop from elsewhere ends the waiting."""
+        """Write job.json at the first wait: from then on the job has begun, and another command can stop it."""
         if hours and plan.payload.save_spec is not None:
             self._do(plan.payload.save_spec)
 
     def _same_start_again(self, plan: Plan[Launch]) -> Plan[Launch]:
-        """A new plan for what is missing.  Raises AwsError if somebody stopped the job meanwhile."""
+        """A new plan for the missing nodes.  Raises AwsError if the job was stopped meanwhile."""
         again = self._plan_again()
         if again.payload.cluster.started != plan.payload.cluster.started:
-            raise self._ended_elsewhere()
+            raise self._stopped_elsewhere()
         return again
 
-    def _ended_elsewhere(self) -> AwsError:
+    def _stopped_elsewhere(self) -> AwsError:
         return AwsError(f"job {self.plan.payload.cluster.job} was stopped or restarted by another command.", STOPPED)
 
     def _plan_again(self) -> Plan[Launch]:
-        """A new plan.  Raises its problem, unless it is that no zone is left: perhaps the user waits."""
+        """A new plan.  Raises its problem, except a lack of capacity, for which the user may wait."""
         cluster = self.plan.payload.cluster
         plan = plan_job(self.plan.payload.job, self.runtime, cluster.region, is_first=False)
         if plan.problem is not None and not is_no_capacity(plan.problem):
@@ -151,11 +147,11 @@ class Starter:
         return plan
 
     def _wait_for_nodes(self, launched: Launch) -> Fleet:
-        """All nodes with their data volumes.  Raises AwsError if one ends at once, or is not listed in time."""
+        """All nodes with their data volumes.  Raises AwsError if one ends at once or is not listed in time."""
         cluster, clock = launched.cluster, self.runtime.clock
         until = clock.now() + APPEAR_S
         while True:
-            fleet = self._patiently(partial(nodes_and_volumes, self.aws, cluster.job))
+            fleet = self._retrying(partial(nodes_and_volumes, self.aws, cluster.job))
             if cluster.resolved.data_volume == "multi-attach":
                 self._share_volume(fleet)
             if len(fleet.living) >= cluster.nodes and not volumes_missing(cluster, fleet):
@@ -167,7 +163,7 @@ class Starter:
             clock.sleep(LOOK_EVERY_S)
 
     def _end_generation(self, generation: int) -> None:
-        """Ends the nodes that were started together, so that all of them can be started elsewhere."""
+        """Terminate one generation of nodes, so that all can be started in another zone."""
         aws, clock, job = self.aws, self.runtime.clock, self.plan.payload.cluster.job
         until = clock.now() + APPEAR_S
         while ids := [node.id for node in nodes_of(aws, job).living if node.generation == generation]:
@@ -176,13 +172,13 @@ class Starter:
             aws.call("ec2", "TerminateInstances", {"InstanceIds": ids})
             clock.sleep(LOOK_EVERY_S)
         for volume in nodes_and_volumes(aws, job).shared_volumes:
-            if not volume.attached_to:  # it would keep the next nodes in its zone
+            if not volume.attached_to:  # it would bind the next nodes to its zone
                 aws.call("ec2", "DeleteVolume", {"VolumeId": volume.id})
 
     def _share_volume(self, fleet: Fleet) -> None:
-        """Attaches the shared volume to every running node, to be deleted with the last of them.
+        """Attach the shared volume to every running node, to be deleted with the last of them.
 
-        Makes one if it has gone with the last node of an earlier generation.
+        Create it if it was deleted with the last node of an earlier generation.
         """
         if fleet.living and not fleet.shared_volumes:
             newest = max(node.generation for node in fleet.living)
@@ -198,8 +194,8 @@ class Starter:
             elif node.state == "running" and node.id not in volume.attached_to:
                 self._do(requests.attach(volume.id, node.id))
 
-    def _patiently(self, act: Callable[[], Given], limit_s: float = STOP_RETRY_S) -> Given:
-        """What can be asked for again: nodes that were waited for, or the wait for them, must not end for it."""
+    def _retrying(self, act: Callable[[], Given], limit_s: float = STOP_RETRY_S) -> Given:
+        """Retry a repeatable action, so that its failure ends neither a wait nor nodes that were waited for."""
         return retrying(act, self.runtime.clock, self.say, limit_s=limit_s)
 
     def _do(self, request: Request) -> None:
@@ -207,16 +203,16 @@ class Starter:
 
 
 def _may_pass(error: AwsError, plan: Plan[Launch]) -> bool:
-    """Whether a launcher that waits asks again: also where AWS was too busy, or out of reach, for a request.
+    """Whether a waiting launcher retries after `error`: also if AWS was busy or unreachable.
 
-    Not before job.json is written, in which a stop notes the end, nor where the request may have taken effect.
+    Not before job.json exists, where a stop records the end, nor if the request may have taken effect.
     """
     is_busy = is_transient(error) and not isinstance(error, NoAnswer) and plan.payload.save_spec is None
     return is_busy or is_no_capacity(error)
 
 
 def _check_started(fleet: Fleet, generation: int) -> None:
-    """Raises AwsError if a new node has ended already."""
+    """Raise AwsError if a new node has already ended."""
     for node in fleet.nodes:
         if node.generation == generation and not node.lives:
             reason = node.reason or "EC2 gives no reason"

@@ -1,4 +1,4 @@
-"""What is known of a job, from its resources and its folder; and the jobs of a region, or one of them, as text."""
+"""The status of a job, from its resources and its folder, and of all jobs in a region, as text."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,30 +24,25 @@ from trainer.errors import SettingsError
 from trainer.outcome import Outcome
 from trainer.script.pace import Pace
 
-# The launcher's clock writes when a job started, the nodes' clocks when they ended.
+# Allowed difference between the launcher's clock, which sets a job's start, and the nodes' clocks, which set the end.
 CLOCKS_DIFFER_S = 600
 
 
 @dataclass(frozen=True)
 class View:
-    """What is known of a job.
-
-    fleet: its own; spec: job.json; members: cluster.json; exits: exit records by instance; epoch: the newest line of
-    metrics.jsonl; pace: how far a script is; saved: outcome.json, perhaps of an earlier start; unread: why its folder
-    could not be read.
-    """
+    """Everything known about a job."""
 
     region: str
     folder: Folder
-    fleet: Fleet
+    fleet: Fleet  # of this job only
     now: datetime
-    spec: Record | None = None
-    members: Record | None = None
-    exits: Mapping[str, Record] = field(default_factory=dict)
-    epoch: Record | None = None
-    pace: Pace | None = None
-    saved: Outcome | None = None
-    unread: str = ""
+    spec: Record | None = None  # job.json
+    members: Record | None = None  # cluster.json
+    exits: Mapping[str, Record] = field(default_factory=dict)  # exit records, by instance
+    epoch: Record | None = None  # the newest line of metrics.jsonl
+    pace: Pace | None = None  # the progress of a script
+    saved: Outcome | None = None  # outcome.json, possibly of an earlier start
+    unread: str = ""  # why the folder could not be read
 
     @property
     def job(self) -> str:
@@ -63,14 +58,14 @@ class View:
 
     @property
     def ended(self) -> datetime | None:
-        """When the job ended, if that is known."""
+        """When the job ended; None if unknown."""
         times = [datetime.fromtimestamp(record["at"], UTC) for record in self.records[-1:]]
         times += [node.ended_at for node in this_start(self.fleet) if node.ended_at]
         return _time(self.spec, "ended") or max(times, default=None)
 
     @property
     def outcome(self) -> Outcome | None:
-        """outcome.json of this start; None for a job that runs, or was removed by an earlier version."""
+        """outcome.json of this start; None if the job runs, or was removed by an earlier version."""
         if self.saved is None or self.started is None:
             return self.saved
         return self.saved if self.saved.ended >= self.started.strftime(TIME) else None
@@ -84,13 +79,13 @@ class View:
 
     @property
     def last_records(self) -> tuple[Record, ...]:
-        """The exit records of the job's last nodes, without those that were replaced."""
+        """The exit records of the job's last nodes, without replaced ones."""
         last = ranks_in(self.members) or self.exits
         return tuple(record for record in self.records if record["instance"] in last)
 
 
 def view(aws: Aws, fleet: Fleet, folder: Folder, now: datetime) -> View:
-    """Looks up the job of `folder`.  fleet: of all jobs.  `unread` says if S3 refuses."""
+    """Look up the job of `folder`.  fleet: of all jobs.  If S3 fails, `unread` has the reason."""
     known = View(aws.region, folder, fleet.of(folder.job), now)
     try:
         spec, exits = spec_of(aws, folder, BACKEND_NAME), exit_records(aws, folder)
@@ -107,7 +102,7 @@ def view(aws: Aws, fleet: Fleet, folder: Folder, now: datetime) -> View:
         )
     except AwsError as error:
         return replace(known, unread=str(error))
-    except SettingsError as error:  # job.json says that it is another backend's
+    except SettingsError as error:  # job.json belongs to another backend
         if not known.fleet.nodes:
             raise
         return replace(known, unread=str(error))
@@ -122,12 +117,12 @@ def _time(spec: Record | None, key: str) -> datetime | None:
     return datetime.fromtimestamp(spec[key], UTC) if spec and key in spec else None
 
 
-def wanted(aws: Aws, fleet: Fleet) -> dict[str, int]:
-    """How many nodes each job should have; as many as it had, if its job.json cannot be read."""
-    return {job: _wanted(aws, fleet, job) for job in fleet.jobs}
+def expected_nodes(aws: Aws, fleet: Fleet) -> dict[str, int]:
+    """The number of nodes that each job should have; its present number if job.json cannot be read."""
+    return {job: _expected(aws, fleet, job) for job in fleet.jobs}
 
 
-def _wanted(aws: Aws, fleet: Fleet, job: str) -> int:
+def _expected(aws: Aws, fleet: Fleet, job: str) -> int:
     bucket = fleet.buckets.get(job)
     try:
         spec = spec_of(aws, Folder(bucket, job), BACKEND_NAME) if bucket else None
@@ -137,12 +132,12 @@ def _wanted(aws: Aws, fleet: Fleet, job: str) -> int:
 
 
 def _nodes(spec: Record | None) -> int:
-    """How many nodes job.json asks for; 0 if it does not say."""
+    """The number of nodes in job.json; 0 if it is missing."""
     return int((spec or {}).get("where", {}).get("nodes", 0))
 
 
 def all_as_text(fleet: Fleet, wanted: Mapping[str, int], region: str, now: datetime) -> str:
-    """A row per job that has resources."""
+    """A table with a row per job that has resources."""
     if not fleet.jobs:
         return "\n".join(
             [
@@ -179,7 +174,7 @@ def _left(deadline: datetime, now: datetime) -> str:
 
 
 def job_state(view: View) -> State:
-    """One job in full, with the next commands."""
+    """The full status of one job, with the next commands."""
     tables = []
     if view.fleet.present:
         columns = ("rank", "node", "state", "type", "zone", "address", "age")
@@ -206,14 +201,14 @@ def _headline(view: View) -> str:
 
 
 def _is_between_nodes(view: View) -> bool:
-    """Whether a launch has created groups and no nodes, or has lost them all without a record."""
+    """Whether a launch has no nodes yet, or has lost them all without a record."""
     if view.spec is None or "ended" in view.spec:
         return False
     return bool(view.fleet.resources) and not view.records and not view.fleet.nodes
 
 
 def outcome_of(view: View) -> Outcome:
-    """How the job ended: from outcome.json, else from what its nodes left."""
+    """The outcome: from outcome.json, else from the nodes' records."""
     known = view.outcome or of_records(view.last_records)
     if known is not None:
         return known
@@ -231,7 +226,7 @@ def _node_rows(view: View) -> Iterator[tuple[str, ...]]:
 
 
 def _end_rows(view: View) -> Iterator[tuple[str, ...]]:
-    """The exit records of the nodes; for nodes without one, EC2's reason."""
+    """The nodes' exit records; EC2's reason for nodes without one."""
     for record in view.records:
         ago = _ago(view, datetime.fromtimestamp(record["at"], UTC))
         code, restarts = str(record["code"]), str(record["restarts"])
@@ -269,7 +264,7 @@ def _progress(view: View) -> Iterator[tuple[str, str]]:
 
 
 def _epochs(spec: Record | None) -> str:
-    """The number of epochs, from the job's own command line; ? if that is not known."""
+    """The number of epochs, from the job's command line; ? if unknown."""
     if not spec or "train" not in spec:
         return "?"
     return epochs_in(spec["train"])
@@ -287,7 +282,7 @@ def _cost(view: View) -> str:
 
 
 def _has_price(spec: Record) -> bool:
-    """Whether job.json says what most_it_cost() counts with."""
+    """Whether job.json has what most_it_cost() needs."""
     where = spec.get("where", {})
     return "started" in spec and {"nodes", "root_gb"} <= where.keys() and bool(where.get("instance_type"))
 

@@ -1,4 +1,4 @@
-"""Removes a job's resources, verifies that none is left, and saves how the job ended.  Idempotent, by tags."""
+"""Removes a job's resources by their tags, verifies that none is left, and saves the outcome.  Idempotent."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -29,10 +29,10 @@ from launch.ec2.watch import find_ends
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome
 
-# Codes for what is already gone.
+# Error codes for resources that no longer exist.
 GONE = {"InvalidInstanceID.NotFound", "InvalidVolume.NotFound", "InvalidGroup.NotFound",
         "InvalidPlacementGroup.Unknown", "InvalidNetworkInterfaceID.NotFound", "ResourceNotFoundException"}  # fmt: skip
-# Codes for what is still in use; retry soon.
+# Error codes for resources that are still in use; retry soon.
 IN_USE = {"DependencyViolation", "InvalidGroup.InUse", "VolumeInUse", "InvalidPlacementGroup.InUse",
           "InvalidNetworkInterface.InUse", "InvalidParameterValue", "IncorrectState"}  # fmt: skip
 
@@ -43,9 +43,9 @@ SETTLE_S = 20.0
 
 
 def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) -> int:
-    """Removes every resource of `job` and returns how many there were.  Raises AwsError if something remains.
+    """Remove every resource of `job` and return how many there were.  Raises AwsError if one remains.
 
-    unsure: nodes may have been requested without an answer, so check again a little later.
+    unsure: a request for nodes may be unanswered, so check again a little later.
     """
     removed, terminated = set[str](), set[str]()
     until, sure_at = clock.now() + LIMIT_S, clock.now() + (SETTLE_S if unsure else 0.0)
@@ -62,7 +62,7 @@ def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) ->
             is_done = _remove_some(aws, fleet, terminated, say, is_sure=is_sure)
             retry.success()
             if not is_done:
-                # EC2 may list a new node that it cannot end yet: look again soon.
+                # EC2 may list a new node that it cannot terminate yet: retry soon.
                 is_open = any(node.id not in terminated for node in fleet.living)
                 _wait_for_nodes(aws, fleet, job, clock, until=clock.now() if is_open else until, sure_at=sure_at)
         except AwsError as error:
@@ -73,7 +73,7 @@ def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) ->
 
 
 def end_start(aws: Aws, job: str, started: datetime, clock: Clock, say: Say, *, unsure: bool) -> None:
-    """Terminates the nodes of one start of `job`, and nothing of a later one.  Raises AwsError.  unsure: see stop()."""
+    """Terminate the nodes of one start of `job`, not of a later one.  Raises AwsError.  unsure: see stop()."""
     terminated, until = set[str](), clock.now() + (SETTLE_S if unsure else 0.0)
     while True:
         living = [node for node in nodes_of(aws, job).living if node.started == started]
@@ -84,7 +84,7 @@ def end_start(aws: Aws, job: str, started: datetime, clock: Clock, say: Say, *, 
 
 
 def _end_nodes_after(error: AwsError, aws: Aws, job: str, terminated: set[str], say: Say) -> None:
-    """Terminates the nodes, which cost money, though something else of the job cannot be looked up or removed."""
+    """Terminate the nodes, which cost money, even if other resources cannot be looked up or removed."""
     if error.operation == "TerminateInstances":
         return
     with suppress(AwsError):
@@ -92,7 +92,7 @@ def _end_nodes_after(error: AwsError, aws: Aws, job: str, terminated: set[str], 
 
 
 def _wait_for_nodes(aws: Aws, fleet: Fleet, job: str, clock: Clock, *, until: float, sure_at: float) -> None:
-    """Sleeps until a node has ended or appeared, or all are gone for sure: with one request a look, not six."""
+    """Sleep until a node has ended or appeared, or all are surely gone, polling with one request instead of six."""
     present = {node.id for node in fleet.present}
     clock.sleep(LOOK_EVERY_S)
     while clock.now() < until and (present or clock.now() < sure_at):
@@ -108,16 +108,16 @@ def _names(fleet: Fleet) -> set[str]:
 
 
 def _remove_some(aws: Aws, fleet: Fleet, terminated: set[str], say: Say, *, is_sure: bool) -> bool:
-    """Terminates the nodes, or deletes the rest once all have ended.  Returns whether everything is deleted.
+    """Terminate the nodes, or delete the rest once all have ended.  Returns whether everything is deleted.
 
-    is_sure: no node can appear any more.  Until then its group and its time limit must stay.
+    is_sure: no node can appear any more.  Until then the group and the time limit must stay.
     """
     _terminate(aws, [node for node in fleet.living if node.id not in terminated], terminated, say)
     return is_sure and not fleet.present and _delete(aws, fleet, say)
 
 
 def _terminate(aws: Aws, nodes: Sequence[Node], terminated: set[str], say: Say) -> None:
-    """Terminates `nodes`, and adds their ids to `terminated`."""
+    """Terminate `nodes`, and add their ids to `terminated`."""
     ids = [node.id for node in nodes]
     if ids:
         say(f"terminating {len(ids)} node{'s' if len(ids) > 1 else ''}: {', '.join(ids)}")
@@ -129,15 +129,15 @@ def _terminate(aws: Aws, nodes: Sequence[Node], terminated: set[str], say: Say) 
         except AwsError as error:
             if error.aws_code not in GONE:
                 raise
-            # EC2 refuses the whole call because of one unknown id.
+            # EC2 rejects the whole call if one id is unknown.
             unknown = set(re.findall(r"i-[0-9a-f]+", str(error)))
             ids = [name for name in ids if name not in unknown] if unknown & set(ids) else []
 
 
 def _delete(aws: Aws, fleet: Fleet, say: Say) -> bool:
-    """Deletes what is left once no node runs; returns whether all of it is gone.  What is in use remains.
+    """Delete what is left once no node runs; return whether all of it is gone.  Resources in use remain.
 
-    The time limit is deleted last: should this fail half-way, it still terminates the nodes.
+    The time limit is deleted last: if this fails half-way, it still terminates the nodes.
     """
     due = sorted(fleet.resources, key=lambda resource: ORDER.index(resource.kind))
     others = [resource for resource in due if resource.kind != "schedule"]
@@ -179,13 +179,13 @@ def _what_remains(fleet: Fleet, job: str, region: str) -> str:
 
 
 def mark_ended(aws: Aws, folder: Folder, clock: Clock, say: Say) -> Record | None:
-    """Writes into job.json that this start of the job has ended; returns it: empty if it cannot be read, None for none.
+    """Record in job.json that this start has ended; return job.json: None without one, empty if it cannot be read.
 
-    Followers then stop, and the next start gets a time limit of its own.  Called before anything is terminated, or a
-    follower would replace it.
+    Followers then stop, and the next start gets a new time limit.  Call it before terminating nodes, which a follower
+    would otherwise replace.
     """
     try:
-        # A launcher that waits for capacity learns of it from there alone, and would start nodes later.
+        # A launcher that waits for capacity sees the stop only there, and would start nodes later.
         return retrying(partial(_mark, aws, folder, int(clock.now())), clock, say, _is_transient)
     except (AwsError, SettingsError) as error:
         say(f"warning: job.json still says that the job is running: {error}")
@@ -193,7 +193,7 @@ def mark_ended(aws: Aws, folder: Folder, clock: Clock, say: Say) -> Record | Non
 
 
 def _is_transient(error: TrainerError) -> bool:
-    """Whether AWS was busy, or another command wrote job.json between the look and the request."""
+    """Whether AWS was busy, or another command wrote job.json between the read and the write."""
     return is_busy(error) or (isinstance(error, AwsError) and error.aws_code in (TAKEN, CONFLICT))
 
 
@@ -205,9 +205,9 @@ def _mark(aws: Aws, folder: Folder, now: int) -> Record | None:
 
 
 def mark_stopped(aws: Aws, folder: Folder, started: datetime | None, clock: Clock, say: Say) -> bool:
-    """mark_ended() by a command, with the marker for a launcher that still runs; returns whether the job has a folder.
+    """mark_ended() for a stop, with the marker for a launcher that still runs; return whether the job has a folder.
 
-    started: by its tags, for a job.json that cannot be read.
+    started: from the tags, in case job.json cannot be read.
     """
     spec = mark_ended(aws, folder, clock, say)
     started = start_of(spec or {}) or started
@@ -226,18 +226,18 @@ YOUNG = timedelta(minutes=2)
 
 @dataclass(frozen=True)
 class Target:
-    """A job to remove.  aws: in its region; fleet: its own, or that of all jobs; bucket: of its folder, if known."""
+    """A job to remove."""
 
-    aws: Aws
+    aws: Aws  # in its region
     job: str
-    fleet: Fleet
-    bucket: str | None = None
+    fleet: Fleet  # its own, or of all jobs
+    bucket: str | None = None  # of its folder, if known
 
 
 def remove(target: Target, clock: Clock, say: Say) -> None:
-    """Removes all resources of a job and verifies it.
+    """Remove all resources of a job and verify it.
 
-    Raises AwsError if something remains, and SettingsError if there is nothing and the job is another backend's.
+    Raises AwsError if a resource remains, and SettingsError if none exists and the job belongs to another backend.
     """
     aws, job, own = target.aws, target.job, target.fleet.of(target.job)
     folder = folder_of(aws, target.fleet, job, target.bucket)
@@ -257,9 +257,7 @@ def remove(target: Target, clock: Clock, say: Say) -> None:
 
 
 def _save_outcome(target: Target, folder: Folder, cost: float, clock: Clock, say: Say) -> None:
-    """Writes outcome.json, unless this start of the job has one, or job.json is another backend's; a failure is a
-    warning.
-    """
+    """Write outcome.json, unless this start has one or job.json belongs to another backend.  A failure is a warning."""
     now, known = clock.utc(), None
     with suppress(SettingsError):
         known = view(target.aws, target.fleet, folder, now)
@@ -271,7 +269,7 @@ def _save_outcome(target: Target, folder: Folder, cost: float, clock: Clock, say
 
 
 def _outcome(known: View) -> Outcome:
-    """How a job ended that somebody stopped: its nodes may have been done, or have failed, before that."""
+    """The outcome of a stopped job: its nodes may have finished or failed before."""
     if outcome := of_records(known.last_records):
         return outcome
     if known.deadline is not None and known.now >= known.deadline:
@@ -280,7 +278,7 @@ def _outcome(known: View) -> Outcome:
 
 
 def remove_all(targets: Iterable[Target], clock: Clock, say: Say) -> tuple[str, ...]:
-    """Removes many of them at once, as terminating takes minutes; returns a sentence for each that failed."""
+    """Remove many jobs concurrently, as terminating takes minutes; return a sentence for each failure."""
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
         answers = list(pool.map(lambda target: _try_to_remove(target, clock, say), targets))
     return tuple(sentence for sentence in answers if sentence)

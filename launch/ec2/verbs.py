@@ -1,4 +1,4 @@
-"""Jobs on EC2 that were started, for the verbs: found by their tags, in the regions that may have them."""
+"""Jobs on EC2 for the verbs: found by their tags, in all regions where they may be."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from launch.core.terminal import Say
 from launch.ec2 import status
 from launch.ec2.inventory import Fleet, Node, find, nodes_of
 from launch.ec2.job_folder import folder_of, is_known, job_named, known_folder, members_of, needed, spec_of
-from launch.ec2.leaks import judge, waiting
+from launch.ec2.leaks import leaks_of, waiting
 from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.regions import plan_job
 from launch.ec2.runtime import Runtime
@@ -46,10 +46,10 @@ def find_job(
     bucket: str | None,
     doubt: Callable[[str], None],
 ) -> Place:
-    """AWS in the region that has `job`, and the resources of all jobs there; the first of `places` if none has it.
+    """The region that has `job`, with the resources of all jobs there; the first of `places` if none has it.
 
-    Looks in `places`, then in the regions that the job was started with, by its job.json there.
-    doubt: called with a sentence for each of those that could not be asked, if no other has its nodes.
+    Searches `places`, then the regions in the job.json found there.
+    doubt: called with a sentence for each region that could not be searched, if no other has nodes of the job.
     """
     if job is None:
         return places[0], find(places[0])
@@ -73,7 +73,7 @@ def _runs(place: Place, job: str) -> bool:
 
 
 def _last_start(places: Sequence[Place], job: str, bucket: str | None) -> Place:
-    """Where job.json says that the job was started last."""
+    """The place of the job's last start, by job.json."""
     return _newest(places, [_spec(place, job, bucket) for place in places])
 
 
@@ -82,9 +82,9 @@ def _look(aws: Aws, job: str) -> Place:
 
 
 def fleet_with_nodes(aws: Aws, job: str | None = None) -> Fleet:
-    """The resources of all jobs; without the time limits where EventBridge does not list them, if there are nodes.
+    """The resources of all jobs; without time limits if EventBridge fails and there are nodes to terminate.
 
-    They cost money, and EC2 alone can end them.  job: whose nodes; None: of any.
+    job: the job whose nodes count; None for any.
     """
     try:
         return find(aws)
@@ -98,32 +98,32 @@ def fleet_with_nodes(aws: Aws, job: str | None = None) -> Fleet:
 
 
 def _with_job(places: Sequence[Place], job: str) -> Place | None:
-    """The first place with living nodes of the job, or else with anything of it."""
+    """The first place with living nodes of the job, else with any of its resources."""
     present = [place for place in places if not place[1].of(job).is_empty]
     return max(present, key=lambda place: bool(place[1].of(job).living), default=None)
 
 
 def _others(specs: Sequence[Spec], here: Sequence[Place]) -> list[str]:
-    """The regions of the job that were not searched yet."""
+    """The job's regions that were not searched yet."""
     known = {aws.region for aws, _ in here}
     named = dict.fromkeys(region for spec in specs for region in (*spec.get("regions", ()), spec.get("region", "")))
     return [region for region in named if region and region not in known]
 
 
 def _newest(places: Sequence[Place], specs: Sequence[Spec]) -> Place:
-    """The place of the newest start, or else the first place."""
+    """The place of the newest start, else the first place."""
     known = [(place, spec) for place, spec in zip(places, specs, strict=True) if spec.get("started")]
-    return max(known, key=lambda row: _turn(*row))[0] if known else places[0]
+    return max(known, key=lambda row: _start_order(*row))[0] if known else places[0]
 
 
-def _turn(place: Place, spec: Spec) -> tuple[int, int]:
-    """When the launcher came to a region: of two in the same second, the later one in the user's order."""
+def _start_order(place: Place, spec: Spec) -> tuple[int, int]:
+    """Sort key of a start: its time, then the region's position in the user's order."""
     regions, region = list(spec.get("regions") or [spec.get("region")]), place[0].region
     return int(spec["started"]), regions.index(region) if region in regions else -1
 
 
 def _spec(place: Place, job: str, bucket: str | None) -> Spec:
-    """job.json, empty if there is none or it cannot be read: the verb itself asks again, and says why."""
+    """job.json, empty if there is none or it cannot be read: the verb itself reads it again, and reports errors."""
     aws, fleet = place
     try:
         return spec_of(aws, folder_of(aws, fleet, job, bucket), BACKEND_NAME) or {}
@@ -159,7 +159,8 @@ class Ec2Jobs:
         now = self.clock.utc()
         for aws in self._places(options):
             fleet = find(aws)
-            yield status.all_as_text(fleet, status.wanted(aws, fleet), aws.region, now)
+            texts.append(status.all_as_text(fleet, status.expected_nodes(aws, fleet), aws.region, now))
+        return "\n".join(texts)
 
     def state(self, options: Any) -> State:
         aws, fleet = self._find(options, options.bucket)
@@ -167,13 +168,13 @@ class Ec2Jobs:
         return status.job_state(view(aws, fleet, folder, self.clock.utc()))
 
     def _places(self, options: RegionsOptions) -> list[Aws]:
-        """AWS in each of the regions to look in."""
+        """AWS in each region to search."""
         return [self.runtime.make_aws(region) for region in dict.fromkeys(options.region or (None,))]
 
     def _find(self, options: Any, bucket: str | None = None, doubts: list[str] | None = None) -> Place:
-        """AWS in the region where the job is, and the resources of all jobs there.
+        """The region of the job, with the resources of all jobs there.
 
-        doubts: gets a sentence for each region where the job may be all the same; without, each is a warning.
+        doubts: collects a sentence for each region that could not be searched; without it each is a warning.
         """
 
         def warn(sentence: str) -> None:
@@ -211,19 +212,19 @@ class Ec2Jobs:
         def look() -> Place:
             return self._find(options, options.bucket, doubts)
 
-        # All users and tools of an account share a limit of calls; what is not found for that goes on costing.
+        # The account's rate limit is shared by all its users; a resource missed because of it would keep costing money.
         aws, fleet = retrying(look, self.clock, self.say, is_busy)
         job = needed(options.job, "stop", fleet)
         remove(Target(aws, job, fleet, options.bucket), self.clock, self.say)
-        if warning := _misspelt(aws, fleet, job, options.bucket):
+        if warning := _similar_name(aws, fleet, job, options.bucket):
             self.say(warning)
         if doubts:
-            raise AwsError(f"{job} may still run where its job.json says that it may: {'  '.join(doubts)}")
+            raise AwsError(f"{job} may still run in a region that could not be searched: {'  '.join(doubts)}")
 
     def active(self, options: Any) -> tuple[Sequence[Leak], bool]:
         def look(aws: Aws) -> Sequence[Leak]:
             fleet = retrying(partial(fleet_with_nodes, aws), self.clock, self.say, is_busy)
-            return judge(fleet, aws.region, self.clock.utc())
+            return leaks_of(fleet, aws.region, self.clock.utc())
 
         return query_regions(self._places(options), look, self.runtime.make_aws, self.say, all_regions=False)
 
@@ -232,14 +233,14 @@ class Ec2Jobs:
 
         def look(aws: Aws) -> Sequence[Leak]:
             fleet = find(aws)
-            return judge(fleet, aws.region, now, waiting(aws, fleet, now))
+            return leaks_of(fleet, aws.region, now, waiting(aws, fleet, now))
 
         places = self._places(options)
         return query_regions(places, look, self.runtime.make_aws, self.say, all_regions=options.all_regions)
 
     def remove(self, leaks: Sequence[Leak]) -> Sequence[str]:
-        """Removes the jobs at the same time, each with calls of its own."""
-        # Made one by one, so that those who are done hold no clients.
+        """Remove the jobs concurrently."""
+        # A generator, so that finished targets hold no clients.
         targets = (Target(self.runtime.make_aws(leak.region), leak.job, leak.resources) for leak in leaks)
         return remove_all(targets, self.clock, self.say)
 
@@ -259,7 +260,7 @@ class Ec2Jobs:
         yield "# and for the boot log: sudo tail -f /var/lib/ddp/boot.log"
 
     def attach(self, options: Any) -> None:
-        """Plans the job again from its job.json, so that lost nodes can be replaced, and follows it."""
+        """Plan the job again from its job.json, so that lost nodes can be replaced, and follow it."""
         aws, fleet = self._find(options, options.bucket)
         job = job_named(aws, fleet, options.job, options.bucket)
         plan = plan_job(job, self.runtime)
@@ -269,7 +270,7 @@ class Ec2Jobs:
 
 
 def _no_logs(aws: Aws, folder: Folder, options: Any) -> str:
-    """Why there is nothing to show.  Raises SettingsError for a node that the job does not have."""
+    """Why there are no logs.  Raises SettingsError if the job does not have the node."""
     if options.node is not None:
         _check_rank(folder.job, options.node, ranks_in(_members(aws, folder)).values())
     if options.since is not None:
@@ -285,25 +286,25 @@ def _check_rank(job: str, rank: int, ranks: Collection[int]) -> None:
         raise SettingsError(f"--node {rank}: {job} has nodes {', '.join(map(str, sorted(ranks)))}.")
 
 
-def _misspelt(aws: Aws, fleet: Fleet, job: str, bucket: str | None) -> str:
-    """A warning if `job` never existed, as far as is known, and one of a similar name does."""
+def _similar_name(aws: Aws, fleet: Fleet, job: str, bucket: str | None) -> str:
+    """A warning if `job` never existed, as far as is known, and a job with a similar name runs."""
     nearest = did_you_mean(job, fleet.jobs)
     try:
         if not nearest or is_known(aws, fleet, folder_of(aws, fleet, job, bucket)):
             return ""
     except AwsError:
-        pass  # warn those who may not read the folder, too
+        pass  # warn also if the folder cannot be read
     return f"warning: there was no job {job!r}{nearest} That one is still running and billed."
 
 
 def _by_rank(living: Sequence[Node], members: Mapping[str, Any] | None) -> dict[int, Node]:
-    """The nodes by their rank in cluster.json; in the order of their launch if it has none of them."""
+    """The nodes by rank in cluster.json; in launch order if it lists none of them."""
     ranks = ranks_in(members)
     return {ranks[node.id]: node for node in living if node.id in ranks} or dict(enumerate(living))
 
 
 def _members(aws: Aws, folder: Folder) -> Mapping[str, Any] | None:
-    """cluster.json; None if it does not exist or cannot be read."""
+    """cluster.json; None if it is missing or unreadable."""
     try:
         return members_of(aws, folder)
     except AwsError:

@@ -1,4 +1,4 @@
-"""Follows a job: shows its logs, decides on the next step, and replaces lost nodes or sees its end."""
+"""Follows a job: shows its logs, decides on the next step, replaces lost nodes, and returns its outcome."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from launch.core.errors import AwsError
 from launch.core.terminal import Say
 from launch.ec2.costs import BILLED
 from launch.ec2.inventory import LIVE, Fleet, Node, nodes_of
-from launch.ec2.job_folder import members_of, record_at, says_stopped, spec_of
+from launch.ec2.job_folder import is_stopped_error, members_of, record_at, spec_of
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP, command
 from launch.ec2.records import (
     DONE,
@@ -35,31 +35,26 @@ from trainer.contract import WEIGHTS, Exit
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome
 
-# How long a silent node's failure waits for another node's record, which may tell the cause.
+# After a failure without a reason, wait this long for another node's record, which may have it.
 RECORD_S = 60.0
-# A node's own timer counts whole minutes, and rounds them down; see infra/ec2/boot.sh.
+# A node's timer counts whole minutes, rounded down; see infra/ec2/boot.sh.
 EARLY_S = 180.0
-# EC2's reasons for the end of nodes that ran.
+# EC2's reasons for ending running nodes.
 ENDED_ON_PURPOSE = ("Client.UserInitiated", "Client.InstanceInitiated")
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What a follower knows of a job.
+    """Everything that a follower knows about a job."""
 
-    members: cluster.json; exits: the nodes' exit records, by instance; spec: job.json; now: seconds since the epoch.
-    reported: the instances that have ever been heard of; has_results: whether the final weights are in the job folder;
-    may_lag: EC2 may not list new nodes yet.
-    """
-
-    members: Mapping[str, Any]
+    members: Mapping[str, Any]  # cluster.json
     fleet: Fleet
-    exits: Mapping[str, Record]
-    spec: Mapping[str, Any]
-    now: float
-    reported: Collection[str] = frozenset()
-    has_results: bool = True
-    may_lag: bool = False
+    exits: Mapping[str, Record]  # the nodes' exit records, by instance
+    spec: Mapping[str, Any]  # job.json
+    now: float  # seconds since the epoch
+    reported: Collection[str] = frozenset()  # instances that have ever reported
+    has_results: bool = True  # whether the final weights are in the job folder
+    may_lag: bool = False  # EC2 may not list new nodes yet
 
     @property
     def records(self) -> dict[int, Record]:
@@ -69,7 +64,7 @@ class Situation:
 
     @property
     def sick(self) -> dict[int, Record]:
-        """The records of current nodes that failed their health check, by rank, where no earlier node had done so."""
+        """The records of current nodes that failed their health check, by rank, the first time at that rank."""
         started, sick = self.members["started"], [r for r in self.exits.values() if r["step"] == HEALTH]
         ranks = [record["rank"] for record in sick if record.get("at", 0) >= started]
         return {
@@ -85,7 +80,7 @@ class Situation:
 
     @property
     def over(self) -> set[int]:
-        """The ranks whose nodes have ended, or are about to."""
+        """The ranks whose nodes have ended or are ending."""
         return self.gone | set(self.records)
 
 
@@ -96,15 +91,15 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Replace:
-    """The nodes of these ranks are lost; new ones take their place.  reasons: sentences, as far as they are known."""
+    """The nodes of these ranks are lost and must be replaced."""
 
     ranks: tuple[int, ...]
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()  # sentences, if known
 
 
 @dataclass(frozen=True)
 class NeverReported:
-    """This node ended without ever having reported: another one in its place would do the same."""
+    """This node ended without ever reporting; a replacement would fail alike."""
 
     rank: int
     instance: str
@@ -113,8 +108,8 @@ class NeverReported:
 Verdict = Waiting | Replace | NeverReported | Outcome
 
 
-def judge(situation: Situation, max_restarts: int) -> Verdict:
-    """The next step for a job in this situation; an Outcome if it has ended."""
+def decide(situation: Situation, max_restarts: int) -> Verdict:
+    """The next step for a job; an Outcome if it has ended."""
     if "ended" in situation.spec:
         return stopped("the job was stopped by another command")
     sick = situation.sick
@@ -124,7 +119,7 @@ def judge(situation: Situation, max_restarts: int) -> Verdict:
     completion = _completion(situation)
     if completion is not None:
         return completion
-    # Not those that are about to end: until then they count as running, and nothing can take their places.
+    # Only ended nodes: those that are ending still count as running, and cannot be replaced yet.
     lost = sorted(situation.gone)
     if situation.now >= situation.members["deadline"] - (EARLY_S if lost else 0.0):
         return at_time_limit(situation.members["job"])
@@ -132,7 +127,7 @@ def judge(situation: Situation, max_restarts: int) -> Verdict:
 
 
 def _after_failure(situation: Situation, record: Record) -> Verdict:
-    """Waits for nodes that may tell the cause if this record does not."""
+    """The outcome, or Waiting for other nodes' records if this one has no reason."""
     nodes_without_record = len(situation.members["nodes"]) - len(situation.over)
     may_learn_more = is_silent(record) and nodes_without_record > 0
     if may_learn_more and situation.now < record.get("at", 0.0) + RECORD_S:
@@ -144,7 +139,7 @@ def _after_failure(situation: Situation, record: Record) -> Verdict:
 
 
 def _completion(situation: Situation) -> Verdict | None:
-    """Whether the training is done, once every node has ended; None if it is not, or nodes were lost with results."""
+    """The outcome of a finished training once every node has ended; None if it is not finished, or results are lost."""
     done = [record for record in situation.records.values() if record["code"] == Exit.DONE]
     total = len(situation.members["nodes"])
     if done and len(situation.over) < total:
@@ -169,7 +164,7 @@ def _after_loss(situation: Situation, lost: list[int], max_restarts: int) -> Ver
 
 
 def _never_reported(situation: Situation, lost: list[int]) -> NeverReported | None:
-    """The first lost node that never reported, unless EC2 itself ended it."""
+    """The first lost node that never reported, unless EC2 ended it."""
     by_ec2 = {node.id for node in situation.fleet.nodes if node.reason.startswith("Server.")}
     heard_of = {*situation.reported, *situation.exits, *by_ec2}
     for row in situation.members["nodes"]:
@@ -179,14 +174,14 @@ def _never_reported(situation: Situation, lost: list[int]) -> NeverReported | No
 
 
 def _never_started(node: Node) -> bool:
-    """Whether EC2 rejected a node because of its request, such as a key that the volumes cannot use."""
+    """Whether EC2 ended a node at its start because of its request, such as an unusable key of its volumes."""
     return not node.lives and node.reason.startswith("Client.") and not node.reason.startswith(ENDED_ON_PURPOSE)
 
 
 def leftover_nodes(situation: Situation, young_s: float, started: datetime | None = None) -> list[Node]:
-    """Living nodes that are not in cluster.json and older than `young_s` seconds, or have left a record so long ago.
+    """Living nodes older than `young_s` that are not in cluster.json, or whose exit record is older than that.
 
-    Not those of a later start of the job than the one that `started` then: a follower may not know of it yet.
+    Excludes nodes of a start later than `started`: a follower may not know of it yet.
     """
     current = {row["instance"] for row in situation.members["nodes"]}
     found = []
@@ -202,30 +197,26 @@ def leftover_nodes(situation: Situation, young_s: float, started: datetime | Non
 
 
 POLL_S = 5.0
-# How long after their start nodes may be missing in EC2's listings.
+# EC2 may not list nodes for this long after their start.
 APPEAR_S = 300.0
 
 
 @dataclass(frozen=True)
 class Follower:
-    """Follows one job.
-
-    replace_lost: brings the nodes back to their number and returns the new cluster.json; None: a lost node ends the
-    job.
-    """
+    """Follows one job."""
 
     cluster: Cluster
     aws: Aws
     clock: Clock
     say: Say
-    replace_lost: Callable[[], Mapping[str, Any]] | None
+    replace_lost: Callable[[], Mapping[str, Any]] | None  # returns the new cluster.json; None: a lost node ends the job
 
     def follow(self) -> Outcome:
-        """Shows the logs until the job has ended.  Raises TrainerError if AWS fails for long."""
+        """Show the logs until the job has ended; return its outcome.  Raises TrainerError if AWS fails for long."""
         several = self.cluster.nodes > 1
         tail = LogTail(self.aws, streams_of(self.cluster.job), several=several, since=self.cluster.started)
         display = LogDisplay(tail, self.clock, self.say)
-        retry = Retry(self.clock, is_transient=lambda error: not says_stopped(error))
+        retry = Retry(self.clock, is_transient=lambda error: not is_stopped_error(error))
         members, written_at = read_cluster_file(self.aws, self.cluster.folder), self.clock.now()
         booting = Booting(self.aws, self.cluster.folder, self.clock, self.say)
         while True:
@@ -247,9 +238,9 @@ class Follower:
             self.clock.sleep(POLL_S)
 
     def _look(self, display: LogDisplay, booting: Booting, members: Mapping[str, Any], written_at: float) -> Verdict:
-        """written_at: when cluster.json became `members`."""
+        """Poll once.  written_at: when cluster.json became `members`."""
         folder = self.cluster.folder
-        # The records before the logs: a node writes its record after its last line.
+        # Read records before logs: a node writes its record after its last line.
         exits = exit_records(self.aws, folder)
         situation = Situation(
             members,
@@ -257,7 +248,7 @@ class Follower:
             exits,
             spec_of(self.aws, folder, BACKEND_NAME) or {},
             now=self.clock.now(),
-            reported=booting.look(members),
+            reported=booting.report(members),
             has_results=bool(exits) and self._has_results(),
             may_lag=self.clock.now() - written_at < APPEAR_S,
         )
@@ -265,17 +256,17 @@ class Follower:
         if unneeded := [node.id for node in leftover_nodes(situation, APPEAR_S, self.cluster.started)]:
             self.say(f"terminating {', '.join(unneeded)}: not part of this start of the job")
             self.aws.call("ec2", "TerminateInstances", {"InstanceIds": unneeded})
-        return judge(situation, self.cluster.resolved.options.max_restarts)
+        return decide(situation, self.cluster.resolved.options.max_restarts)
 
     def _has_results(self) -> bool:
-        """Whether this start of the job has uploaded its weights; the node that writes them may be lost before."""
+        """Whether this start has uploaded its weights; the node that writes them may be lost before."""
         folder = self.cluster.folder
         query = {"Bucket": folder.bucket, "Prefix": folder.run + WEIGHTS}
         objects = self.aws.pages("s3", "ListObjectsV2", "Contents", query)
         return any(item["LastModified"] >= self.cluster.started for item in objects)
 
     def _never_reported(self, lost: NeverReported) -> Outcome:
-        """The end of a job whose node never reported, with what EC2 has of its console."""
+        """The outcome of a job whose node never reported, after showing its console."""
         self.say(f"the console of node {lost.rank} ({lost.instance}):")
         for line in console(self.aws, lost.instance):
             self.say(f"  {line}")
@@ -295,7 +286,7 @@ class Follower:
 
 
 def read_cluster_file(aws: Aws, folder: Folder) -> Mapping[str, Any]:
-    """The job's cluster.json.  Raises AwsError if it has none."""
+    """The job's cluster.json.  Raises AwsError if it is missing."""
     members = members_of(aws, folder)
     if members is None:
         stop = command("stop", folder.job, aws.region)
@@ -304,21 +295,21 @@ def read_cluster_file(aws: Aws, folder: Folder) -> Mapping[str, Any]:
 
 
 def exit_records(aws: Aws, folder: Folder) -> dict[str, Record]:
-    """The records that nodes leave when they end, by instance id."""
+    """The nodes' exit records, by instance id."""
     listed = aws.pages("s3", "ListObjectsV2", "Contents", {"Bucket": folder.bucket, "Prefix": folder.exits})
     records = [record_at(aws, folder.bucket, item["Key"]) for item in listed]
     return {record["instance"]: record for record in records if record is not None}
 
 
 def streams_of(job: str) -> Streams:
-    """The nodes' streams in CloudWatch; the number of each is its node's rank."""
+    """The nodes' log streams in CloudWatch; a stream's number is its node's rank."""
     return Streams(LOG_GROUP, f"{job}/node-")
 
 
 def find_ends(aws: Aws, folder: Folder, fleet: Fleet) -> Fleet:
-    """`fleet` with its nodes' ends from their exit records and job.json; as it is if S3 does not answer.
+    """`fleet` with its nodes' end times from exit records and job.json; unchanged if S3 does not answer.
 
-    Or if job.json names another backend: any launcher may write it, and no stop may fail because of it.
+    Also unchanged if job.json belongs to another backend: a stop must not fail because of it.
     """
     if not any(_is_open(node) for node in fleet.nodes if node.job == folder.job):
         return fleet
@@ -329,7 +320,7 @@ def find_ends(aws: Aws, folder: Folder, fleet: Fleet) -> Fleet:
 
 
 def with_ends(fleet: Fleet, job: str, exits: Mapping[str, Record], spec: Mapping[str, Any] | None) -> Fleet:
-    """`fleet` with its nodes' ends, from files that were read.  Pure."""
+    """`fleet` with its nodes' end times, from files that were read.  Pure."""
     ended = (spec or {}).get("ended")
 
     def known(node: Node) -> Node:

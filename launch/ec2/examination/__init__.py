@@ -1,4 +1,4 @@
-"""What a job on EC2 needs of the account.
+"""The doctor's checks for a job on EC2.
 
 To add a check: a function that takes the case and yields verdicts, and a line here.
 """

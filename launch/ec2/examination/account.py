@@ -1,4 +1,4 @@
-"""What an account has once for all jobs on EC2: logs, time limits, roles, and the permissions of its users."""
+"""Checks of what all jobs on EC2 share: logs, time limits, roles, and permissions."""
 
 from collections.abc import Iterator, Mapping
 
@@ -69,7 +69,7 @@ def sweeper(case: Ec2Case) -> Iterator[Verdict]:
 
 
 def left(case: Ec2Case) -> Iterator[Verdict]:
-    found = leaks.judge(find(case.aws), case.region, case.now)
+    found = leaks.leaks_of(find(case.aws), case.region, case.now)
     leaking = [one for one in found if one.is_leak]
     if leaking:
         cost = usd(sum(one.usd_per_hour for one in leaking))
@@ -81,7 +81,7 @@ def left(case: Ec2Case) -> Iterator[Verdict]:
         yield ok(f"none; jobs within their time limit: {len(found)}")
 
 
-# What a schedule asks for in its role's name.
+# What the schedules' role must be allowed to do.
 RIGHTS = [
     Right(["ssm:StartAutomationExecution"], [f"arn:aws:ssm:{{REGION}}:{{ACCOUNT}}:document/{SWEEPER_DOCUMENT}"]),
     Right(["iam:PassRole"], [f"{ROLE}{TOOLKIT}-sweeper"], {"iam:PassedToService": "ssm.amazonaws.com"}),
@@ -90,7 +90,7 @@ OLDER = "so time limits have no effect beyond the nodes' own timers: the stack i
 
 
 def role(case: Ec2Case) -> Iterator[Verdict]:
-    """Its role may start the sweeper, which that of an earlier version's stack may not."""
+    """The schedules' role may start the sweeper; the role of an older stack may not."""
     name = case.resolved.options.scheduler_role
     principal = f"arn:aws:iam::{case.account}:role/{name}"
     if lacking := [action for right in RIGHTS for action in denied(case, principal, right)]:
@@ -102,12 +102,12 @@ def role(case: Ec2Case) -> Iterator[Verdict]:
 
 
 def document(case: Ec2Case) -> Iterator[Verdict]:
-    """The sweeper's document is there, and takes what a time limit passes it; AWS refuses unknown parameters."""
+    """The sweeper's document exists and accepts the parameters of a time limit; AWS rejects unknown ones."""
     fix = f"{SET_UP} --region {case.region}"
     try:
         found = case.aws.call("ssm", "DescribeDocument", {"Name": SWEEPER_DOCUMENT})["Document"]
     except AwsError as error:
-        if error.aws_code != "InvalidDocument":  # its code for one that does not exist
+        if error.aws_code != "InvalidDocument":  # AWS's code for a missing document
             raise
         yield warning(
             f"there is no document {SWEEPER_DOCUMENT}, so time limits have no effect beyond the nodes' own timers",
@@ -125,7 +125,7 @@ MAKE_SPOT_ROLE = "aws iam create-service-linked-role --aws-service-name spot.ama
 
 
 def node(case: Ec2Case) -> Iterator[Verdict]:
-    """The instance profile has a role, which EC2 may assume."""
+    """The instance profile has a role that EC2 may assume."""
     name = case.resolved.options.instance_profile
     try:
         profile = case.aws.call("iam", "GetInstanceProfile", {"InstanceProfileName": name})["InstanceProfile"]
@@ -138,14 +138,14 @@ def node(case: Ec2Case) -> Iterator[Verdict]:
 
 
 def scheduler(case: Ec2Case) -> Iterator[Verdict]:
-    """EventBridge starts the time limit in this role, whose trust is the sweeper's, too."""
+    """The role that EventBridge assumes for time limits; it has the same trust policy as the sweeper's."""
     name = case.resolved.options.scheduler_role
     role = find_role(case, name, "--scheduler-role")
     yield trusting(case, role, ["scheduler.amazonaws.com", "ssm.amazonaws.com"], "scheduler-trust")
 
 
 def spot(case: Ec2Case) -> Iterator[Verdict]:
-    """EC2 makes this role for the first request for spot capacity, which few users may: so a launch would fail.
+    """The service-linked role for spot.  EC2 creates it at the first spot request, which most users may not trigger.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html
     """
@@ -189,7 +189,7 @@ LAUNCHER = [
     ),
     Right(["logs:FilterLogEvents"], [f"{LOGS}{LOG_GROUP}"]),
     Right(["ec2:DescribeInstanceStatus", "pricing:GetProducts"], ["*"]),
-    Right(["ec2:GetConsoleOutput"], [f"{EC2}instance/*"], CARRIES),  # explains a node that says nothing
+    Right(["ec2:GetConsoleOutput"], [f"{EC2}instance/*"], CARRIES),  # explains a node that never reported
     *JOB_FOLDER,
 ]  # fmt: skip
 
@@ -204,7 +204,7 @@ NODE = [
 
 
 def names(case: Ec2Case) -> Mapping[str, str]:
-    """The values of the {NAMES} that only these rights have."""
+    """The values of {NAMES} that only these permissions use."""
     options = case.resolved.options
     return {"NODE_ROLE": options.instance_profile, "SCHEDULER_ROLE": options.scheduler_role}
 

@@ -1,4 +1,4 @@
-"""The data's snapshot, and the keys of the volumes that are made from it."""
+"""Checks of the data's snapshot, and of the keys of the volumes created from it."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ PUBLISH = "python -m launch.data publish FOLDER --name NAME (infra/data.md); or 
 
 GRANTED_TO_SPOT = ("Decrypt", "Encrypt", "GenerateDataKey", "GenerateDataKeyWithoutPlaintext", "CreateGrant",
                    "DescribeKey", "ReEncryptFrom", "ReEncryptTo")  # fmt: skip
-# Name -> where in a volume its magic number is, and that.  ext4: Documentation/filesystems/ext4/super.rst; XFS: xfs_sb;
+# Name -> offset in a volume, and magic number there.  ext4: Documentation/filesystems/ext4/super.rst; XFS: xfs_sb;
 # a partition table begins with GPT's own magic in the second sector, or ends the first one with 55 AA.
 _MAGIC = {"ext4": (1080, b"\x53\xef"), "xfs": (0, b"XFSB"), "gpt": (512, b"EFI PART"), "mbr": (510, b"\x55\xaa")}
 
@@ -57,7 +57,7 @@ def kind_of(block: bytes) -> str:
 
 
 def in_s3(case: Ec2Case) -> Iterator[Verdict]:
-    """Whether there is something under --data-s3."""
+    """Whether any object exists under --data-s3."""
     place = parse_s3(case.resolved.options.data_s3) if case.resolved.options.data_s3 else None
     if place is None:
         return
@@ -70,7 +70,7 @@ def in_s3(case: Ec2Case) -> Iterator[Verdict]:
 
 
 def default_key(case: Ec2Case) -> Iterator[Verdict]:
-    """The key of new volumes: the launcher's credentials need leave to use it, or nodes end as soon as they start.
+    """The key of new volumes.  Without permission for the launcher to use it, nodes end as soon as they start.
 
     https://docs.aws.amazon.com/ebs/latest/userguide/ebs-encryption-requirements.html
     """
@@ -83,7 +83,7 @@ def default_key(case: Ec2Case) -> Iterator[Verdict]:
 
 
 def snapshots_key(case: Ec2Case) -> Iterator[Verdict]:
-    """The key of the snapshot, where it is encrypted with one of another account."""
+    """The key of the snapshot, if it belongs to another account."""
     found = shared.snapshot(case)
     if found is None:
         return
@@ -97,7 +97,7 @@ def snapshots_key(case: Ec2Case) -> Iterator[Verdict]:
 
 
 def _spots_use_of_key(case: Ec2Case, key: str, what: str) -> Iterator[Verdict]:
-    """Spot nodes whose volumes have a key of the user's end at once unless spot's own role has a grant on it.
+    """The spot role's grant on a customer-managed key: without it spot nodes end as soon as they start.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html
     """

@@ -1,4 +1,4 @@
-"""Whether EC2 can give a job its machines, and whether these could reach what they need."""
+"""Checks of quotas, offerings, AMI and network: whether EC2 can start the nodes, and they can reach AWS."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ OTHER_PLACE = "use another --instance-type, --zones or --region"
 
 def quotas(case: Ec2Case) -> Iterator[Verdict]:
     if case.resolved.options.capacity_block:
-        return  # has none
+        return  # capacity blocks have no quota
     found = lookup.find_quotas(case.aws, case.resolved)
     for instance in case.resolved.instances:
         family = quota_of(instance, case.resolved.options.spot)
@@ -61,7 +61,7 @@ def offerings(case: Ec2Case) -> Iterator[Verdict]:
 
 
 def prices(case: Ec2Case) -> Iterator[Verdict]:
-    """Without the region's prices a job with a limit in USD is refused."""
+    """Whether the region's prices are known; without them a job with --max-usd is refused."""
     names, limit = [instance.name for instance in case.resolved.instances], case.resolved.options.max_usd
     try:
         found = pricelist.look_up(case.aws, names, case.now, None)
@@ -119,7 +119,7 @@ FIX = "see which permissions are missing above; infra/iam/launcher.json grants t
 
 @dataclass(frozen=True)
 class Trial:
-    """request: as the launch would make it, without what an earlier request would have made."""
+    """A request to try with DryRun: as the launch would make it, without resources that do not exist yet."""
 
     request: Request
     lacks_group: bool = False
@@ -132,7 +132,7 @@ def dry_run(case: Ec2Case) -> Iterator[Verdict]:
 
 
 def trials(case: Ec2Case, cluster: Cluster) -> Iterator[Trial]:
-    """The requests of a launch that make something."""
+    """The requests of a launch that create resources."""
     subnet, instance, options = shared.subnets(case)[0], case.resolved.instances[0], cluster.resolved.options
     if options.security_group is None:
         yield Trial(requests.security_group(cluster, subnet.vpc)[0])
@@ -145,7 +145,7 @@ def trials(case: Ec2Case, cluster: Cluster) -> Iterator[Trial]:
 
 
 def _instances(request: Request) -> Trial:
-    """RunInstances without the groups that the launch makes before it; EC2 then takes the VPC's default group."""
+    """RunInstances without the groups that the launch creates first; EC2 then uses the VPC's default group."""
     params = {name: value for name, value in request.params.items() if name not in ("Placement", "ClientToken")}
     lacks_group = any(isinstance(group, FromAnswer) for one in params["NetworkInterfaces"] for group in one["Groups"])
     if lacks_group:
@@ -162,18 +162,18 @@ def _tried(case: Ec2Case, trial: Trial) -> Verdict:
     try:
         case.aws.call(request.service, request.operation, {**request.params, "DryRun": True})
     except AwsError as error:
-        return _judged(error, trial)
+        return _verdict(error, trial)
     return unknown(f"EC2 did not say whether it would accept {request.operation}")
 
 
-def _judged(error: AwsError, trial: Trial) -> Verdict:
+def _verdict(error: AwsError, trial: Trial) -> Verdict:
     operation = trial.request.operation
     if error.aws_code == YES:
         return ok(f"EC2 would accept {operation}")
     if error.aws_code not in DENIED:
         text, remedy = split(str(error))
         return missing(f"EC2 refuses {operation}: {text}", remedy)
-    # IAM is asked about each resource in turn.  Ours would be a group with the job's tag.
+    # IAM evaluates each resource.  A real launch uses a group with the job's tag instead of the default one.
     if trial.lacks_group and re.search(r":security-group/", str(error.__cause__)):
         return unknown(f"{operation}: refused only for the default security group, which no job uses")
     return missing(f"EC2 refuses {operation}: {str(error).partition(';')[0]}", FIX)
@@ -190,7 +190,7 @@ def subnets(case: Ec2Case) -> Iterator[Verdict]:
 
 
 def way_out(case: Ec2Case) -> Iterator[Verdict]:
-    """A node that reaches none of them neither logs nor leaves a record, and is paid for."""
+    """Whether nodes can reach AWS from each subnet.  Otherwise a paid node neither logs nor leaves a record."""
     facts = Facts(case.region, case.account, subnets=shared.subnets(case), exits=shared.exits(case), now=case.now)
     cluster = shared.cluster(case, facts)
     problems, reached = list[str](), set[str]()
@@ -211,7 +211,7 @@ def way_out(case: Ec2Case) -> Iterator[Verdict]:
 
 
 def public_access(case: Ec2Case) -> Iterator[Verdict]:
-    """Whether the region lets traffic through internet gateways at all, which the routes do not show.
+    """Whether VPC Block Public Access stops internet gateways in the region, which routes do not show.
 
     https://docs.aws.amazon.com/vpc/latest/userguide/security-vpc-bpa.html
     """

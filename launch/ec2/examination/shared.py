@@ -1,4 +1,4 @@
-"""The look-ups that several checks share, each made once."""
+"""Look-ups that several checks share, each made once."""
 
 from collections.abc import Mapping
 
@@ -40,7 +40,7 @@ def exits(case: Ec2Case) -> Mapping[str, Exit]:
 
 
 def facts(case: Ec2Case) -> Facts:
-    """The facts of a launch, as far as these look-ups go.  Raises TrainerError where one of them fails."""
+    """The facts that a launch's requests need.  Raises TrainerError if a look-up fails."""
     return Facts(
         region=case.region,
         account=case.account,

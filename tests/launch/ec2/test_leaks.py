@@ -8,7 +8,7 @@ import pytest
 
 from launch.core.jobs import NO_LEAKS, leaks_as_text
 from launch.ec2.inventory import Fleet, Node, Resource
-from launch.ec2.leaks import judge
+from launch.ec2.leaks import leaks_of
 from launch.ec2.verbs import Ec2Jobs
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW, node
@@ -20,7 +20,7 @@ GROUP = Resource("security-group", "sg-1", NAME)
 
 
 def verdict(fleet: Fleet, now: datetime) -> tuple[bool, str]:
-    (found,) = judge(fleet, "us-east-1", now)
+    (found,) = leaks_of(fleet, "us-east-1", now)
     return found.is_leak, found.why
 
 
@@ -68,7 +68,7 @@ def test_delete_leaves_a_spot_job_in_the_minute_in_which_its_nodes_are_replaced(
 
 def test_a_job_that_waits_for_capacity_is_no_leak_while_it_costs_nothing() -> None:
     def waiting(fleet: Fleet, now: datetime) -> tuple[bool, str]:
-        (found,) = judge(fleet, "us-east-1", now, {NAME})
+        (found,) = leaks_of(fleet, "us-east-1", now, {NAME})
         return found.is_leak, found.why
 
     assert waiting(fleet_of(), NOW + 59 * MINUTE) == (False, "waits for capacity")
@@ -96,12 +96,12 @@ def test_a_schedule_without_anything_else_is_a_leak_once_a_launch_would_have_mor
 
 
 def test_terminated_nodes_alone_are_nothing() -> None:
-    assert judge(Fleet((node(0, "terminated"),)), "us-east-1", NOW) == ()
+    assert leaks_of(Fleet((node(0, "terminated"),)), "us-east-1", NOW) == ()
 
 
 @pytest.mark.parametrize("name", ["*", "", "a*", "demo?"])
 def test_a_tag_that_would_mean_other_jobs_is_shown_but_never_removed(name: str) -> None:
-    findings = judge(Fleet((replace(node(0), job=name),)), "us-east-1", NOW)
+    findings = leaks_of(Fleet((replace(node(0), job=name),)), "us-east-1", NOW)
     assert [(f.is_leak, f.why) for f in findings] == [(True, "the tag is not a job name, so remove it by hand")]
     assert not any(found.is_ours for found in findings)
 
@@ -112,7 +112,7 @@ def test_every_thing_is_listed_with_what_it_costs() -> None:
     fleet = Fleet((node(0),), (disk, GROUP, late), {NAME: NOW}, {NAME: NOW + 60 * MINUTE, "late": NOW})
     now = NOW + 30 * MINUTE
     assert (
-        leaks_as_text(Ec2Jobs.leak_columns, judge(fleet, "us-east-1", now))
+        leaks_as_text(Ec2Jobs.leak_columns, leaks_of(fleet, "us-east-1", now))
         == """\
   kind            id     job         region     age     USD/hour  why
   node            i-0    imagenet-1  us-east-1  30 min  1.212     within its time limit

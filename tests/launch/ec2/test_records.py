@@ -52,7 +52,7 @@ def test_each_step_of_the_boot_is_told_once_and_nothing_is_asked_once_all_train(
     watched = booting(stage)
     for names in ((), ("i-0.started",), (), ("i-0.image", "i-1.started"), ("i-0.train", "i-1.train")):
         mark(stage, *names)
-        watched.look(MEMBERS)
+        watched.report(MEMBERS)
     assert stage.said == [
         "nodes: 2 not reported yet",
         "nodes: 1 not reported yet, 1 waiting for the others",
@@ -60,7 +60,7 @@ def test_each_step_of_the_boot_is_told_once_and_nothing_is_asked_once_all_train(
         "nodes: 2 training",
     ]
     stage.account.requests.clear()
-    assert watched.look(MEMBERS) == {"i-0", "i-1"}
+    assert watched.report(MEMBERS) == {"i-0", "i-1"}
     assert "ListObjectsV2" not in stage.account.operations
 
 
@@ -68,10 +68,10 @@ def test_a_node_that_is_stuck_is_told_with_a_shell_on_it(stage: Stage) -> None:
     """A7: it was followed in silence until --max-hours."""
     mark(stage, "i-0.train", "i-1.image")
     watched = booting(stage)
-    watched.look(MEMBERS)
+    watched.report(MEMBERS)
     stage.slept_s = 660
     for _ in range(3):
-        watched.look(MEMBERS)
+        watched.report(MEMBERS)
     (warning,) = [line for line in stage.said if line.startswith("warning")]
     assert warning == (
         "warning: node 1 (i-1) has been getting the image for 11 min; for a shell on it: "
@@ -92,7 +92,7 @@ def test_an_impaired_node_is_told_once(stage: Stage) -> None:
     watched = Booting(aws, Folder("b", NAME), stage.clock(), stage.said.append)
     for _ in range(3):
         stage.slept_s += 61
-        watched.look(MEMBERS)
+        watched.report(MEMBERS)
     (warning,) = [line for line in stage.said if line.startswith("warning")]
     assert "EC2 finds node 1 (i-1) impaired (SystemStatus)" in warning
 

@@ -172,7 +172,7 @@ def test_the_toolkits_own_image_is_pushed_by_the_toolkit() -> None:
 def test_what_belongs_to_one_region_is_refused_with_several(option: str) -> None:
     from launch.ec2.checks import resolve
 
-    with pytest.raises(SettingsError, match=f"--{option.replace('_', '-')} names something of one region"):
+    with pytest.raises(SettingsError, match=f"--{option.replace('_', '-')} names a resource of one region"):
         resolve(job(None, region=f"{EAST},{WEST}", **{option: "some"}))
 
 
@@ -359,7 +359,7 @@ def test_no_job_is_said_to_be_stopped_that_may_run_where_aws_does_not_answer(
         assert f"warning: {WEST} could not be checked: AWS cannot be reached" in terminal.text
         assert terminal.type("stop", "demo", "--region", EAST, *bucket) == Exit.AWS
     said = capsys.readouterr().err
-    assert f"error: demo may still run where its job.json says that it may: {WEST} could not be checked" in said
+    assert f"error: demo may still run in a region that could not be searched: {WEST} could not be checked" in said
     assert terminal.type("stop", "demo", "--region", EAST, *bucket) == 0
     assert nodes_in(WEST) == 0
 

@@ -7,7 +7,7 @@ import pytest
 
 from launch.ec2.inventory import Fleet, Node
 from launch.ec2.records import DONE, SILENT
-from launch.ec2.watch import NeverReported, Replace, Situation, Verdict, Waiting, judge, leftover_nodes
+from launch.ec2.watch import NeverReported, Replace, Situation, Verdict, Waiting, decide, leftover_nodes
 from tests.launch.ec2.known import NAME, NOW, node
 from trainer.outcome import Outcome
 
@@ -38,7 +38,7 @@ def situation(*nodes: Node, records: tuple[dict[str, Any], ...] = (), **more: An
 
 
 def verdict(*nodes: Node, records: tuple[dict[str, Any], ...] = (), max_restarts: int = 3, **more: Any) -> Verdict:
-    return judge(situation(*nodes, records=records, **more), max_restarts)
+    return decide(situation(*nodes, records=records, **more), max_restarts)
 
 
 def ended(*nodes: Node, **more: Any) -> Outcome:

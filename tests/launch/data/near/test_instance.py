@@ -236,7 +236,7 @@ def test_jobs_leaks_and_sweepers_know_it_as_they_know_a_jobs_node(desk: NearDesk
             desk.near()
     (there,) = desk.instances
     fleet: Fleet = find(desk.account.aws())
-    (finding,) = leaks.judge(fleet, "us-east-1", fleet.living[0].launched_at)
+    (finding,) = leaks.leaks_of(fleet, "us-east-1", fleet.living[0].launched_at)
     assert (finding.job, finding.is_leak, finding.why) == (desk.run["id"], False, "within its time limit")
     assert tags_of(there)["aws-ddp-toolkit:job"] == desk.run["id"]
     (group,) = scheduler_backends[desk.account.id]["us-east-1"].schedule_groups["aws-ddp-toolkit"].schedules
