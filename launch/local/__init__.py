@@ -1,4 +1,4 @@
-"""The backend that starts torchrun on this machine.  For notebooks, `from launch import local`."""
+"""The local backend: runs torchrun on this machine.  In notebooks, `from launch import local`."""
 
 from launch.local.notebook import train
 from trainer.errors import TrainerError, TrainingError

@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""`python -m launch.local`: the interpreter and environment of this process, handed to what decides."""
+"""`python -m launch.local`: the command line."""
 
 import os
 import shlex
@@ -27,7 +27,7 @@ stopped before it could save.
 
 
 def main(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
-    """Runs the command line and returns its exit code.  env: of the training, this process's if None."""
+    """Run the command line and return its exit code.  env: the training's environment, by default this process's."""
     launcher = cli.Launcher(
         backend=BACKEND,
         about=ABOUT,
@@ -40,7 +40,7 @@ def main(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
 
 
 def _as_json(local: LocalPlan) -> str:
-    """As other backends' plans, and where the command leaves its results."""
+    """The plan as JSON, in the other backends' format."""
     from launch.core.plan import Plan, as_data, json_text  # --help does not need it
 
     plan = Plan("training on this machine", local, command=local.command)
@@ -48,5 +48,5 @@ def _as_json(local: LocalPlan) -> str:
 
 
 if __name__ == "__main__":
-    end_with_parent(os.environ, within_s=TORCHRUN_WITHIN_S + 10)  # a sweep's, which torchrun follows
+    end_with_parent(os.environ, within_s=TORCHRUN_WITHIN_S + 10)  # the parent is a sweep; torchrun ends with this one
     sys.exit(main(sys.argv[1:]))

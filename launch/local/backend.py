@@ -1,4 +1,4 @@
-"""The local backend for the rest of the toolkit: torchrun on this machine."""
+"""The local backend's entry in the table of backends: torchrun on this machine."""
 
 from launch.core.backend import Backend, Demand, Place
 from launch.core.options import whole
@@ -8,7 +8,7 @@ ALONE = ("dp", "single")  # strategies of one process
 
 
 def _place(demand: Demand) -> Place:
-    """A process per GPU; one process that sees all of them for dp."""
+    """A process per GPU, or one process with all GPUs for dp."""
     if demand.strategy in ALONE:
         replicas = demand.gpus if demand.strategy == "dp" else 1
         return Place({**demand.options, "nproc_per_node": 1}, replicas, demand.gpus)

@@ -9,14 +9,14 @@ from typing import Any
 from trainer.contract import LAUNCHER, METRIC_PREFIX, METRICS
 from trainer.errors import TrainerError, error_with
 
-# Functions import what they need, as --help imports this module with its package.
+# Imports are within the functions, as --help imports this module with its package.
 
 
 def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
-    """Trains with the trainer's settings in a process of its own; returns one record per epoch, see trainer/README.md.
+    """Train with the trainer's settings in a separate process; return one record per epoch, see trainer/README.md.
 
-    show: print the trainer's output.  Without a run_dir nothing else is kept.  Raises TrainerError with the trainer's
-    own sentence, such as TrainingError if it runs out of memory.
+    show: print the trainer's output.  Without a run_dir nothing else is kept.  Raises the trainer's error, such as
+    TrainingError if it runs out of memory.
     """
     import json
     import os
@@ -43,9 +43,9 @@ def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
             if show and not line.startswith(METRIC_PREFIX):
                 say(line)
 
-        # Called by a script that lies elsewhere, this process imports nothing from the current folder either.
+        # A script in another folder does not import from the current folder; neither must the training.
         command = [*this_python(), "-m", "trainer", *flags.to_argv(config)]
-        env = {**os.environ, LAUNCHER: str(os.getpid())}  # it ends with the kernel
+        env = {**os.environ, LAUNCHER: str(os.getpid())}  # the training ends with the kernel
         code = shell.run(command, env, on_line=keep, stop_signal=signal.SIGTERM)
         if code:
             raise error_of(code, output)
@@ -54,7 +54,7 @@ def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
 
 
 def error_of(code: int, output: list[str]) -> TrainerError:
-    """The trainer's error in its own words, or its last lines if there is none."""
+    """The error that the trainer printed, or its last lines if it printed none."""
     starts = [place for place, line in enumerate(output) if line.startswith("error: ")]
     shown = output[starts[0] :] if starts else output[-15:]
     sentence = "\n".join(shown).removeprefix("error: ")

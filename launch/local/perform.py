@@ -1,4 +1,4 @@
-"""Carries a plan out: runs the command, and says how the training ended."""
+"""Performs a plan: runs the command and returns the outcome."""
 
 import os
 import signal
@@ -12,12 +12,12 @@ from trainer.outcome import Outcome, state_of
 
 
 def perform(plan: LocalPlan, env: Mapping[str, str]) -> Outcome:
-    """The outcome that the training leaves in its run folder, or the one that its exit code stands for.
+    """Run the training; return the outcome in its run folder, else the one of its exit code.
 
-    Ctrl-C, SIGTERM and SIGHUP stop it: 75 if it has saved, else 130.  It saves and ends if this process is killed, too.
-    Raises MachineError if somebody else killed it.
+    Ctrl-C, SIGTERM and SIGHUP stop it: 75 if it has saved, else 130.  It also saves and ends if this process is killed.
+    Raises MachineError if another process killed it.
     """
-    # SIGTERM, as torchrun and the trainer answer it without a message of their own.
+    # Forward SIGTERM, on which torchrun and the trainer end without printing a message.
     code = shell.run(plan.command, {**env, LAUNCHER: str(os.getpid())}, stop_signal=signal.SIGTERM)
     written = outcome.read(plan.run_dir)
     if written and written.exit_code == code:

@@ -13,20 +13,20 @@ from trainer.contract import TIME_IN_NAMES
 
 @dataclass(frozen=True)
 class LocalPlan:
-    """run_dir: where the command leaves its results."""
+    """The command of a training on this machine."""
 
     command: tuple[str, ...]
-    run_dir: Path
+    run_dir: Path  # of its results
 
 
 def plan(job: Job[LocalOptions], *, python: Sequence[str], now: datetime, letters: str) -> LocalPlan:
-    """The command that runs `job` here.  Raises SettingsError for a global batch that its processes cannot share.
+    """The command that runs `job` here.  Raises SettingsError for a global batch that does not divide by the processes.
 
-    python: the interpreter, with flags; now, letters: which name the run folder if nothing else does.
+    python: the interpreter, with flags; now, letters: for the default name of the run folder.
     """
     processes = job.train.processes(job.where.nproc_per_node, 0)
     job.train.check_ranks(1, processes)
-    # Decided here, so that all ranks, and the same ranks after a restart, write into one folder.
+    # Named here, so that all ranks, also after a restart, write into the same folder.
     run_dir = job.train.run_dir or new_run_dir(job.train, now, letters)
     command = (
         *(*python, "-m", "trainer.torchrun", "--standalone"),

@@ -1,1 +1,1 @@
-"""The backend that submits to Slurm: one sbatch script per job, found again by its comment and its folder."""
+"""The Slurm backend: one sbatch script per job, identified by its comment in the queue and its folder."""

@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""`python -m launch.slurm`: the environment, the clock and the terminal, handed to what decides."""
+"""`python -m launch.slurm`: the command line."""
 
 import os
 import sys
@@ -55,7 +55,7 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
     return cli.main(launcher, argv)
 
 
-# The rest is imported where it is used: --help needs none of it.
+# Heavier modules are imported where they are used, so that --help stays fast.
 
 
 def _this_process() -> "Runtime":

@@ -1,4 +1,4 @@
-"""The Slurm backend for the rest of the toolkit: one sbatch script per job."""
+"""The Slurm backend's entry in the table of backends: its options, and how it provides a number of GPUs."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from trainer.errors import SettingsError
 
 
 def _place(demand: Demand) -> Place:
-    """An equal part of the GPUs on each node that the options ask for; a process per GPU, or one for dp."""
+    """The GPUs in equal shares on the nodes of the options; a process per GPU, or one for dp."""
     if demand.gpus is None:
         return Place(demand.options, None)
     nodes = whole(demand.options, "nodes", 1)
@@ -20,7 +20,7 @@ def _place(demand: Demand) -> Place:
 
 
 def _held_s(folder: Path) -> float:
-    """Seconds that the job's starts had their nodes, all together; the queue costs nothing."""
+    """Total seconds in which the job's starts held their nodes, without time in the queue."""
     from launch.slurm.folder import read_folder
 
     whole = [start for start in read_folder(folder).starts if {"began", "ended"} <= start.keys()]
@@ -37,7 +37,7 @@ BACKEND = Backend(
     shares_folders=True,
     needs_wait_flag=True,
     outlives_launcher=True,
-    # Slurm's jobs inherit the environment of sbatch, and must not end with the process that followed them.
+    # Jobs inherit sbatch's environment, and must not end with the process that follows them.
     marks_children=False,
     held_s=_held_s,
     batch="launch.slurm.batch:submit",

@@ -1,4 +1,4 @@
-"""Submits several jobs at once, as job arrays.  In status, stop, logs and attach each has its own name."""
+"""Submits several jobs as job arrays.  Status, stop, logs and attach refer to each by its own name."""
 
 import hashlib
 import re
@@ -24,22 +24,22 @@ from launch.slurm.submit import write_files
 from trainer.errors import SettingsError
 from trainer.files import write_atomically
 
-# The flags of sbatch that are a job's own.  Tasks share a name, so that a singleton would wait for its own array.
+# sbatch's flags that differ between jobs.  An array's tasks share a name, so a singleton would wait for its own array.
 OWN = re.compile(r"--(job-name|comment|output)=|--dependency=singleton$")
 
 
 @dataclass(frozen=True)
 class Array:
-    """name: of all arrays of one sweep; folder: of this one, whose name tells it from any other; tasks: in order."""
+    """A job array."""
 
-    name: str
-    folder: Path
-    tasks: Sequence[ResolvedJob]
+    name: str  # shared by all arrays of a sweep
+    folder: Path  # of this array, with a unique name
+    tasks: Sequence[ResolvedJob]  # by index
     at_once: int
 
     @property
     def token(self) -> str:
-        """The array's mark in the folder of each of its jobs."""
+        """Identifies the array in the folder of each of its jobs."""
         return self.folder.name
 
     @property
@@ -62,17 +62,17 @@ class Array:
 
 
 def _digest(script: str) -> str:
-    """Of a script as the shell reads it, without the ends of lines at its end, and prints it, with one."""
+    """The digest of a script that ends with exactly one line end, as the shell's $(...) and echo produce it."""
     return hashlib.sha256(script.rstrip("\n").encode(errors="surrogateescape") + b"\n").hexdigest()
 
 
 def _shared(job: ResolvedJob) -> list[str]:
-    """The flags that all tasks of an array have: their machines, their time, and where they start."""
+    """The flags that all tasks of an array share: machines, time limit and working directory."""
     return [flag for flag in directives(job) if not OWN.match(flag)]
 
 
 def divided(jobs: Sequence[ResolvedJob], most_tasks: int) -> Iterator[tuple[ResolvedJob, ...]]:
-    """The jobs of each array: with the same flags, and at most so many; in order of the first of each."""
+    """Group jobs into arrays: with equal flags, at most `most_tasks` each, ordered by their first job."""
     alike: dict[tuple[str, ...], list[ResolvedJob]] = {}
     for job in jobs:
         alike.setdefault(tuple(_shared(job)), []).append(job)
@@ -81,16 +81,16 @@ def divided(jobs: Sequence[ResolvedJob], most_tasks: int) -> Iterator[tuple[Reso
             yield tuple(group[start : start + most_tasks])
 
 
-# In the folder of what is submitted together; below it a folder for each array.
+# In the batch's folder; it has a folder for each array.
 ARRAYS = ".arrays"
 
 
 def submit(members: Sequence[Member], batch: Batch) -> list[str]:
-    """Submits the jobs, `batch.at_once` of them to run at a time.  Raises TrainerError.
+    """Submit the jobs, of which `batch.at_once` run at a time.  Raises TrainerError.
 
-    Returns the names of those to attach to, in the order in which Slurm starts them.  Nothing is submitted for jobs
-    that are in the queue, or ended without anybody having seen it.  Left out are jobs that cannot be submitted, and
-    all where a cluster takes no arrays.
+    Returns the names of the jobs to attach to, in the order in which Slurm starts them.  Jobs that are in the queue, or
+    have ended unnoticed, are included but not submitted again.  Jobs that cannot be submitted are left out; without
+    support for arrays, all are.
     """
     runtime = Runtime(batch.env, Path.cwd(), sys.executable, Clock(), batch.say)
     slurm = Slurm(environment(runtime.env))
@@ -105,7 +105,7 @@ def submit(members: Sequence[Member], batch: Batch) -> list[str]:
             continue
         if planned.payload.queued:
             queued.append(planned.payload.queued)
-            _note(folder.path, planned.payload.queued)
+            _record(folder.path, planned.payload.queued)
         elif _has_ended(member, planned):
             ended.append(member.name)
         else:
@@ -116,7 +116,7 @@ def submit(members: Sequence[Member], batch: Batch) -> list[str]:
 
 
 def _most_tasks(slurm: Slurm) -> int:
-    """That an array may have; 0 where the cluster takes none, or does not show its configuration."""
+    """The maximum number of tasks of an array; 0 if the cluster has no arrays or does not show its configuration."""
     try:
         return parse_most_tasks(slurm.run("scontrol", "show", "config"))
     except SettingsError:
@@ -132,13 +132,13 @@ def _plan(member: Member, facts: Facts) -> SlurmPlan:
 
 
 def _has_ended(member: Member, planned: SlurmPlan) -> bool:
-    """Whether the job is done, or has ended in a way that nobody knows yet."""
+    """Whether the job is done, or has ended with an outcome that was not read yet."""
     submission = planned.payload
     return submission.is_done or (member.is_unseen and read_folder(submission.job.folder).last_start is not None)
 
 
-def _note(folder: Path, queued: QueuedJob) -> None:
-    """Has the job's folder say which job in the queue is its own, which a sweep that was killed did not come to."""
+def _record(folder: Path, queued: QueuedJob) -> None:
+    """Record the queued job's id in the job's folder, as a killed sweep may not have."""
     spec = read_folder(folder)
     if queued.array and spec.ids[-1:] != (queued.id,):
         note(folder, queued.name, [*spec.ids, queued.id], array=queued.array[1].name, log_start=spec.log_start)
@@ -151,13 +151,13 @@ class _Arrays:
     runtime: Runtime
 
     def submit(self, plans: Sequence[SlurmPlan], earlier: Sequence[str], most_tasks: int) -> list[str]:
-        """Submits one array after the other, each to begin when those before it have ended; returns the jobs' names.
+        """Submit the arrays, each to begin when the previous ones have ended; return the jobs' names.
 
-        earlier: ids of arrays of these jobs that are in the queue; most_tasks: that the cluster takes in an array.
+        earlier: ids of arrays of these jobs in the queue; most_tasks: the cluster's limit for an array.
         """
         say, at_once = self.runtime.say, self.batch.at_once
         for array_id in earlier:
-            with suppress(SettingsError):  # that some of its tasks have ended by now
+            with suppress(SettingsError):  # some of its tasks may have ended by now
                 self.slurm.run("scontrol", "update", f"jobid={array_id}", f"arraytaskthrottle={at_once}")
         for planned in plans:
             write_files(planned)
@@ -176,9 +176,9 @@ class _Arrays:
         return self.runtime.cwd / self.batch.folder / ARRAYS / uuid.uuid4().hex[:8]
 
     def _claimed(self, array: Array) -> Array:
-        """The array without jobs that came into the queue just now: sbatch may outlive a sweep that was killed.
+        """The array without jobs that were queued just now: sbatch may outlive a sweep that was killed.
 
-        From here on a job belongs to this array, and a task of another that begins leaves it alone.
+        From now on the jobs belong to this array: tasks of other arrays skip them.
         """
         for job in array.tasks:
             log = job.folder / LOG
@@ -187,11 +187,11 @@ class _Arrays:
         late = {job.name: job for job in self.slurm.queue()}
         for job in array.tasks:
             if queued := late.get(job.name):
-                _note(job.folder, queued)
+                _record(job.folder, queued)
         return replace(array, tasks=[job for job in array.tasks if job.name not in late])
 
     def _submit(self, array: Array, before: Iterable[str]) -> str:
-        """Slurm's id of the array, which is submitted.  before: ids of the arrays that it waits for."""
+        """Submit the array and return its Slurm id.  before: ids of the arrays that it waits for."""
         array.folder.mkdir(parents=True)
         write_atomically(array.folder / SCRIPT, array.script)
         note(array.folder, array.name, [], tasks=[str(job.folder) for job in array.tasks])

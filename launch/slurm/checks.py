@@ -1,5 +1,5 @@
-"""What rules a job out before it is submitted: contradicting settings, and needs that the cluster's partitions do not
-meet, with which Slurm may let a job wait forever.  Pure.
+"""Checks before a job is submitted: contradictory settings, and requests that no partition of the cluster can meet,
+for which Slurm may let a job wait forever.  Pure.
 """
 
 import re
@@ -16,13 +16,13 @@ from trainer.settings.registry import did_you_mean
 
 _ONE_LINE = ("gpu_type", "mem", "partition", "account", "qos", "constraint", "reservation", "mail", "time", "sbatch",
              "nodelist", "exclude")  # fmt: skip
-# Flags of sbatch that would hide a job from us, or put several into one folder.
+# Flags of sbatch that would hide a job from the toolkit, or put several jobs into one folder.
 _OURS = ("--array", "-a", "--comment", "--job-name", "-J", "--output", "-o", "--error", "-e", "--open-mode", "--chdir",
          "-D", "--signal", "--wrap", "--wait", "-W", "--no-requeue")  # fmt: skip
 
 
 def resolve(job: Job[SlurmOptions]) -> tuple[SlurmOptions, int]:
-    """The options with their defaults filled in, and the processes per node.  Raises SettingsError."""
+    """The options with all defaults resolved, and the processes per node.  Raises SettingsError."""
     options, train = job.where, job.train
     gpus = _gpus(job)
     processes = train.processes(options.nproc_per_node, gpus)
@@ -76,10 +76,10 @@ def _check_sbatch(flags: str) -> None:
 
 @dataclass(frozen=True)
 class Demand:
-    """A job's options and the partitions that it may run in.  cpus: per node, None if the job does not say."""
+    """What a job requests, and the partitions that it may run in."""
 
     options: SlurmOptions
-    cpus: int | None
+    cpus: int | None  # per node, None if the job does not request a number
     partitions: Sequence[Partition]
 
     @property
@@ -94,7 +94,7 @@ class Demand:
 def against_cluster(
     options: SlurmOptions, cpus_per_node: int | None, partitions: Sequence[Partition]
 ) -> list[SettingsError]:
-    """The job's needs that the cluster's partitions do not meet.  cpus_per_node: None if the job does not say.
+    """Requests of the job that the cluster's partitions cannot meet.  cpus_per_node: None if not requested.
 
     partitions: as sinfo lists them, once for each kind of node.
     """
@@ -104,13 +104,13 @@ def against_cluster(
         return [error]
     demand = Demand(options, cpus_per_node, chosen)
     unmet = [need(demand) for need in PARTITION_NEEDS]
-    # The first only: the others follow from it.
+    # Only the first problem: the others follow from it.
     unmet.append(next((sentence for need in NODE_NEEDS if (sentence := need(demand))), None))
     return [SettingsError(sentence) for sentence in unmet if sentence]
 
 
 def _chosen(names: str | None, partitions: Sequence[Partition]) -> list[Partition]:
-    """The partitions that --partition names, or the default one.  Raises SettingsError where there is none."""
+    """The partitions in --partition, or the default one.  Raises SettingsError if there is none."""
     known = list(dict.fromkeys(partition.name for partition in partitions))
     wanted = names.split(",") if names else [_default(partitions, known)]
     for name in wanted:
@@ -187,14 +187,14 @@ def _need_nodes(demand: Demand) -> str | None:
     return f"--nodes {demand.options.nodes} is more than {demand.where} has of such nodes: {suitable}; give fewer."
 
 
-# Each returns a sentence, or None where the partitions meet the need.
+# Each returns a sentence, or None if the partitions meet the request.
 Need = Callable[[Demand], str | None]
 PARTITION_NEEDS: tuple[Need, ...] = (_need_open_partition, _need_time)
 NODE_NEEDS: tuple[Need, ...] = (_need_gpus, _need_cpus, _need_memory, _need_nodes)
 
 
 def _mib(mem: str | None) -> int:
-    """--mem in MiB; 0 where only Slurm can judge it."""
+    """--mem in MiB; 0 for a value that only Slurm can interpret."""
     match = re.fullmatch(r"(\d+)([KMGT]?)B?", mem or "", re.IGNORECASE)
     if not match:
         return 0

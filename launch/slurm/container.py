@@ -1,4 +1,4 @@
-"""How the ranks' software is run in a container: srun's flags for Pyxis, or an EDF for CSCS's container engine.  Pure.
+"""Runs the ranks in a container: srun's flags for Pyxis, or an EDF for CSCS's container engine.  Pure.
 
 https://github.com/NVIDIA/pyxis and https://docs.cscs.ch/software/container-engine/
 """
@@ -10,9 +10,9 @@ from launch.slurm.names import EDF
 from launch.slurm.options import SlurmOptions
 from trainer.errors import SettingsError
 
-# Both read a comma or a colon as the end of a path.
+# In both, a comma or a colon ends a path.
 _SEPARATORS = (",", ":")
-# Of CSCS's hook for NCCL: the one for images with CUDA 12.
+# The variant of CSCS's hook for NCCL for images with CUDA 12.
 NCCL_VARIANT = "cuda12"
 
 
@@ -21,7 +21,7 @@ def is_used(options: SlurmOptions) -> bool:
 
 
 def check(options: SlurmOptions) -> None:
-    """Raises SettingsError for flags that contradict each other."""
+    """Raise SettingsError for contradictory flags."""
     if options.container_image and options.container_edf:
         raise SettingsError(
             f"--container-image {options.container_image} and --container-edf {options.container_edf} both name an "
@@ -40,7 +40,7 @@ def check(options: SlurmOptions) -> None:
 
 
 def _check_hook(options: SlurmOptions) -> None:
-    """Raises SettingsError for a hook without an EDF to write it into."""
+    """Raise SettingsError for a hook without a generated EDF."""
     if options.container_nccl_hook and (options.container_runtime != "edf" or not options.container_image):
         raise SettingsError(
             f"--container-nccl-hook {options.container_nccl_hook} goes into the EDF that is written for a job; give "
@@ -49,9 +49,9 @@ def _check_hook(options: SlurmOptions) -> None:
 
 
 def mounts(options: SlurmOptions, needed: Sequence[Path]) -> list[str]:
-    """The user's mounts, and one for each needed folder that they do not contain, at the same path.
+    """The user's mounts, plus one at the same path for each needed folder that they do not contain.
 
-    Raises SettingsError for a folder whose name cannot be written as a mount.
+    Raises SettingsError for a folder with a name that cannot be written as a mount.
     """
     targets = [Path(mount.split(":")[1]) for mount in options.container_mounts]
     missing = [path for path in dict.fromkeys(needed) if not _is_within(path, targets)]
@@ -73,7 +73,7 @@ def _check_path(path: Path) -> None:
 
 
 def srun_flags(options: SlurmOptions, folder: Path, workdir: Path, needed: Sequence[Path]) -> list[str]:
-    """srun's flags; none without a container.  workdir: where the ranks run; needed: folders that they use."""
+    """srun's flags; none without a container.  workdir: the ranks' working directory; needed: folders that they use."""
     if options.container_edf:
         return [f"--environment={options.container_edf}"]
     if options.container_image is None:
@@ -88,7 +88,7 @@ def srun_flags(options: SlurmOptions, folder: Path, workdir: Path, needed: Seque
 
 
 def edf(options: SlurmOptions, workdir: Path, needed: Sequence[Path]) -> str | None:
-    """The EDF to write for the job, as TOML; None if it needs none."""
+    """The EDF of the job as TOML; None if it needs none."""
     if options.container_image is None or options.container_runtime != "edf":
         return None
     lines = ["mounts = [", *(f"    {_toml(mount)}," for mount in mounts(options, needed)), "]"]
@@ -97,7 +97,7 @@ def edf(options: SlurmOptions, workdir: Path, needed: Sequence[Path]) -> str | N
 
 
 def _annotations(options: SlurmOptions) -> list[str]:
-    """Those of the hook that lets NCCL use Slingshot: without it NCCL falls back to TCP.
+    """The EDF's annotations for the hook that lets NCCL use Slingshot; without it NCCL falls back to TCP.
 
     https://docs.cscs.ch/software/container-engine/resource-hook
     """

@@ -1,10 +1,10 @@
-"""Slurm's error messages and reasons, in a sentence with a remedy.  Pure."""
+"""Slurm's error messages and wait reasons as sentences with a remedy.  Pure."""
 
 from launch.core.errors import NotSetUp
 from launch.slurm.options import SlurmOptions
 from trainer.errors import MachineError, SettingsError, TrainerError
 
-# Part of Slurm's message -> the sentence; {option} is what was given.
+# Part of Slurm's message -> the sentence; {option} is the option's value.
 REFUSED = {
     "Invalid partition name": "the cluster has no partition {partition}; `sinfo -s` lists them.",
     "Invalid account or account/partition": "Slurm does not accept account {account} with partition {partition} and "
@@ -39,7 +39,7 @@ NOT_CONFIGURED = (
 
 
 def explain(program: str, message: str, options: SlurmOptions | None = None) -> TrainerError:
-    """The error for the message with which `program` failed.  options: of the job that it was about."""
+    """The error for the message with which `program` failed.  options: of the job concerned."""
     if any(part in message for part in UNREACHABLE):
         return MachineError(
             f"Slurm's controller does not answer {program} ({message}); try again, and if it persists, ask your "
@@ -76,7 +76,7 @@ def _as_text(value: object) -> str:
     return "(none given)" if value is None else str(value)
 
 
-# Slurm's reason why a job waits -> the same in words, with a remedy where there is one.
+# Slurm's reason why a job waits -> an explanation, with a remedy if there is one.
 WAITS = {
     "None": "waiting to be scheduled",
     "Resources": "waits for busy nodes",

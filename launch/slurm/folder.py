@@ -1,4 +1,4 @@
-"""A job's folder as it is on disk, and what is written there of the job."""
+"""Reads and writes a job's folder."""
 
 import json
 import os
@@ -21,11 +21,11 @@ from trainer.files import read_json, write_atomically
 from trainer.script.pace import Pace
 from trainer.script.pace import parse as parse_pace
 
-# What we write into a job's folder ourselves.
+# Files that the toolkit writes into a job's folder.
 OURS = {ARCHIVE, EDF, LOG, METRICS, OUTCOME, PACE, SCRIPT, SPEC, STARTS, STOP, WORK}
 MOST_LOOKED_AT, MOST_READ = 50, 3  # jobs
 MOST_NAMED = 50  # files
-FOLLOWED = ["done", "failed", "stopped", "slurm", "requeue", "spent"]  # from a start's end, as job.sbatch notes it
+FOLLOWED = ["done", "failed", "stopped", "slurm", "requeue", "spent"]  # how a start ended, as job.sbatch records it
 LATEST = 1e12  # seconds since 1970
 LONGEST_LOG = 2**63  # bytes, to which a file can be read
 SLURM_ID = re.compile(r"\d{1,20}(_\d{1,20})?", re.ASCII)
@@ -33,36 +33,34 @@ SLURM_ID = re.compile(r"\d{1,20}(_\d{1,20})?", re.ASCII)
 
 @dataclass(frozen=True)
 class JobFolder:
-    """script: as it was submitted; ids: Slurm's, one per submission; starts: how each start ended, see job.sbatch.
-
-    log_start: where the newest submission begins in the log, if that was noted.
-    """
+    """The content of a job's folder."""
 
     path: Path
     exists: bool
-    script: str | None
-    ids: tuple[str, ...]
-    starts: tuple[Mapping[str, Any], ...]
-    log_start: int = 0
+    script: str | None  # as submitted
+    ids: tuple[str, ...]  # Slurm's, one per submission
+    starts: tuple[Mapping[str, Any], ...]  # how each start ended, see job.sbatch
+    log_start: int = 0  # offset of the newest submission in the log, if recorded
 
     @property
-    def is_ours(self) -> bool:
+    def is_job(self) -> bool:
+        """Whether launch.slurm has submitted a job from here."""
         return self.script is not None
 
     @property
     def slurm_endings(self) -> int:
-        """How many starts were ended by Slurm: the job was cancelled, or its nodes were taken away for a while."""
+        """The number of starts that Slurm ended: by cancelling or preempting the job."""
         return sum(start["then"] == "slurm" for start in self.starts)
 
     @property
     def last_start(self) -> Mapping[str, Any] | None:
-        """The start that ended the newest submission for good; None: it has not ended, or only Slurm knows how."""
+        """The start that ended the newest submission for good; None if it has not ended, or only Slurm knows how."""
         starts = [start for start in self.starts if self.ids and start["job"] == self.ids[-1]]
         return starts[-1] if starts and starts[-1]["then"] not in ("requeue", "slurm") else None
 
 
 def read_folder(path: Path) -> JobFolder:
-    """The job folder at `path`, which need not exist.  An incomplete line of its starts is left out."""
+    """Read the job folder at `path`, which need not exist.  An incomplete last line of its starts is ignored."""
     script, spec = path / SCRIPT, _spec(path)
     ids, log_start = spec.get("ids"), spec.get("log_start")
     return JobFolder(
@@ -76,7 +74,7 @@ def read_folder(path: Path) -> JobFolder:
 
 
 def _spec(folder: Path) -> Mapping[str, Any]:
-    """What launch.slurm wrote about the job when it was submitted; empty where it wrote nothing, or it is damaged."""
+    """The job.json that launch.slurm wrote at the submission; empty if it is missing or damaged."""
     try:
         content = read_json(folder / SPEC)
     except (OSError, ValueError):
@@ -85,7 +83,7 @@ def _spec(folder: Path) -> Mapping[str, Any]:
 
 
 def _has_content(path: Path) -> bool:
-    """Whether something is at `path`, and if it is a folder, in it; also where nobody but its owner may look."""
+    """Whether `path` is a file or a folder with content; also if this user may not read it."""
     try:
         return path.exists() and any(path.iterdir())
     except OSError:
@@ -93,7 +91,7 @@ def _has_content(path: Path) -> bool:
 
 
 def _text(path: Path) -> str | None:
-    """What a file says; None where it is not there, no ordinary one, or cannot be read."""
+    """A file's text; None if it is missing, unreadable or not a regular file."""
     try:
         return path.read_bytes().decode(errors="replace")
     except OSError:
@@ -113,7 +111,7 @@ def _read_starts(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _is_start(line: Mapping[str, Any]) -> bool:
-    """Whether a line says what job.sbatch does, in its words, and in numbers that can be counted with."""
+    """Whether a line has the fields that job.sbatch writes, with valid values."""
     texts = isinstance(line.get("job"), str) and line.get("then") in FOLLOWED
     times = all(_is_below(LATEST, line.get(name, 0)) for name in ("began", "ended"))
     return texts and times and _is_below(256, line.get("code"))
@@ -124,9 +122,9 @@ def _is_below(limit: float, value: object) -> bool:
 
 
 def name_in(folder: Path) -> str | None:
-    """The name of the job in a folder; None: launch.slurm has no job there.
+    """The name of the job in a folder; None if there is none.
 
-    It stands in commands that are pasted, so what no job can be called is none.
+    Names are printed in commands for users to paste, so only valid job names count.
     """
     spec = _spec(folder)
     name = str(spec.get("job", ""))
@@ -134,7 +132,7 @@ def name_in(folder: Path) -> str | None:
 
 
 def task_in(array: Path, number: int) -> tuple[str, Path] | None:
-    """The name and the folder of the job that is this task of the array in a folder; None: there is no such array."""
+    """The name and folder of the job of an array's task; None if the folder has no such array."""
     folders = _spec(array).get("tasks")
     if not isinstance(folders, list) or number >= len(folders):
         return None
@@ -144,7 +142,7 @@ def task_in(array: Path, number: int) -> tuple[str, Path] | None:
 
 
 def find_named(job: str, cwd: Path) -> Path | None:
-    """The folder of a job of that name which --run-dir put below runs/, or into a sweep there."""
+    """The folder of the job called `job` that --run-dir or a sweep put below runs/."""
     specs = (*cwd.glob(f"runs/*/{SPEC}"), *cwd.glob(f"runs/*/*/{SPEC}"))
     return next((spec.parent for spec in sorted(specs) if name_in(spec.parent) == job), None)
 
@@ -152,9 +150,7 @@ def find_named(job: str, cwd: Path) -> Path | None:
 def earlier_jobs(train: Training, job: str, cwd: Path) -> tuple[Earlier, ...]:
     """The newest jobs below runs/ that trained the same script in one start, the newest first; not `job`.
 
-    To its end, or as far as one can tell how long it would have taken.
-
-    Only names that launchers give are looked at, since they tell the time.
+    Only jobs that finished, or with a known pace.  Only generated names count, as they contain the time.
     """
     if not train.digest:
         return ()
@@ -164,7 +160,7 @@ def earlier_jobs(train: Training, job: str, cwd: Path) -> tuple[Earlier, ...]:
 
 
 def _earlier_job(name: str, path: Path, train: Training) -> Earlier | None:
-    """A job of one start; None for any other, for one that says nothing of its time, and that cannot be read."""
+    """The job if it had exactly one start and its duration is known; None otherwise, or if it cannot be read."""
     try:
         ended, setting = outcome.read(path), setting_in(_spec(path))
         seconds, done = took(ended, pace_of(path))
@@ -181,7 +177,7 @@ def _earlier_job(name: str, path: Path, train: Training) -> Earlier | None:
 
 
 def pace_of(folder: Path) -> Pace | None:
-    """How far the script in a job's folder is; None where its metrics do not tell, or it cannot be read."""
+    """The progress of the script in a job's folder; None if its metrics do not have it or cannot be read."""
     try:
         return parse_pace((folder / PACE).read_bytes())
     except OSError:
@@ -189,12 +185,12 @@ def pace_of(folder: Path) -> Pace | None:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """The names of files that a script has put into its run folder; not the packages that were installed there.
+    """The names of files that a script wrote into its run folder, without installed packages.
 
-    As they are found: there may be millions.
+    Lazily: there may be millions.
     """
     for top, folders, files in os.walk(folder):
-        if Path(top) == folder:  # .in-use is ours
+        if Path(top) == folder:  # without the toolkit's own .in-use
             folders[:], files = (
                 [name for name in names if name not in OURS and not name.startswith(".")] for names in (folders, files)
             )
@@ -204,12 +200,12 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def details(job: ResolvedJob) -> dict[str, object]:
-    """The details with which another job of the same script compares itself: see launch.core.earlier."""
+    """Details by which later jobs of the same script compare themselves with this one: see launch.core.earlier."""
     return {"train": list(job.train.words), "where": where(job)}
 
 
 def where(job: ResolvedJob) -> dict[str, object]:
-    """The machines of a job, in the words of the other backends."""
+    """The machines of a job, described as on the other backends."""
     options = job.options
     gpus = options.gpus_per_node or 0
     of_type = f"{options.gpu_type} " if options.gpu_type else ""
@@ -220,6 +216,6 @@ def where(job: ResolvedJob) -> dict[str, object]:
 
 
 def note(folder: Path, name: str, ids: Sequence[str], **more: object) -> None:
-    """Writes it.  more: of jobs that are submitted together, see folder.py."""
+    """Write the job's name and Slurm ids into its folder.  more: fields of jobs of a batch."""
     spec = {"job": name, "backend": BACKEND.name, "ids": list(ids), **more}
     write_atomically(folder / SPEC, json.dumps(spec, indent=1) + "\n")

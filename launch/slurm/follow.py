@@ -18,22 +18,22 @@ from trainer.errors import TrainerError
 from trainer.outcome import Outcome
 
 LOOK_EVERY_S = 1.0
-# Administrators dislike it if the queue is polled more often.
+# Polling the queue more often burdens Slurm's controller.
 POLL_QUEUE_EVERY_S = 10.0
-# How long after a job left the queue its last lines may take to arrive over a shared file system.
+# After a job left the queue its last lines may take this long to appear on a shared file system.
 ARRIVE_S = 5.0
-# Bytes of a log at a look: another user's may be a file without end.
+# Maximum bytes of a log per poll.
 MOST_SHOWN = 2**26
 
 
 class FileTail:
-    """The complete lines that were added to a file since the last look."""
+    """Reads the complete lines that were added to a file since the last read."""
 
     def __init__(self, path: Path, start: int = 0) -> None:
         self._path, self._place = path, start
 
     def new_lines(self, *, to_end: bool = False) -> list[str]:
-        """None where there is no file, and of more than MOST_SHOWN bytes the last.  to_end: an incomplete line, too."""
+        """The new lines, at most the last MOST_SHOWN bytes; none without a file.  to_end: with an incomplete line."""
         lines, added = list[str](), b""
         with suppress(OSError), self._path.open("rb") as file:
             new = os.fstat(file.fileno()).st_size - self._place
@@ -49,7 +49,7 @@ class FileTail:
 
 
 def follow(name: str, path: Path, tail: FileTail, slurm: Slurm, runtime: Runtime) -> Outcome:
-    """Shows the log until the job is over; returns how it ended.  Ctrl-C ends the following only.
+    """Show the log until the job is over; return its outcome.  Ctrl-C only stops following.
 
     path: the job's folder.  Raises LeftRunning after ten minutes in which Slurm did not answer.
     """
@@ -74,7 +74,7 @@ def follow_to_end(name: str, path: Path, tail: FileTail, slurm: Slurm, runtime: 
 
 
 class _QueueWatch:
-    """Polls Slurm's queue for one job now and then."""
+    """Polls Slurm's queue for one job."""
 
     def __init__(self, name: str, path: Path, slurm: Slurm, runtime: Runtime) -> None:
         self._name, self._path, self._slurm, self._runtime = name, path, slurm, runtime
@@ -83,7 +83,7 @@ class _QueueWatch:
         self._retry, self._has_warned = Retry(runtime.clock), False
 
     def job_has_left(self, slurm_endings: int) -> bool:
-        """Whether the job left the queue for good.  slurm_endings: how many of its starts were ended by Slurm."""
+        """Whether the job left the queue for good.  slurm_endings: the number of its starts that Slurm ended."""
         now, is_ending = self._runtime.clock.now(), slurm_endings > self._endings
         if now < self._poll_at and not is_ending:
             return False
@@ -96,26 +96,26 @@ class _QueueWatch:
             self._gone_since, self._poll_at = self._gone_since or now, now + ARRIVE_S
             return is_ending or now - self._gone_since >= ARRIVE_S
         self._gone_since, self._poll_at = None, now + POLL_QUEUE_EVERY_S
-        self._note(job, slurm_endings)
+        self._record(job, slurm_endings)
         return False
 
-    def _note(self, job: QueuedJob, slurm_endings: int) -> None:
+    def _record(self, job: QueuedJob, slurm_endings: int) -> None:
         if job.state in ("PENDING", "RUNNING"):  # so it was requeued
             self._endings = slurm_endings
         self._show_reason(job)
 
     def _queue(self) -> list[QueuedJob] | None:
-        """None where Slurm does not answer, as a busy or restarted controller does: the job does not mind."""
+        """The job in the queue; None if Slurm does not answer, as while its controller restarts."""
         try:
             queue = self._slurm.queue()
         except TrainerError as error:
-            self._bear(error)
+            self._tolerate(error)
             return None
         self._retry.success()
         self._has_warned = False
         return queue
 
-    def _bear(self, error: TrainerError) -> None:
+    def _tolerate(self, error: TrainerError) -> None:
         try:
             self._retry.failure(error)
         except TrainerError:
@@ -127,7 +127,7 @@ class _QueueWatch:
         self._has_warned = True
 
     def _show_reason(self, job: QueuedJob) -> None:
-        """Says why the job waits, once per reason."""
+        """Print why the job waits, once per reason."""
         if job.is_waiting and job.reason != self._shown_reason:
             self._shown_reason = job.reason
             self._runtime.say(f"job {job.id} {why_it_waits(job.reason, job.id)}")

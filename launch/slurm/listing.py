@@ -13,16 +13,13 @@ QUEUE = "\t".join(("%i", "%T", "%r", "%M", "%L", "%D", "%N", "%P", "%S", "%o", "
 PARTITIONS = "\t".join(("%R", "%a", "%l", "%D", "%c", "%m", "%G"))
 
 
-IsNoted = Callable[[Path, str], bool]
+IsRecorded = Callable[[Path, str], bool]
 TaskIn = Callable[[Path, int], tuple[str, Path] | None]
 
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job of the toolkit in Slurm's queue.  state, reason: Slurm's words; ran, left: times as Slurm writes them.
-
-    script: in the job's folder; array: name and folder of the array of which it is a task.
-    """
+    """A job of the toolkit in Slurm's queue, with states and times as Slurm writes them."""
 
     id: str
     name: str
@@ -34,8 +31,8 @@ class QueuedJob:
     node_list: str
     partition: str
     starts_at: str
-    script: Path
-    array: tuple[str, Path] | None = None
+    script: Path  # in the job's folder
+    array: tuple[str, Path] | None = None  # name and folder of the array of which it is a task
 
     @property
     def folder(self) -> Path:
@@ -54,35 +51,35 @@ class QueuedJob:
 
 @dataclass(frozen=True)
 class Partition:
-    """Nodes of one kind in a partition.  limit_s: None if unlimited; gpus: per node, by type ('' for none given)."""
+    """Nodes of one kind in a partition."""
 
     name: str
     is_default: bool
     is_up: bool
-    limit_s: int | None
+    limit_s: int | None  # None if unlimited
     nodes: int
     cpus: int
     memory_mb: int
-    gpus: tuple[tuple[str, int], ...]
+    gpus: tuple[tuple[str, int], ...]  # per node, by type; '' if Slurm gives no type
 
     def gpus_of(self, gpu_type: str | None) -> int:
-        """The number of GPUs of a type on each node; None: of all types together, as Slurm counts them."""
+        """The number of GPUs of a type per node; for None, of all types."""
         return sum(count for name, count in self.gpus if gpu_type in (None, name))
 
 
 def parse_queue(
-    text: str, is_noted: IsNoted = lambda folder, name: False, task_in: TaskIn = lambda folder, number: None
+    text: str, is_recorded: IsRecorded = lambda folder, name: False, task_in: TaskIn = lambda folder, number: None
 ) -> list[QueuedJob]:
-    """The toolkit's jobs in squeue's output in the format QUEUE, a line a task; jobs of others are left out.
+    """The toolkit's jobs in squeue's output in the format QUEUE, one line per task; other jobs are left out.
 
-    is_noted: whether the folder says that a job of that name is in it; where a site rewrites comments, that tells.
-    task_in: which job is a task of the array in a folder.
+    is_recorded: whether the folder records a job of that name, for sites that rewrite comments.
+    task_in: the job of a task of the array in a folder.
     """
-    return [_as_task(job, task_in) for job in _jobs(text, is_noted)]
+    return [_as_task(job, task_in) for job in _jobs(text, is_recorded)]
 
 
 def _as_task(job: QueuedJob, task_in: TaskIn) -> QueuedJob:
-    """The job itself, or what it is as a task of an array."""
+    """The job, with its own name and folder if it is a task of an array."""
     task = task_in(job.folder, job.number[1]) if "_" in job.id else None
     if task is None:
         return job
@@ -90,22 +87,22 @@ def _as_task(job: QueuedJob, task_in: TaskIn) -> QueuedJob:
     return replace(job, name=name, script=folder / SCRIPT, array=(job.name, job.folder))
 
 
-def _jobs(text: str, is_noted: IsNoted) -> Iterator[QueuedJob]:
+def _jobs(text: str, is_recorded: IsRecorded) -> Iterator[QueuedJob]:
     for line in text.split("\n"):
         columns = line.split("\t", 11)
-        if len(columns) < 12:  # part of somebody else's comment of several lines
+        if len(columns) < 12:  # part of another job's multi-line comment
             continue
         id_, state, reason, ran, left, nodes, node_list, partition, starts_at, script, job_name, comment = columns
         if Path(script).name != SCRIPT:
             continue
-        name = job_in(comment) or (job_name if is_noted(Path(script).parent, job_name) else None)
+        name = job_in(comment) or (job_name if is_recorded(Path(script).parent, job_name) else None)
         if name is not None:
             count = _leading_number(nodes)
             yield QueuedJob(id_, name, state, reason, ran, left, count, node_list, partition, starts_at, Path(script))
 
 
 def parse_default_partition(text: str) -> str | None:
-    """The partition that sinfo marks in the format '%P\t%R', where the two differ; None if there is no default."""
+    """The default partition in sinfo's output in the format '%P\t%R', where the two differ; None if there is none."""
     for line in text.splitlines():
         marked, name = line.split("\t")
         if marked != name:
@@ -145,7 +142,7 @@ def _leading_number(text: str) -> int:
 
 
 def parse_state(text: str) -> str:
-    """JobState in the output of `scontrol show job`; empty where there is none."""
+    """JobState in the output of `scontrol show job`; empty if it is missing."""
     match = re.search(r"\bJobState=(\S+)", text)
     return match[1] if match else ""
 
@@ -156,7 +153,7 @@ def parse_job_id(text: str) -> str:
 
 
 def parse_most_tasks(text: str) -> int:
-    """How many tasks an array may have, in the output of `scontrol show config`; 0 where the cluster takes none.
+    """The maximum number of tasks of an array, in the output of `scontrol show config`; 0 if there are no arrays.
 
     https://slurm.schedmd.com/slurm.conf.html, MaxArraySize and max_array_tasks
     """
@@ -165,7 +162,7 @@ def parse_most_tasks(text: str) -> int:
 
 
 def parse_start(text: str) -> str | None:
-    """'sbatch: Job 5 to start at 2026-11-22T04:13:16 using ...' -> the time; None where there is none."""
+    """'sbatch: Job 5 to start at 2026-11-22T04:13:16 using ...' -> the time; None if it is missing."""
     match = re.search(r"to start at (\S+)", text)
     return match[1] if match else None
 

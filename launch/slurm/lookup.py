@@ -1,4 +1,4 @@
-"""Slurm's commands.  All of them only read, except `scancel` and `sbatch`, which verbs.py and submit.py run."""
+"""Runs Slurm's commands.  Reads only, except for `scancel` and `sbatch`, which verbs.py and submit.py run."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,18 +12,18 @@ from launch.slurm.listing import Partition, QueuedJob
 from launch.slurm.options import SlurmOptions
 from trainer.errors import MachineError, SettingsError
 
-# Other variables of a job around us would contradict the flags of a job that is submitted from within it.
+# Other variables of an enclosing job would contradict the flags of a job submitted from within it.
 KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 
 
 @dataclass(frozen=True)
 class Slurm:
-    """env: the environment of Slurm's commands, and of the jobs."""
+    """Access to Slurm by its commands."""
 
-    env: Mapping[str, str]
+    env: Mapping[str, str]  # of the commands, and of the jobs
 
     def run(self, *command: str, stdin: str = "", options: SlurmOptions | None = None) -> str:
-        """The command's output.  Raises TrainerError with a sentence; options: of the job that the command is about."""
+        """The command's output.  Raises TrainerError with an explanation.  options: of the job concerned."""
         program = command[0]
         try:
             return shell.output_of(command, stdin, self.env)
@@ -33,21 +33,21 @@ class Slurm:
             raise explain(program, _message(str(error)), options) from error
 
     def queue(self) -> list[QueuedJob]:
-        """The user's jobs of the toolkit that wait or run, oldest first."""
+        """The user's waiting and running jobs of the toolkit, oldest first."""
         text = self.run("squeue", "--me", "--array", "--noheader", "--format", listing.QUEUE)
         jobs = listing.parse_queue(text, lambda folder, name: name_in(folder) == name, task_in)
         return sorted(jobs, key=lambda job: job.number)
 
     def partitions(self) -> list[Partition]:
-        """The cluster's partitions; one with several kinds of nodes is listed once for each."""
-        # %P marks the default with a star, which a name may have, too; hence a question of its own.
+        """The cluster's partitions, once for each kind of nodes."""
+        # %P marks the default with a star, which may also be part of a name; hence a separate query.
         marked = self.run("sinfo", "--noheader", "--format", "%P\t%R")
         default = listing.parse_default_partition(marked)
         return listing.parse_partitions(self.run("sinfo", "--noheader", "--format", listing.PARTITIONS), default)
 
     def expected_start(self, script: str, options: SlurmOptions) -> str | None:
         """When Slurm expects to start the job, or None.  Raises TrainerError if it would refuse the job."""
-        # It answers on standard error even when all is well.
+        # sbatch --test-only writes to standard error even on success.
         both = 'if out=$(sbatch --test-only 2>&1); then echo "$out"; else code=$?; echo "$out" >&2; exit $code; fi'
         return listing.parse_start(self.run("bash", "-c", both, stdin=script, options=options))
 
@@ -55,7 +55,7 @@ class Slurm:
         """Slurm's state of a job that left the queue; empty if Slurm has forgotten it."""
         try:
             return listing.parse_state(self.run("scontrol", "show", "job", job))
-        except SettingsError:  # the controller has forgotten it; accounting, if there is any, has not
+        except SettingsError:  # the controller has forgotten the job; accounting, if there is any, has not
             return self._state_in_accounting(job)
 
     def _state_in_accounting(self, job: str) -> str:
@@ -72,7 +72,7 @@ def _message(text: str) -> str:
 
 
 def environment(env: Mapping[str, str], directives: Sequence[str] = ()) -> dict[str, str]:
-    """`env` for sbatch, without variables of a job around us and without those that override one of `directives`."""
+    """`env` for sbatch, without variables of an enclosing job or that override one of `directives`."""
     flags = {flag.removeprefix("--").partition("=")[0] for flag in directives}
     overriding = {"SBATCH_" + flag.upper().replace("-", "_") for flag in flags}
     overriding |= {"SBATCH_TIMELIMIT", "SBATCH_ARRAY_INX", "SBATCH_WAIT"}

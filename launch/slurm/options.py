@@ -1,4 +1,4 @@
-"""What launch.slurm adds to the trainer's settings; flags, YAML keys and help follow from it."""
+"""Options of launch.slurm in addition to the trainer's settings; flags, YAML keys and help are derived from them."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -75,5 +75,5 @@ class QueueLogsOptions(JobOptions):
     follow: bool = Field(False, description="-f: show new lines until the job ends")
 
 
-# Of verbs that have more options here than in launch.core.jobs, or fewer.
+# Verbs with other options than in launch.core.jobs.
 VERB_OPTIONS: dict[str, type[Options]] = {"logs": QueueLogsOptions, "attach": AttachOptions}

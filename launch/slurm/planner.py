@@ -27,39 +27,34 @@ from trainer.errors import SettingsError, TrainerError
 
 @dataclass(frozen=True)
 class Facts:
-    """What was looked up.  partitions, queue: empty where Slurm could not be asked; trouble: why not.
-
-    content: of a prepared data set; earlier: jobs that trained the same script, the newest first.
-    """
+    """The results of the look-ups, for the planner."""
 
     folder: JobFolder
     cwd: Path
     python: str
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[Partition, ...] = ()  # empty if Slurm did not answer, as the queue
     queue: tuple[QueuedJob, ...] = ()
-    trouble: TrainerError | None = None
-    content: Content | None = None
-    earlier: tuple[Earlier, ...] = ()
+    trouble: TrainerError | None = None  # why Slurm did not answer
+    content: Content | None = None  # of a prepared data set
+    earlier: tuple[Earlier, ...] = ()  # jobs that trained the same script, newest first
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What carrying out a plan needs.  queued: the same job, if it is in the queue already; is_done: it ended before,
-    with the same script; ids: Slurm's, of its earlier submissions.
-    """
+    """What performing a plan needs."""
 
     job: ResolvedJob
     script: str
-    queued: QueuedJob | None
-    is_done: bool
-    ids: tuple[str, ...] = ()
+    queued: QueuedJob | None  # the same job, if it is already in the queue
+    is_done: bool  # it has finished before, with the same script
+    ids: tuple[str, ...] = ()  # Slurm's, of its earlier submissions
 
 
 SlurmPlan = Plan[Submission]
 
 
 def plan(job: Job[SlurmOptions], options: SlurmOptions, processes: int, name: str, facts: Facts) -> SlurmPlan:
-    """The plan for `job`, whose options are resolved as checks.resolve() does."""
+    """The plan for `job`.  options, processes: from checks.resolve()."""
     resolved = _resolved(job.train, options, processes, name, facts)
     script, edf = render(resolved), container.edf(options, resolved.cwd, resolved.needed_folders)
     queued = next((queued for queued in facts.queue if queued.name == name), None)
@@ -79,7 +74,7 @@ def plan(job: Job[SlurmOptions], options: SlurmOptions, processes: int, name: st
 
 
 def with_answer(plan: SlurmPlan, start: str | None, refusal: TrainerError | None) -> SlurmPlan:
-    """`plan` with Slurm's answer to whether it would accept the job, and when it would start it."""
+    """`plan` with Slurm's answer: the expected start of the job, or its refusal."""
     if refusal:
         return replace(plan, problems=(*plan.problems, refusal))
     if start is None:
@@ -107,11 +102,11 @@ def _resolved(train: Training, options: SlurmOptions, processes: int, name: str,
 
 
 def _problems(submission: Submission, facts: Facts, *, may_adopt: bool) -> Iterator[TrainerError]:
-    """may_adopt: the folder was named, so it may hold a run that began elsewhere."""
+    """Why the job cannot be submitted.  may_adopt: the folder was given, so it may hold a run that began elsewhere."""
     job = submission.job
     if submission.queued:
         yield from _conflicts(submission.queued, submission, facts.folder)
-    if facts.folder.exists and not facts.folder.is_ours and not may_adopt:
+    if facts.folder.exists and not facts.folder.is_job and not may_adopt:
         yield SettingsError(
             f"{facts.folder.path} exists, and launch.slurm did not make it; choose another --job-name, remove the "
             "folder, or resume the run in it with --run-dir."
@@ -119,13 +114,13 @@ def _problems(submission: Submission, facts: Facts, *, may_adopt: bool) -> Itera
     if facts.partitions and not submission.queued:
         each = job.options.cpus_per_task
         yield from against_cluster(job.options, each and each * job.processes, facts.partitions)
-    # The last: without Slurm a plan is as good as it can be, unless something else speaks against it.
+    # Last, as the plan is complete without Slurm; other problems are more important.
     if facts.trouble:
         yield facts.trouble
 
 
 def _conflicts(queued: QueuedJob, submission: Submission, folder: JobFolder) -> Iterator[TrainerError]:
-    """What in the queue keeps the job from having its name."""
+    """Conflicts of the job's name with jobs in the queue."""
     name = submission.job.name
     if queued.folder != submission.job.folder:
         yield SettingsError(
@@ -188,9 +183,9 @@ def _time_facts(options: SlurmOptions) -> Iterator[Fact]:
 
 
 def _quotes(job: ResolvedJob, facts: Facts) -> Iterator[Quote]:
-    """The forecast, if it is known which GPU the nodes have, and the catalog has a machine with it.
+    """The forecast, if the nodes' GPU is known and the catalog has a machine with it.
 
-    Of a script, its time as its user or an earlier job tells.
+    A script's time is the user's estimate, or that of an earlier job.
     """
     if setting := setting_in(details(job)):
         yield with_time(Quote(setting.machines, job.options.nodes, "allocation"), job.train, setting, facts.earlier)
@@ -214,7 +209,7 @@ def _quotes(job: ResolvedJob, facts: Facts) -> Iterator[Quote]:
 
 
 def _gpu_type(options: SlurmOptions, partitions: Sequence[Partition]) -> str | None:
-    """--gpu-type, or the only type in the partitions that the job may run in."""
+    """--gpu-type, or the only type in the job's partitions."""
     if options.gpu_type:
         return options.gpu_type
     types = set()
@@ -225,7 +220,7 @@ def _gpu_type(options: SlurmOptions, partitions: Sequence[Partition]) -> str | N
 
 
 def _gpus_of_each(options: SlurmOptions, partitions: Sequence[Partition]) -> int:
-    """The fewest GPUs of a node in the partitions that the job may run in; 0 where they are not known."""
+    """The lowest number of GPUs per node in the job's partitions; 0 if unknown."""
     counts = [
         partition.gpus_of(options.gpu_type)
         for partition in partitions
@@ -243,7 +238,7 @@ def _machine_with(gpu_type: str) -> Instance | None:
 
 
 def _warnings(job: ResolvedJob, given: SlurmOptions, partitions: Sequence[Partition]) -> Iterator[str]:
-    """given: the options as the user gave them."""
+    """Warnings about the job's resources.  given: the options before resolution."""
     most = _gpus_of_each(given, partitions)
     if given.gpus_per_node is None and job.options.gpus_per_node and most > job.options.gpus_per_node:
         yield f"nodes have {most} GPUs, and the job takes {job.options.gpus_per_node}; --gpus-per-node asks for more."

@@ -1,4 +1,4 @@
-"""The dependencies of launch.slurm's commands, for tests to replace."""
+"""The commands' dependencies on this machine, for tests to replace."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,14 +11,11 @@ from launch.core.terminal import Say
 
 @dataclass(frozen=True)
 class Runtime:
-    """env: the user's, which jobs inherit; cwd: absolute; python: runs the ranks, unless a container does.
+    """The user's environment, time and terminal."""
 
-    make_aws: calls to a region, None for the configured one; only for a look at what --data-url names.
-    """
-
-    env: Mapping[str, str]
-    cwd: Path
-    python: str
+    env: Mapping[str, str]  # inherited by jobs
+    cwd: Path  # absolute
+    python: str  # runs the ranks outside containers
     clock: Clock
     say: Say
-    make_aws: Callable[[str | None], Aws] = Aws
+    make_aws: Callable[[str | None], Aws] = Aws  # by region, None for the configured one; only to read --data-url

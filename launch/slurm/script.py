@@ -1,4 +1,4 @@
-"""The script that sbatch gets: its #SBATCH lines, and infra/slurm/job.sbatch filled in.  Pure."""
+"""Renders the script for sbatch: its #SBATCH lines, and infra/slurm/job.sbatch filled in.  Pure."""
 
 import shlex
 from collections.abc import Sequence
@@ -15,25 +15,23 @@ from launch.slurm.options import SlurmOptions
 from trainer.contract import NODE_GPUS
 from trainer.errors import SettingsError
 
-# How long srun lets the other tasks run after the first has ended; they end by themselves within that time.
+# After the first task has ended, srun lets the others run for this long; they normally end by themselves.
 WAIT_S = 180
-# srun's tasks are torchrun's nodes.
+# With torchrun, each srun task is one of its nodes.
 PER_NODE = 'PET_NODE_RANK=$SLURM_NODEID PET_MASTER_ADDR=$MASTER_ADDR PET_MASTER_PORT=$MASTER_PORT exec "$@"'
 
 
 @dataclass(frozen=True)
 class ResolvedJob:
-    """A job with everything resolved.  folder: absolute, as all paths of train are in a container; python: what runs
-    the trainer; processes: per node.
-    """
+    """A job with all defaults resolved."""
 
     name: str
     train: Training
     options: SlurmOptions
-    folder: Path
+    folder: Path  # absolute, as all paths of train in a container
     cwd: Path
-    python: str
-    processes: int
+    python: str  # runs the trainer
+    processes: int  # per node
 
     @property
     def is_torchrun(self) -> bool:
@@ -45,14 +43,14 @@ class ResolvedJob:
 
     @property
     def cpus_of_task(self) -> int | None:
-        """--cpus-per-task is per process; a task of torchrun's has all CPUs of a node."""
+        """CPUs of an srun task.  --cpus-per-task is per process; with torchrun a task has all processes of a node."""
         if self.options.cpus_per_task is None:
             return None
         return self.options.cpus_per_task * self.processes // self.tasks_per_node
 
     @property
     def needed_folders(self) -> list[Path]:
-        """Folders that a container must have."""
+        """Folders that a container must mount."""
         found = self.train.folders
         if "init_from" in found:
             found["init_from"] = found["init_from"].parent
@@ -76,7 +74,7 @@ def render(job: ResolvedJob) -> str:
 
 
 def with_directives(script: str, flags: Sequence[str]) -> str:
-    """The script with these flags of sbatch after its first line."""
+    """The script with these sbatch flags after its first line."""
     shebang, rest = script.split("\n", 1)
     return "\n".join([shebang, *(f"#SBATCH {_quoted(flag)}" for flag in flags), rest])
 
@@ -100,14 +98,14 @@ def directives(job: ResolvedJob) -> list[str]:
         "--open-mode=append",
         "--requeue",
         f"--signal=B:USR1@{options.save_before_s}",
-        # Two launches of one name at the same moment must not write into one folder.
+        # Simultaneous launches under one name must not write into the same folder.
         "--dependency=singleton",
         *shlex.split(options.sbatch),
     ]
 
 
 def _given(job: ResolvedJob) -> dict[str, Any]:
-    """The values of flags that are left out if nothing is given."""
+    """The values of flags that are omitted if not given."""
     options, gpus = job.options, job.options.gpus_per_node
     typed = f"{options.gpu_type}:{gpus}" if gpus and options.gpu_type else gpus
     return {
@@ -129,10 +127,10 @@ def _given(job: ResolvedJob) -> dict[str, Any]:
 
 
 def step(job: ResolvedJob) -> list[str]:
-    """srun with its flags, and the command of each task."""
+    """The srun command with its flags and the command of each task."""
     words = [
         "srun",
-        # Ranks end by themselves and say why; killed, they could not.
+        # Ranks end by themselves and print the reason, which they could not do if killed.
         "--kill-on-bad-exit=0",
         f"--wait={WAIT_S}",
         f"--export={','.join(_exported(job))}",
@@ -146,12 +144,12 @@ def step(job: ResolvedJob) -> list[str]:
 
 
 def _exported(job: ResolvedJob) -> list[str]:
-    """What the tasks get of the script's environment: all, also where sbatch was told --export=NONE, as sites do.
+    """srun's flag to export the script's whole environment, even at sites that set --export=NONE for sbatch.
 
-    Without the script's variables the ranks would find neither each other nor bash.
+    Without it the ranks would find neither each other nor bash.
     """
     if job.train.health_check and job.options.gpus_per_node:
-        # What the network of a cluster should carry is not known here.
+        # The right network of the cluster is not known here.
         return ["ALL", f"{NODE_GPUS}={job.options.gpus_per_node}"]
     return ["ALL"]
 
@@ -164,7 +162,7 @@ def _torchrun(job: ResolvedJob) -> list[str]:
 
 
 def _quoted(flag: str) -> str:
-    """A flag of sbatch on its line.  Raises SettingsError for one that would not end with it: the rest would run."""
+    """An sbatch flag quoted for its line.  Raises SettingsError for a line break: the rest would be run."""
     if not flag.isprintable():
         name, _, text = flag.partition("=")
         raise SettingsError(f"{text!a}, of sbatch's {name}, has characters that do not print; rename it.")

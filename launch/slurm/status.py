@@ -1,4 +1,4 @@
-"""The state of the user's jobs, or of one, as text; and how a job that left the queue ended."""
+"""The status of one or all of the user's jobs as text, and the outcome of a job that left the queue."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ Record = Mapping[str, Any]
 
 
 def all_as_text(jobs: Sequence[QueuedJob]) -> str:
-    """A row per job in the queue."""
+    """A table with a row per job in the queue."""
     if not jobs:
         return f"you have no jobs in the queue; to see one that has ended: {command('status', 'JOB')}"
     headings = ("job", "id", "state", "nodes", "ran", "left", "partition", "where")
@@ -43,8 +43,10 @@ def job_state(
     epochs: str,
     progress: str = "",
 ) -> State:
-    """All about one job, and the next commands.  ended: if it is not in the queue; record: its newest; epochs: of
-    the whole training; progress: how far a script is, if it tells.
+    """The full status of one job, with the next commands.
+
+    ended: its outcome, if it is not in the queue; record: its newest metrics; epochs: of the whole training; progress:
+    of a script, if known.
     """
     if queued:
         headline = f"job {name}: {queued.state.lower()} as {queued.id}"
@@ -74,7 +76,7 @@ def _rows(
     yield "folder", str(folder.path)
 
 
-# Slurm's state of a job that could not say itself how it ended -> exit code and sentence.
+# Slurm's state of a job that left no outcome itself -> exit code and sentence.
 STATES = {
     "TIMEOUT": (Exit.INTERRUPTED, "its time limit ended it before it had saved; raise --save-before-s"),
     "CANCELLED": (STOPPED, "it was cancelled"),
@@ -87,7 +89,7 @@ STATES = {
 
 
 def outcome_of(name: str, folder: JobFolder, slurm: Slurm) -> Outcome:
-    """By the outcome.json of its last start, by the exit code that the job noted, or else by Slurm's state."""
+    """The job's outcome: from outcome.json of its last start, else its recorded exit code, else Slurm's state."""
     if folder.last_start is None:
         return by_slurm(slurm.last_state(folder.ids[-1]) if folder.ids else "", name)
     code = int(folder.last_start["code"])
@@ -97,7 +99,7 @@ def outcome_of(name: str, folder: JobFolder, slurm: Slurm) -> Outcome:
 
 
 def by_slurm(state: str, name: str) -> Outcome:
-    """The outcome of a job that is known by Slurm's state only; empty: Slurm has forgotten it."""
+    """The outcome by Slurm's state alone, which is empty if Slurm has forgotten the job."""
     word = state.partition("+")[0]
     code, sentence = STATES.get(word, (Exit.MACHINE, "it left the queue without noting why"))
     reason = f"{sentence} ({word or 'forgotten by Slurm'}); see {command('logs', name)}."
@@ -107,12 +109,12 @@ def by_slurm(state: str, name: str) -> Outcome:
 
 
 def in_words(ended: Outcome, folder: Path) -> str:
-    """The outcome in a sentence, and where the results are."""
+    """The outcome as a sentence, with the folder of the results."""
     return ended.reason if ended.exit_code != Exit.DONE else f"done; results: {folder}"
 
 
 def conclude(ended: Outcome, folder: Path, say: Say) -> Outcome:
-    """Says that the job is done.  Raises Ended, with the job's exit code, for one that failed or was stopped."""
+    """Print that the job is done.  Raises Ended, with the job's exit code, if it failed or was stopped."""
     if ended.exit_code != Exit.DONE:
         raise Ended(ended.reason, ended.exit_code, ended)
     say(f"job {ended.job}: {in_words(ended, folder)}")

@@ -1,4 +1,4 @@
-"""Prepares a plan and carries it out: writes the job folder and submits the script, once per name."""
+"""Makes a plan and performs it: writes the job folder and submits the script, once per name."""
 
 import errno
 import fcntl
@@ -34,7 +34,7 @@ LOCK = ".submit.lock"
 
 
 def launch(plan: SlurmPlan, runtime: Runtime) -> Outcome | None:
-    """Submits the job unless it is in the queue or done already.  Returns its outcome, or None if it is not followed.
+    """Submit the job unless it is already queued or done.  Returns its outcome, or None if it is not followed.
 
     Raises TrainerError; Ended for a job that failed or was stopped.
     """
@@ -62,29 +62,29 @@ def launch(plan: SlurmPlan, runtime: Runtime) -> Outcome | None:
 
 
 def _submit(plan: SlurmPlan, slurm: Slurm) -> str:
-    """Writes the folder, submits the script, and returns Slurm's id."""
+    """Write the folder, submit the script, and return Slurm's id."""
     job, earlier_ids = plan.payload.job, plan.payload.ids
-    with _alone_in(job.folder):
+    with _locked(job.folder):
         if newer := read_folder(job.folder).ids[len(earlier_ids) :]:
             raise SettingsError(
                 f"job {job.name} has just been submitted by another command, as {newer[-1]}; see "
                 f"{command('status', job.name)}, or choose another --job-name."
             )
         write_files(plan)
-        # Before as well: where a site rewrites comments, it alone says in the queue whose job this is.
+        # Record the name before submitting: at sites that rewrite comments it alone identifies the queued job.
         note(job.folder, job.name, earlier_ids, **details(job))
         job_id = parse_job_id(slurm.run(*plan.command, options=job.options))
         note(job.folder, job.name, [*earlier_ids, job_id], **details(job))
     return job_id
 
 
-# File systems without flock, such as Lustre mounted without it.
+# Errors of file systems without flock, such as Lustre mounted without it.
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Inside the block no other command submits the job in this folder, which is made; waits for one that does."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Create and lock the folder, so that no other command submits its job meanwhile; wait for one that does."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.fdopen(open_lock(folder / LOCK), "r+b")
@@ -100,7 +100,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def write_files(plan: SlurmPlan) -> None:
-    """Writes the job's folder.  Raises SettingsError where that cannot be."""
+    """Write the job's folder.  Raises SettingsError if it is not writable."""
     folder, source = plan.payload.job.folder, plan.payload.job.train.source
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ def _unwritable(folder: Path, error: OSError) -> SettingsError:
 
 
 def plan_for(job: Job[SlurmOptions], runtime: Runtime) -> SlurmPlan:
-    """The plan for `job`.  Raises SettingsError for settings that cannot work, before Slurm is asked."""
+    """The plan for `job`.  Raises SettingsError for settings that cannot work, before any call to Slurm."""
     options, processes = checks.resolve(job)
     name = _name(job, runtime)
     plan = planner.plan(job, options, processes, name, _facts(job, name, runtime))
@@ -136,7 +136,7 @@ def plan_for(job: Job[SlurmOptions], runtime: Runtime) -> SlurmPlan:
 
 
 def _name(job: Job[SlurmOptions], runtime: Runtime) -> str:
-    """The job's name; the same each time where only --run-dir gives one."""
+    """The job's name; derived from --run-dir if that is given without a name."""
     if job.where.job_name:
         return job.where.job_name
     if job.train.run_dir:
@@ -165,9 +165,9 @@ def _facts(job: Job[SlurmOptions], name: str, runtime: Runtime) -> Facts:
 
 
 def _content(train: Training, runtime: Runtime) -> Content | None:
-    """What a folder of trainer.prepare holds, if --data-url or --data-dir is one and can be read here."""
+    """The content of --data-url or --data-dir, if it was made by trainer.prepare and can be read here."""
     if train.data_url is not None:
-        region = region_or_some(runtime.make_aws(None))  # S3 answers with the bucket's own, and boto3 asks there
+        region = region_or_some(runtime.make_aws(None))  # S3 returns the bucket's region, and boto3 follows
         return content_at(runtime.make_aws(region), train.data_url)
     folder = train.folders.get("data_dir")
     if not train.reads_folder or folder is None:

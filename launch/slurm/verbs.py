@@ -1,4 +1,4 @@
-"""Jobs that were submitted, for the verbs: found by their comment in the queue, or by their folder."""
+"""Submitted jobs for the verbs: found by their comment in the queue, or by their folder."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
     from launch.slurm.runtime import Runtime
     from trainer.errors import TrainerError
 
-# How long a job may take to save; scancel alone would give it KillWait, 30 s at most sites.
+# Time for a job to save; scancel alone would leave it KillWait, 30 s at most sites.
 SAVE_S = 120.0
 STOP_S, LOOK_EVERY_S = 300.0, 1.0
 
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """queued: None if the job is over."""
+    """A job of the user."""
 
     name: str
-    queued: QueuedJob | None
+    queued: QueuedJob | None  # None if it is over
     folder: JobFolder
 
 
 @dataclass(frozen=True)
 class SlurmJobs:
-    """Jobs in the user's queue or with a folder of theirs; see launch.core.jobs.Jobs."""
+    """The user's jobs in the queue or with a folder; see launch.core.jobs.Jobs."""
 
     runtime: Runtime
     leak_columns = ("job", "id", "state")
@@ -109,7 +109,7 @@ class SlurmJobs:
         try:
             path, ended = self._followed(options)
         except (LeftRunning, MachineError) as error:
-            if options.outcome:  # a sweep would take the run for failed
+            if options.outcome:  # otherwise a sweep would count the run as failed
                 _unknown(error, options.job).write(options.outcome)
             raise
         if options.outcome:
@@ -141,13 +141,13 @@ class SlurmJobs:
         return ()
 
     def leaks(self, options: JobOptions) -> tuple[Sequence[Leak], bool]:
-        return (), True  # the queue ends what it started
+        return (), True  # Slurm ends its jobs itself
 
     def shell(self, options: JobOptions) -> Sequence[str]:
         raise NotImplementedError("the nodes are the cluster's")
 
     def _followed(self, options: AttachOptions) -> tuple[Path, Outcome]:
-        """A job's folder, and how it ended."""
+        """A job's folder and its outcome."""
         job = retrying(partial(self._to_attach_to, options), self.runtime.clock, self.runtime.say, _is_unreachable)
         path = job.folder.path
         tail = FileTail(path / LOG, job.folder.log_start)
@@ -157,7 +157,7 @@ class SlurmJobs:
         return self._find(options.job or self._only_job("attach"))
 
     def _tasks(self, name: str) -> list[QueuedJob]:
-        """The jobs in the queue that were submitted together under a name, or as one array."""
+        """The queued jobs that were submitted as one batch or one array."""
         return [job for job in self._slurm.queue() if job.array and name in (job.array[0], str(job.number[0]))]
 
     def _follow_to_end(self, job: SlurmJob, tail: FileTail) -> Outcome:
@@ -170,19 +170,19 @@ class SlurmJobs:
         return outcome_of(job.name, job.folder, self._slurm)
 
     def _find(self, job: str) -> SlurmJob:
-        """By name, Slurm id or folder.  Raises SettingsError if there is none, or it is somebody else's."""
+        """Find a job by name, Slurm id or folder.  Raises SettingsError if there is none of this user."""
         cwd = self.runtime.cwd
         for queued in self._slurm.queue():
             if job in (queued.id, queued.name) or cwd / job == queued.folder:
                 return SlurmJob(queued.name, queued, read_folder(queued.folder))
         for path in (folder_of(job, cwd), cwd / job, find_named(job, cwd)):
             folder = read_folder(path) if path and path.is_dir() else None
-            if folder and folder.is_ours:
+            if folder and folder.is_job:
                 return SlurmJob(name_in(folder.path) or folder.path.name, None, folder)
         raise _not_found(job, cwd)
 
     def _only_job(self, verb: str) -> str:
-        """The job that is meant if none is named.  Raises SettingsError unless exactly one is in the queue."""
+        """The job to use if none is named.  Raises SettingsError unless exactly one is in the queue."""
         jobs = self._slurm.queue()
         if len(jobs) == 1:
             return jobs[0].name
@@ -204,12 +204,12 @@ def _not_found(job: str, cwd: Path) -> SettingsError:
 
 
 def _is_unreachable(error: TrainerError) -> bool:
-    """Whether Slurm's controller was busy, as where all runs of a sweep are attached to at once."""
+    """Whether Slurm's controller was busy, as when all runs of a sweep are attached to at once."""
     return isinstance(error, MachineError)
 
 
 def _unknown(error: LeftRunning | MachineError, job: str | None) -> Outcome:
-    """The outcome where the launcher ends and cannot tell how the job did, or whether it has.  job: as it was named."""
+    """The outcome if the launcher ends without knowing the job's state.  job: as given on the command line."""
     if isinstance(error, LeftRunning) and error.outcome:
         return error.outcome
     stop_it = command("stop", shlex.quote(job) if job else "JOB")
@@ -218,8 +218,8 @@ def _unknown(error: LeftRunning | MachineError, job: str | None) -> Outcome:
 
 
 def stop(jobs: Sequence[QueuedJob], slurm: Slurm, runtime: Runtime) -> None:
-    """Asks jobs to save and end, and cancels those that do not.  Returns when all have left the queue."""
-    # First those that wait: of an array one begins when another ends.
+    """Ask jobs to save and end, and cancel those that do not.  Returns when all have left the queue."""
+    # Waiting jobs first: in an array, one begins when another ends.
     _cancel([job.id for job in jobs if job.is_waiting], slurm)
     asked = [job for job in jobs if not job.is_waiting and _ask_to_save(job, slurm)]
     for job in asked:
@@ -229,7 +229,7 @@ def stop(jobs: Sequence[QueuedJob], slurm: Slurm, runtime: Runtime) -> None:
 
 
 def _wait(jobs: Sequence[QueuedJob], cancel_at: dict[str, float], slurm: Slurm, clock: Clock) -> None:
-    """Returns when all jobs have left the queue.  cancel_at: when to cancel each, by its id."""
+    """Wait until all jobs have left the queue.  cancel_at: when to cancel each, by id."""
     give_up_at = clock.now() + STOP_S
     while remaining := _in_queue(jobs, slurm):
         late = [job.id for job in remaining if job.is_waiting or clock.now() >= cancel_at[job.id]]
@@ -257,20 +257,20 @@ def _in_queue(jobs: Sequence[QueuedJob], slurm: Slurm) -> list[QueuedJob]:
 
 
 def _ask_to_save(job: QueuedJob, slurm: Slurm) -> bool:
-    """Sends the signal that Slurm sends before the time limit, and keeps the job from being requeued.
+    """Send the signal that Slurm sends before the time limit, and prevent requeueing.
 
-    False: the job cannot be asked.
+    Returns False if the job cannot be asked.
     """
     try:
         write_atomically(job.folder / STOP, job.id)
         slurm.run("scancel", "--batch", "--signal=USR1", job.id)
-    except (OSError, SettingsError):  # the folder is not ours, or the job is just ending
+    except (OSError, SettingsError):  # the folder is not writable, or the job is just ending
         return False
     return True
 
 
 def _progress(folder: Path, now: datetime | None) -> str:
-    """How far a script is, where its metrics tell; now: None of a job that does not run."""
+    """The progress of a script, if its metrics have it.  now: None for a job that does not run."""
     pace = pace_of(folder)
     return pace_in_words(pace, now.timestamp() if now else None) if pace else ""
 
