@@ -159,8 +159,7 @@ class Ec2Jobs:
         now = self.clock.utc()
         for aws in self._places(options):
             fleet = find(aws)
-            texts.append(status.all_as_text(fleet, status.expected_nodes(aws, fleet), aws.region, now))
-        return "\n".join(texts)
+            yield status.all_as_text(fleet, status.expected_nodes(aws, fleet), aws.region, now)
 
     def state(self, options: Any) -> State:
         aws, fleet = self._find(options, options.bucket)
