@@ -111,7 +111,7 @@ def test_what_somebody_else_put_in_its_place_starts_nothing(planned: Planned, ac
     account.put_json(planned("job").payload.cluster.source_key, "os.system('steal')")
 
     made = planned("job")
-    with pytest.raises(AwsError, match=r"is not what this command sends: .* Change the source, were it a comment"):
+    with pytest.raises(AwsError, match="Change the source, were it a comment"):
         start(made, account)
 
     assert "already there" not in as_text(made)
