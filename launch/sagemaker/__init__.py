@@ -1,4 +1,4 @@
-"""SageMaker: training jobs through its SDK or boto3.  For notebooks, `import launch.sagemaker as training`."""
+"""The SageMaker backend: training jobs by its SDK or boto3.  In notebooks, `import launch.sagemaker as training`."""
 
 from launch.sagemaker.notebook import JobHandle, attach, costs, estimator, jobs, launch, plan
 

@@ -44,11 +44,11 @@ The job must have been started with --remote-debug; the shell is in its containe
 }
 
 
-# Imports are within the functions, as --help needs none of them.
+# Imports are within the functions, so that --help stays fast.
 
 
 def main(argv: Sequence[str], runtime_of: "RuntimeOf | None" = None) -> int:
-    """Runs the command line and returns its exit code.  runtime_of: what commands act on, given a region."""
+    """Run the command line and return its exit code.  runtime_of: a region's runtime."""
     runtime_of = runtime_of or _terminal
 
     def plan(job: "Job[SageMakerOptions]") -> "SageMakerPlan":

@@ -1,4 +1,4 @@
-"""The SageMaker backend for the rest of the toolkit: training jobs through SageMaker's SDK."""
+"""The SageMaker backend's entry in the table of backends: its options, and how it provides a number of GPUs."""
 
 from launch.core import catalog
 from launch.core.backend import Backend, Demand, Place, Values
@@ -9,7 +9,7 @@ from trainer.errors import SettingsError
 
 
 def _place(demand: Demand) -> Place:
-    """Whole instances, as SageMaker starts a process on every GPU: of the type, or of a smaller one of its family."""
+    """Whole instances of the type or a smaller one of its family, as SageMaker starts a process on every GPU."""
     options = demand.options
     if demand.strategy == "dp":
         raise SettingsError("strategy dp is one process, and SageMaker starts one per GPU; leave the point out.")
@@ -27,7 +27,7 @@ def _place(demand: Demand) -> Place:
 
 
 def _machine(options: Values) -> Instance:
-    """The instance type that `options` name.  Raises SettingsError for several, and for an unknown one."""
+    """The instance type in `options`.  Raises SettingsError for several types or an unknown one."""
     given = options.get("instance_type", SageMakerOptions.model_fields["instance_type"].default)
     names = given.split(",") if isinstance(given, str) else list(given)
     if len(names) != 1:
@@ -36,7 +36,7 @@ def _machine(options: Values) -> Instance:
 
 
 def _sibling(like: Instance, gpus: int) -> Instance:
-    """The type of the same family with the most GPUs that divide `gpus`, and the cheapest of those."""
+    """The cheapest type of the same family among those with the most GPUs that divide `gpus`."""
     family = like.name.split(".")[0]
     fitting = [
         one for one in catalog.load().values()

@@ -1,4 +1,4 @@
-"""What a job's container gets: the archive for /opt/ml/code, and packages from PyPI by their hashes."""
+"""The source bundle of a job for /opt/ml/code, with requirements by hash."""
 
 import hashlib
 import re
@@ -19,16 +19,18 @@ REQUIREMENTS = "requirements.txt"
 
 @dataclass(frozen=True)
 class Bundle:
-    """A tar.gz, the SHA-256 of the tar in it, and the names of its files."""
+    """A source bundle."""
 
-    content: bytes
-    digest: str
-    names: tuple[str, ...]
+    content: bytes  # tar.gz
+    digest: str  # SHA-256 of the tar in it
+    names: tuple[str, ...]  # of its files
 
 
 def make_bundle(requirements: str, packages: str = "") -> Bundle:
-    """The source of a job.  requirements, packages: the texts of requirements.txt, which AWS's toolkit installs, and of
-    packages.txt, which the trainer does; where one is empty, there is no such file.
+    """The bundle of a job.
+
+    requirements: the text of requirements.txt, for AWS's toolkit to install; packages: of packages.txt, for the trainer
+    to install.  If empty, the file is omitted.
     """
     members = dict(sorted({SAGEMAKER_SCRIPT: SAGEMAKER_SCRIPT_TEXT.encode(), **dict(_package())}.items()))
     if packages:
@@ -57,9 +59,9 @@ SERVER = "mlflow-server"  # with AWS's plugin; this and Training.trackers name l
 
 
 def requirements_of(options: SageMakerOptions, image: Image, train: Training) -> str:
-    """The text of requirements.txt: the pinned packages that `image` lacks for this training, with their hashes."""
+    """The text of requirements.txt: the pinned packages that this training needs and `image` lacks, with hashes."""
     wanted = set(image.lacks)
-    if train.data_url is not None:  # our own image has it, and pip leaves that as it is
+    if train.data_url is not None:  # the toolkit's own image has it, and pip keeps that version
         wanted.add("obstore")
     if options.distribution == "pytorchddp" and not image.mpi4py:
         wanted.add("mpi4py")
@@ -78,7 +80,7 @@ def _trackers(options: SageMakerOptions, train: Training) -> list[str]:
 
 
 def tracking_of(options: SageMakerOptions, train: Training) -> str:
-    """As requirements_of(), for all that the trackers of this training need, and need in turn; empty without any."""
+    """As requirements_of(), for the trackers of this training with their dependencies; empty without trackers."""
     locks = [_lock(f"tracker-{name}") for name in _trackers(options, train)]
     return "".join(line for _, line in sorted({name: line for lock in locks for name, line in lock.items()}.items()))
 
@@ -90,7 +92,7 @@ def _canonical(name: str) -> str:
 @cache
 def _lock(name: str) -> dict[str, str]:
     """{package: its requirement, with its lines of hashes}."""
-    # Imported here, as --help needs it not.
+    # Imported here to keep --help fast.
     from importlib.resources import files
 
     text = files("infra").joinpath("locks", f"{name}.txt").read_text()

@@ -18,12 +18,12 @@ FILE_SYSTEMS = {"fsx": "FSxLustre", "efs": "EFS"}
 
 @dataclass(frozen=True)
 class Channel:
-    """kind: s3, fsx or efs.  place: s3://bucket/folder, or a file system's id; path: the folder in a file system."""
+    """A data channel."""
 
     name: str
-    kind: str
-    place: str
-    path: str = ""
+    kind: str  # s3, fsx or efs
+    place: str  # s3://bucket/folder, or a file system's id
+    path: str = ""  # the folder in a file system
 
     @property
     def uri(self) -> str:
@@ -42,13 +42,13 @@ def read_channels(words: tuple[str, ...]) -> tuple[Channel, ...]:
 
 
 def hold_images(channels: tuple[Channel, ...]) -> bool:
-    """Whether the channels hold a folder of images, for training and for evaluation."""
+    """Whether the channels hold image folders for training and evaluation."""
     names = {channel.name for channel in channels}
     return WHOLE in names or ("train" in names and not names.isdisjoint(EVALUATION))
 
 
 def whole_in_s3(channels: tuple[Channel, ...]) -> str | None:
-    """Where the channel of a whole data set is in S3; None without one."""
+    """The S3 location of the channel of a whole data set; None without one."""
     return next((channel.place for channel in channels if (channel.name, channel.kind) == (WHOLE, "s3")), None)
 
 
@@ -56,7 +56,7 @@ def _channel(word: str) -> Channel:
     named = _NAMED.fullmatch(word)
     name, uri = (named["name"], named["uri"]) if named else (WHOLE, word)
     if parse_s3(uri):
-        # SageMaker takes a prefix: without the slash it would also copy FOLDER-old/.
+        # SageMaker takes a key prefix: without the slash it would also copy FOLDER-old/.
         return Channel(name, "s3", uri.rstrip("/") + "/")
     system = _FILE_SYSTEM.fullmatch(uri)
     if system is None:

@@ -1,4 +1,4 @@
-"""Checks of a job's settings before any call to AWS, and the choices that follow from them.  Pure."""
+"""Checks the settings of a job before any call to AWS, and resolves their defaults.  Pure."""
 
 import math
 import re
@@ -25,25 +25,22 @@ from trainer.errors import SettingsError
 DISK_GB, DATA_DISK_GB = 30, 250  # ImageNet takes 150 GB
 INPUT_FOLDER = "/opt/ml/input/data/"
 
-# Billing ends with the upload of the result, and a container that is told to stop has two minutes.
+# Billing ends after the upload of the result; a container that is asked to stop has two minutes.
 STOP_RETRY_S = 600
 
-# us-east-1, USD per GB and month of a training job's own disk, as remembered on 2026-11-21.
+# us-east-1, USD per GB and month of a training job's disk; price unverified, 2026-11-21.
 DISK_USD = 0.14
 
 
 LONGEST_VALUE, MOST_METRICS = 2500, 40
 
-# What no shell changes.
+# Text that no shell changes.
 _PLAIN = re.compile(r"[A-Za-z0-9_\-+=:,./@%]*")
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """The options, with every choice that follows from them.
-
-    disk_gb: of the disk that SageMaker adds to each instance, 0 if it has its own; max_wait_s: None on demand.
-    """
+    """The options with all defaults resolved."""
 
     options: SageMakerOptions
     instances: tuple[Instance, ...]
@@ -51,9 +48,9 @@ class Resolved:
     tags: Mapping[str, str]
     environment: Mapping[str, str]
     secrets: Mapping[str, str]
-    disk_gb: int
+    disk_gb: int  # of the EBS volume that SageMaker adds to each instance; 0 for types with local disks
     max_run_s: int
-    max_wait_s: int | None
+    max_wait_s: int | None  # None on demand
     prices: Prices = CATALOGS
 
     @property
@@ -62,17 +59,17 @@ class Resolved:
 
     @property
     def instance(self) -> Instance:
-        """The first type, which is the preferred one."""
+        """The first and preferred type."""
         return self.instances[0]
 
     @property
     def type(self) -> str:
-        """SageMaker's name of the first type."""
+        """The first type, as SageMaker names it."""
         return f"{catalog.SAGEMAKER_PREFIX}{self.instance.name}"
 
     @property
     def processes(self) -> int:
-        """Ranks of the whole job: AWS's toolkit starts one per GPU, and one on a CPU."""
+        """Ranks of the whole job: AWS's toolkit starts one per GPU, or one on a CPU."""
         return self.options.nodes * max(1, self.instance.gpus)
 
     @property
@@ -82,18 +79,18 @@ class Resolved:
                    for one in self.instances)  # fmt: skip
 
     def on(self, instance: Instance) -> "Resolved":
-        """The same on one of its types."""
+        """The same job on one of its types."""
         return replace(self, instances=(instance,))
 
     @property
     def usd_per_hour(self) -> float:
-        """Of all instances with their disks, on demand."""
+        """USD per hour of all instances with their disks, on demand."""
         disk = self.disk_gb * DISK_USD / HOURS_PER_MONTH * self.prices.storage
         return self.options.nodes * (self.instance_usd_per_hour + disk)
 
     @property
     def instance_usd_per_hour(self) -> float:
-        """Of one instance of the dearest type, in the region where that is known, else in us-east-1."""
+        """USD per hour of one instance of the most expensive type, in the region if known, else in us-east-1."""
         return max(
             self.prices.usd_per_hour.get(f"{catalog.SAGEMAKER_PREFIX}{one.name}", one.sagemaker_usd_per_hour or 0.0)
             for one in self.instances
@@ -101,17 +98,17 @@ class Resolved:
 
     @property
     def most_s(self) -> float:
-        """Seconds billed if the job reaches its time limit and its instances are then kept for nothing."""
+        """Maximum billed seconds: the job reaches its time limit, and its warm pool stays unused."""
         return self.max_run_s + STOP_RETRY_S + self.options.warm_pool_s
 
     @property
     def most_usd(self) -> float:
-        """The price of most_s."""
+        """The cost of most_s."""
         return self.usd_per_hour * self.most_s / 3600
 
 
 def resolve(job: Job[SageMakerOptions]) -> Resolved:
-    """The job's choices.  Raises SettingsError for settings that cannot work or could cost too much."""
+    """Resolve the job's settings.  Raises SettingsError for those that cannot work or could cost too much."""
     options = job.where
     _check_names(options)
     instances, channels = instances_of(options), read_channels(options.data)
@@ -174,7 +171,7 @@ def _check_names(options: SageMakerOptions) -> None:
 
 
 def _check_paths(train: Training) -> None:
-    """The container has its own folders."""
+    """Raise SettingsError for paths that SageMaker's container fixes or cannot read."""
     if train.run_dir is not None or train.checkpoint_dir is not None:
         raise SettingsError("--run-dir and --checkpoint-dir are fixed in SageMaker's container; leave them out.")
     if train.data_dir is not None:
@@ -189,15 +186,15 @@ def _check_paths(train: Training) -> None:
 
 
 def _check_words(train: Training) -> None:
-    """AWS's toolkit 5.1.0, which is in many of its images, has a shell read the training's command."""
+    """Raise SettingsError for values that a shell would change: AWS's toolkit 5.1.0, in many images, runs one."""
     for name, text in train.hyperparameters.items():
         if not _PLAIN.fullmatch(text):
             raise SettingsError(
                 f"--{name} {text!r}: a shell in SageMaker's container would split or change it; use letters, digits "
                 "and _ - + = : , . / @ % only."
             )
-        # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html, HyperParameters; the
-        # script's folders are still to come.
+        # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html, HyperParameters; a
+        # script's folders are added later.
         if len(text) > LONGEST_VALUE - 300:
             raise SettingsError(
                 f"--{name}: {len(text):,} characters, and SageMaker takes {LONGEST_VALUE:,} in a setting; put long "
@@ -232,21 +229,21 @@ def _check_network(options: SageMakerOptions, channels: tuple[Channel, ...]) -> 
 
 
 def _check_key(options: SageMakerOptions, instances: Iterable[Instance]) -> None:
-    """SageMaker refuses a key for the disk of a type that has local ones, and the request has one key for all types.
+    """SageMaker rejects a disk key for types with local disks, and a request has one key for all its types.
 
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html, VolumeKmsKeyId
     """
     has_disks = {bool(instance.nvme_gb): f"{catalog.SAGEMAKER_PREFIX}{instance.name}" for instance in instances}
     if options.kms_key is not None and len(has_disks) > 1:
         raise SettingsError(
-            f"--kms-key is for the disks, too, and SageMaker takes none for {has_disks[True]}, which has its own, but "
-            f"one for {has_disks[False]}; give types of one kind."
+            f"--kms-key is for the disks, too: SageMaker rejects it for {has_disks[True]}, which has local disks, and "
+            f"takes it for {has_disks[False]}; give types of one kind."
         )
 
 
 def _check_spot(options: SageMakerOptions) -> None:
     if options.spot and options.warm_pool_s:
-        raise SettingsError("--warm-pool-s keeps instances and --spot gives them back; leave one of them out.")
+        raise SettingsError("--warm-pool-s keeps instances and --spot returns them; leave one of them out.")
     if options.spot and not options.checkpoints:
         raise SettingsError("--spot without checkpoints loses everything when interrupted; drop --no-checkpoints.")
     if options.max_wait_hours is not None and not options.spot:
@@ -266,7 +263,7 @@ def _max_wait_s(options: SageMakerOptions) -> int | None:
 
 
 def _disk_gb(options: SageMakerOptions, instance: Instance, channels: tuple[Channel, ...]) -> int:
-    """Types with local disks get no EBS volume: https://docs.aws.amazon.com/sagemaker/latest/dg/host-instance-storage.html"""
+    """GB of EBS; 0 for local disks: https://docs.aws.amazon.com/sagemaker/latest/dg/host-instance-storage.html"""
     if instance.nvme_gb:
         if (options.volume_gb or 0) > instance.nvme_gb:
             raise SettingsError(
@@ -287,7 +284,7 @@ def _tags(words: Iterable[str]) -> dict[str, str]:
 
 
 def check_price(resolved: Resolved) -> None:
-    """Raises SettingsError for a job that may cost more than its limit."""
+    """Raise SettingsError for a job that may cost more than --max-usd."""
     options, limit, most = resolved.options, resolved.options.max_usd, resolved.most_usd
     if limit is not None and not resolved.is_priced:
         raise SettingsError(
@@ -304,7 +301,7 @@ MOST_TYPES = 5  # of InstancePreferences
 
 
 def instances_of(options: SageMakerOptions) -> tuple[Instance, ...]:
-    """The types of a job, the preferred one first.  Raises SettingsError."""
+    """The instance types of a job, the preferred one first.  Raises SettingsError."""
     instances = tuple(_instance(name, options) for name in options.types)
     if not instances:
         raise SettingsError("--instance-type is empty; give for example ml.g5.2xlarge.")
@@ -316,7 +313,7 @@ def instances_of(options: SageMakerOptions) -> tuple[Instance, ...]:
 
 
 def check_capacity(options: SageMakerOptions, instances: Sequence[Instance]) -> None:
-    """Raises SettingsError where the options contradict about where the instances come from.
+    """Raise SettingsError for contradictory sources of capacity.
 
     https://docs.aws.amazon.com/sagemaker/latest/dg/train-instance-preferences.html
     """

@@ -1,4 +1,4 @@
-"""Job + facts -> a description of the training job, in no library's words.  Pure; ways/ make the request of it."""
+"""Job + facts -> a description of the training job, from which request.py and sdk.py make the request.  Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,26 +31,20 @@ from trainer.contract import (
 
 @dataclass(frozen=True)
 class Description:
-    """All that a request for a training job says.
+    """The content of a request for a training job."""
 
-    name: of the training job, a start of the job whose folder is `folder`; processes: ranks of all instances;
-    distribution: pytorchddp or torch_distributed; mpi_options: of the mpirun in AWS's toolkit; source: the bundle in
-    S3, in which `script` is; disk_gb: 0 if the instances have their own; disk_key, output_key: of KMS; max_wait_s: None
-    on demand; checkpoints: where in S3, None without any.
-    """
-
-    name: str
+    name: str  # of the training job: one start of the job
     region: str
-    folder: Folder
+    folder: Folder  # of the job
     role: str
     image: str
     instance_types: tuple[str, ...]
     nodes: int
-    processes: int
-    distribution: str
-    mpi_options: str
-    script: str
-    source: str
+    processes: int  # ranks of all instances
+    distribution: str  # pytorchddp or torch_distributed
+    mpi_options: str  # for mpirun in AWS's toolkit
+    script: str  # the entry point in `source`
+    source: str  # the bundle in S3
     has_requirements: bool
     hyperparameters: Mapping[str, str]
     environment: Mapping[str, str]
@@ -58,12 +52,12 @@ class Description:
     tags: Mapping[str, str]
     output: str
     max_run_s: int
-    max_wait_s: int | None
+    max_wait_s: int | None  # None on demand
     max_pending_s: int | None
     max_restarts: int
     keep_s: int
-    disk_gb: int
-    disk_key: str | None
+    disk_gb: int  # 0 for instances with local disks
+    disk_key: str | None  # of KMS, as output_key
     output_key: str | None
     checkpoints: str | None
     checkpoints_path: str
@@ -81,12 +75,12 @@ class Description:
 
     @property
     def instance_type(self) -> str:
-        """The first, which is the only one but for boto3."""
+        """The first type; only boto3 supports several."""
         return self.instance_types[0]
 
 
 def _expected(resolved: Resolved, train: Training) -> dict[str, str]:
-    """What the catalog says of the instances, for --health-check; nothing where they may be of any of several types."""
+    """The instances' expected hardware, for --health-check; empty if several types are possible."""
     if not train.health_check or len(resolved.instances) > 1 or not resolved.instance.is_known:
         return {}
     return {NODE_GPUS: str(resolved.instance.gpus), NODE_GBPS: f"{resolved.instance.network_gbps.base:g}"}
@@ -95,7 +89,7 @@ def _expected(resolved: Resolved, train: Training) -> dict[str, str]:
 def describe(
     resolved: Resolved, train: Training, name: str, folder: Folder, image: Image, bundle: Bundle, facts: Facts
 ) -> Description:
-    """The training job called `name`, a start of the job whose folder is `folder`."""
+    """The training job called `name`, a start of the job in `folder`."""
     options = resolved.options
     # References to the secrets, not their values; the trainer resolves them.
     references = {f"{SAGEMAKER_SECRET}{name}": reference for name, reference in resolved.secrets.items()}
@@ -109,7 +103,7 @@ def describe(
         nodes=options.nodes,
         processes=resolved.processes,
         distribution=options.distribution,
-        # Otherwise AWS's toolkit has mpirun set NCCL_DEBUG=INFO on every rank, which fills the log.
+        # Otherwise AWS's toolkit sets NCCL_DEBUG=INFO on every rank, which floods the log.
         mpi_options=f"--NCCL_DEBUG {resolved.environment.get('NCCL_DEBUG', 'WARN')}",
         script=SAGEMAKER_SCRIPT,
         source=f"s3://{folder.bucket}/{source_key(folder, bundle)}",
@@ -132,7 +126,7 @@ def describe(
         max_restarts=options.max_restarts,
         keep_s=options.warm_pool_s,
         disk_gb=resolved.disk_gb,
-        # Local disks are encrypted by the instance, and SageMaker refuses a key for them.
+        # Local disks are encrypted by the instance, and SageMaker rejects a key for them.
         disk_key=options.kms_key if resolved.disk_gb else None,
         output_key=options.kms_key,
         # The whole run folder, so that metrics.jsonl survives an interruption, too.
@@ -153,20 +147,20 @@ def describe(
 
 def _tags(resolved: Resolved, folder: Folder, facts: Facts) -> dict[str, str]:
     ours = {tag["Key"]: tag["Value"] for tag in tags(folder.job, folder.bucket, facts.now, owner=facts.owner)}
-    if facts.prices.usd_per_hour:  # whoever adds up what a job cost cannot look it up again
+    if facts.prices.usd_per_hour:  # to compute the job's cost later, when prices may have changed
         ours[HOURLY_TAG] = f"{resolved.instance_usd_per_hour:.6g}"
-    if resolved.options.register is not None:  # for whoever follows the job to its end
+    if resolved.options.register is not None:  # for the launcher that follows the job to its end
         ours[REGISTER_TAG] = resolved.options.register
     return {**ours, **resolved.tags}
 
 
 def _inference(options: SageMakerOptions) -> dict[str, str]:
-    """Asks the trainer for code that serves the model."""
+    """The setting by which the trainer adds inference code to the model."""
     return {} if options.register is None else {SAGEMAKER_INFERENCE: "1"}
 
 
 def _likely_role(options: SageMakerOptions, facts: Facts) -> str:
-    """The role in a plan without an account; an ARN, as the SDK would look up a name."""
+    """The role for a plan if look-ups failed; an ARN, as the SDK would look up a name."""
     named = options.role or f"{TOOLKIT}-sagemaker"
     return named if named.startswith("arn:") else f"arn:aws:iam::{facts.account or '<account>'}:role/{named}"
 
@@ -177,7 +171,7 @@ def source_key(folder: Folder, bundle: Bundle) -> str:
 
 
 def _script(folder: Folder, train: Training, now: datetime) -> tuple[Channel, ...]:
-    """The channel by which SageMaker itself brings a script's source, whichever the image is."""
+    """The channel by which SageMaker mounts a script's source in any image."""
     if train.source is None:
         return ()
     place = upload.key_of(train.digest, now).removesuffix(SAGEMAKER_ARCHIVE)
@@ -185,6 +179,6 @@ def _script(folder: Folder, train: Training, now: datetime) -> tuple[Channel, ..
 
 
 def metrics(names: Sequence[str]) -> dict[str, str]:
-    """The regular expressions for numbers in a line such as `[METRIC] epoch=1 train_loss=2.3`, by their names."""
+    """Regular expressions for the numbers in lines such as `[METRIC] epoch=1 train_loss=2.3`, by metric name."""
     prefix = METRIC_PREFIX.replace("[", r"\[").replace("]", r"\]")
     return {name: rf"{prefix}.* {name}=([-+.0-9e]+)" for name in names}

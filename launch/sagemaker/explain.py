@@ -1,4 +1,4 @@
-"""What a plan shows beside its requests: facts, price and warnings.  Pure."""
+"""The facts, price and warnings of a plan.  Pure."""
 
 import re
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ from launch.sagemaker.images import Image, warnings_about
 from launch.sagemaker.names import NOTEBOOK, SESSIONS_BUCKET
 from launch.sagemaker.options import SageMakerOptions
 
-SPOT_SAVES = 0.9  # at most, as SageMaker's own documentation puts it
+SPOT_SAVES = 0.9  # at most, by SageMaker's documentation
 
-# It is billed from TrainingStartTime on, which is before that:
+# Billing begins at TrainingStartTime, before the download:
 # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html
 COPIED = (
     "the data are copied from S3 first, which is billed and not in the expected time; --input-mode FastFile reads "
@@ -46,7 +46,7 @@ PRICE_SOURCES = {
 def facts_of(
     resolved: Resolved, facts: Facts, train: Training, description: Description, bundle: Bundle, image: Image
 ) -> tuple[Fact, ...]:
-    """The facts that the plan rests on."""
+    """The facts on which the plan is based."""
     options, tags, role = resolved.options, dict(description.tags), description.role
     source = {"files": len(bundle.names), "bytes": len(bundle.content), "sha256": bundle.digest}
     training = train.shown or "with default settings"
@@ -56,7 +56,7 @@ def facts_of(
         Fact("region", facts.region, ()),
         Fact("processes", resolved.processes, ()),
         Fact("training", list(train.words), f"{resolved.processes} processes by {starter}: {training}"),
-        Fact("image", description.image, image.uri + _held(description.image)),
+        Fact("image", description.image, image.uri + _digest_of(description.image)),
         Fact("role", role, role + (f" (from {facts.role_from})" if facts.role_from else "")),
         Fact(
             "data",
@@ -81,8 +81,8 @@ def _need(quota: Quota, facts: Facts) -> Need:
     return Need(quota.name, quota.needed, quota.running or 0, quota.limit, held)
 
 
-def _held(uri: str) -> str:
-    """By which digest an image is held, in words; a tag alone holds nothing."""
+def _digest_of(uri: str) -> str:
+    """The digest that pins an image, as text; empty for a tag alone."""
     _, at, digest = uri.rpartition("@")
     return f" ({digest:.19})" if at else ""
 
@@ -113,7 +113,7 @@ def _trackers(options: SageMakerOptions) -> Iterator[Fact]:
 
 
 def _quotas(facts: Facts) -> tuple[list[dict[str, object]], tuple[str, ...]]:
-    """The values and the texts of the fact."""
+    """The values and the texts of the fact about quotas."""
     values = list[dict[str, object]]()
     texts = list[str]()
     for quota in facts.quotas:
@@ -123,7 +123,7 @@ def _quotas(facts: Facts) -> tuple[list[dict[str, object]], tuple[str, ...]]:
 
 
 def quote_of(train: Training, resolved: Resolved, facts: Facts) -> Quote:
-    """The price of the job.  SageMaker publishes no price of spot capacity."""
+    """The price of the job.  SageMaker publishes no spot prices."""
     options, instance = resolved.options, resolved.instance
     expected, why_unknown = None, f"not known: {resolved.type} is not in the catalog"
     if instance.is_known:
@@ -149,7 +149,7 @@ def quote_of(train: Training, resolved: Resolved, facts: Facts) -> Quote:
 
 
 def _notes(resolved: Resolved, *, is_expected: bool) -> tuple[str, ...]:
-    """The sentences under the price.  is_expected: whether a time is."""
+    """The notes under the price.  is_expected: whether there is a forecast."""
     options = resolved.options
     notes = [f"the maximum includes {STOP_RETRY_S / 60:g} min for SageMaker to end the job"]
     if options.warm_pool_s:
@@ -169,7 +169,7 @@ def not_counted(resolved: Resolved) -> str:
 
 
 def warnings(resolved: Resolved, facts: Facts, image: Image, train: Training) -> tuple[str, ...]:
-    """Sentences that the user should read before the launch."""
+    """Warnings for the user before the launch."""
     return (
         *facts.unknown,
         *_about_the_types(resolved),
@@ -204,7 +204,7 @@ def _about_the_type(resolved: Resolved) -> Iterator[str]:
 
 
 def _about_quotas(facts: Facts) -> Iterator[str]:
-    if facts.running is not None:  # nothing is started, and what it has is its own
+    if facts.running is not None:  # nothing is started, and the use is this job's own
         return
     for quota in facts.quotas:
         if quota.is_exceeded:
@@ -239,7 +239,7 @@ def _about_options(resolved: Resolved, train: Training) -> Iterator[str]:
 
 
 def _beyond_the_policy(resolved: Resolved) -> list[str]:
-    """Data and secrets that infra/iam does not grant."""
+    """Data and secrets to which infra/iam grants no access."""
     ours = re.compile(rf"s3://{TOOLKIT}-[^/]*/data/")
     places = [channel.place for channel in resolved.channels if channel.kind == "s3"]
     beyond = [place for place in places if not ours.match(place + "/")]

@@ -1,4 +1,4 @@
-"""What a launch must know of the account."""
+"""The results of the look-ups, for the planner."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,19 +13,15 @@ from trainer.errors import TrainerError
 
 @dataclass(frozen=True)
 class Quota:
-    """A limit of the account, and how much of it the running training jobs use.
-
-    needed: by the job; running: None where that could not be looked up; unit: of all three; lower: the option of the
-    job that takes less of it; is_shared: by all jobs that run, not a limit of each.
-    """
+    """A quota of the account, with its use."""
 
     name: str
     limit: float
-    running: int | None
-    needed: int = 1
-    unit: str = "instances"
-    lower: str = "--nodes"
-    is_shared: bool = True
+    running: int | None  # used by running training jobs, None if unknown
+    needed: int = 1  # by this job
+    unit: str = "instances"  # of the numbers above
+    lower: str = "--nodes"  # the option that reduces `needed`
+    is_shared: bool = True  # by all running jobs, rather than a limit per job
 
     @property
     def is_exceeded(self) -> bool:
@@ -33,7 +29,7 @@ class Quota:
 
     @property
     def sum(self) -> str:
-        """The quota's sum in words: what the job needs beside what runs."""
+        """The needed and used amounts as text."""
         unit = "" if self.unit == "instances" else f" {self.unit}"
         if self.running == 0 and unit:
             return f"{self.needed:,}{unit} needed"
@@ -44,7 +40,7 @@ ACROSS_JOBS = "Number of instances across all {}training jobs"
 
 
 def quotas_of(training_job: TrainingJob) -> Iterator[str]:
-    """The names of the quotas that its instances count against while it runs."""
+    """The names of the quotas that the job's instances count against."""
     market = "spot " if training_job.is_spot else ""
     yield ACROSS_JOBS.format(market)
     if not training_job.is_reserved:
@@ -55,30 +51,25 @@ def quotas_of(training_job: TrainingJob) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Facts:
-    """What lookup.py found.  problems: reasons not to launch; unknown: what was not found out, as sentences.
-
-    taken: the names of existing training jobs that starts of this job would have; running: the start that has not
-    ended yet; spent_usd: what those have cost that have, None where there is none; earlier: jobs that trained the same
-    script, the newest first.
-    """
+    """Everything that the planner knows about the account and the job."""
 
     region: str
     now: datetime
     account: str | None = None
-    owner: str = ""  # aws:userid of who launches
+    owner: str = ""  # aws:userid of the caller
     role: str | None = None
     role_from: str = ""
     bucket: str | None = None
     image: str | None = None  # by its digest
     quotas: tuple[Quota, ...] = ()
     content: Content | None = None  # of a prepared data set in S3
-    taken: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()  # names of existing training jobs that are, or look like, starts of this job
     etag: str = ""  # of job.json, which an earlier start wrote
-    running: TrainingJob | None = None
-    spent_usd: float | None = None
-    is_sent: bool = False  # whether S3 has the source of the script
+    running: TrainingJob | None = None  # the start that has not ended yet
+    spent_usd: float | None = None  # cost of the ended starts, None without any
+    is_sent: bool = False  # whether the script's source is in S3
     old_stack: str = ""  # the region of the account's stack, if its role may not read that source
-    earlier: tuple[Earlier, ...] = ()
+    earlier: tuple[Earlier, ...] = ()  # jobs that trained the same script, newest first
     prices: Prices = CATALOGS
-    problems: tuple[TrainerError, ...] = ()
-    unknown: tuple[str, ...] = ()
+    problems: tuple[TrainerError, ...] = ()  # why the job cannot start
+    unknown: tuple[str, ...] = ()  # what could not be looked up, as sentences

@@ -1,4 +1,4 @@
-"""Follows a job to its end: shows it, records how it ended, fetches the result."""
+"""Follows a job to its end: shows its log, records the outcome, fetches the result."""
 
 import re
 from collections import deque
@@ -15,7 +15,7 @@ from launch.core.price import usd
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.core.terminal import Say
 from launch.sagemaker.names import command
-from launch.sagemaker.outcome import last_words, outcome_of, record
+from launch.sagemaker.outcome import last_lines, outcome_of, record
 from launch.sagemaker.register import register
 from launch.sagemaker.result import fetch_result
 from launch.sagemaker.runtime import Runtime
@@ -27,21 +27,21 @@ from trainer.errors import TrainerError
 from trainer.outcome import Outcome
 
 POLL_S = 10.0
-LAST_WORDS = timedelta(hours=1)  # a rank that failed may wait for the others, and the result is uploaded
+LAST_LOG = timedelta(hours=1)  # a failed rank may wait for the others, and the result is uploaded afterwards
 
-Shows = Callable[[str], bool]  # whether a line of the log is shown
+Shows = Callable[[str], bool]  # whether to show a line of the log
 
-# The trainer's lines for its user, among those of AWS's container toolkit, pip and mpirun.
+# The trainer's messages for the user, among output of AWS's container toolkit, pip and mpirun.
 _HEADLINE = re.compile(
     r"(\[\d+\] )?(rank \d+: )?"
     r"(warning: |error: |epoch \d+/|resuming |done: |.+ parameters, on |.+ [\d,]+ updates$)"
 )
-# The prefix of a line under mpirun, job, rank and stream: Open MPI's own, and with a host as AWS's toolkit writes it.
+# mpirun's line prefix with job, rank and stream: Open MPI's own form, and that of AWS's toolkit with a host.
 _TAGGED = re.compile(r"^\[\d+,(mpirank:)?(?P<rank>\d+)(,algo-\d+)?\]<std(out|err)>: ?(?P<text>.*)$")
 
 
 def is_headline(line: str) -> bool:
-    """Whether a line of a job's log is one of the trainer's for its user."""
+    """Whether a line of a job's log is a message of the trainer for the user."""
     return _HEADLINE.match(line) is not None
 
 
@@ -58,15 +58,15 @@ def streams_of(name: str) -> Streams:
     return Streams(LOG_GROUP, f"{name}/algo-", end="-", rewrite=readable)
 
 
-def why_in_the_log(aws: Aws, training_job: TrainingJob) -> list[str]:
-    """The lines in which ranks of a job that is over logged why they ended, in its last hour.  Raises AwsError."""
-    since = (training_job.ended or training_job.created) - LAST_WORDS
+def failure_lines(aws: Aws, training_job: TrainingJob) -> list[str]:
+    """The lines in the last hour of an ended job's log in which ranks logged their failure.  Raises AwsError."""
+    since = (training_job.ended or training_job.created) - LAST_LOG
     words = SAGEMAKER_FAILURE.partition(" {")[0]
     return LogTail(aws, streams_of(training_job.name), since=since, words=words).new_lines()
 
 
 class Follower:
-    """Follows one training job.  lines: the last lines of its log, shown or not."""
+    """Follows one training job."""
 
     def __init__(
         self, runtime: Runtime, training_job: TrainingJob, shows: Shows | None = None, poll_s: float = POLL_S
@@ -83,7 +83,7 @@ class Follower:
         return self._display.lines
 
     def follow(self) -> TrainingJob:
-        """Shows the job until it is over, and returns it.  Raises TrainerError after ten minutes of failed calls."""
+        """Show the job until it is over, and return it.  Raises TrainerError after ten minutes of failed calls."""
         retry = Retry(self._runtime.clock)
         while True:
             try:
@@ -109,10 +109,10 @@ class Follower:
 def follow(
     training_job: TrainingJob, runtime: Runtime, *, fetch: bool, shows: Shows | None = None, poll_s: float = POLL_S
 ) -> Outcome | None:
-    """Shows the job until it is over, and fetches the result; returns how it ended, or None if it was left running.
+    """Show the job until it is over, and fetch the result; return its outcome, or None if it was left running.
 
-    Raises Ended if the training failed, LeftRunning if this machine cannot follow it any more.
-    shows: whether a line of the log is shown; poll_s: seconds between polls.
+    Raises Ended if the training failed, LeftRunning if this machine can no longer follow it.
+    shows: whether to show a line of the log; poll_s: seconds between polls.
     """
     follower = Follower(runtime, training_job, shows, poll_s)
     attach = command("attach", training_job.job, training_job.region)
@@ -131,14 +131,14 @@ def follow(
 
 
 def detached(training_job: TrainingJob, say: Say) -> None:
-    """Shows the commands for a job that is left running, which has no outcome yet."""
+    """Show the commands for a job that is left running."""
     say("the job runs without this terminal until it ends; to follow it and fetch its result, or to stop it:")
     for verb in ("attach", "stop"):
         say(f"  {command(verb, training_job.job, training_job.region)}")
 
 
 def stop(training_job: TrainingJob, runtime: Runtime) -> None:
-    """Ends `training_job`; of further signals only Ctrl-C counts.  Raises AwsError."""
+    """Stop `training_job`, ignoring further signals except Ctrl-C.  Raises AwsError."""
     try:
         with hangups_ignored():
             end(lambda _: runtime.aws, [training_job], runtime.clock, unless_gone(runtime.say))
@@ -149,7 +149,7 @@ def stop(training_job: TrainingJob, runtime: Runtime) -> None:
 
 
 def _interrupted(training_job: TrainingJob, runtime: Runtime) -> None:
-    """After Ctrl-C: leaves the job running, or stops it and raises Ended, as the user says."""
+    """After Ctrl-C, ask the user: leave the job running, or stop it and raise Ended."""
     try:
         leaves_it = runtime.may_detach()
     except Hangup:  # the terminal was closed instead of an answer
@@ -186,12 +186,12 @@ def _finish(training_job: TrainingJob, runtime: Runtime, lines: Sequence[str], *
 
 
 def _fetch(training_job: TrainingJob, runtime: Runtime, outcome: Outcome) -> Path:
-    """Fetches the result; returns its folder, with the outcome in it, which has the price."""
+    """Fetch the result; return its folder, with outcome.json in it, which includes the cost."""
 
     def fetch() -> Path:
         return fetch_result(runtime.aws, training_job, runtime.results)
 
-    folder = retrying(fetch, runtime.clock, runtime.say, _broke_off, RETRY_S)
+    folder = retrying(fetch, runtime.clock, runtime.say, _is_connection_lost, RETRY_S)
     try:
         outcome.write(folder)
     except OSError as error:
@@ -199,23 +199,23 @@ def _fetch(training_job: TrainingJob, runtime: Runtime, outcome: Outcome) -> Pat
     return folder
 
 
-def _broke_off(error: TrainerError) -> bool:
-    """Whether S3 or the network failed: the training is done, and a sweep would take it for one that failed."""
+def _is_connection_lost(error: TrainerError) -> bool:
+    """Whether S3 or the network failed.  The training is done, and a sweep must not count it as failed."""
     return isinstance(error, AwsError) and bool(error.operation) and is_transient(error)
 
 
 def _diagnosis(training_job: TrainingJob, lines: Sequence[str]) -> Iterator[str]:
-    """What is known about a failure: SageMaker's reason, and the last lines of the rank that failed."""
+    """The details of a failure: SageMaker's reason, and the last lines of the failed rank."""
     if not training_job.failure:
         return
     yield f"FailureReason: {' '.join(training_job.failure.split())}"
     if lines:
         yield "the last lines of the rank that failed:"
-        yield from (f"  {line}" for line in last_words(list(lines)))
+        yield from (f"  {line}" for line in last_lines(list(lines)))
 
 
 def _cost(training_job: TrainingJob, now: datetime) -> str:
-    """A clause: the billed time, its price, and what spot saved."""
+    """The billed time, its cost, and spot's saving, as text."""
     clause = f"{duration(training_job.billed(now))} billed, about {usd(training_job.cost(now))}"
     if training_job.saved is not None:
         clause += f" ({training_job.saved:.0%} saved by spot)"

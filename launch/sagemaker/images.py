@@ -27,27 +27,24 @@ _OURS = re.compile(rf"/(?P<name>{TOOLKIT}):(?P<tag>[^/]+)$")
 
 @dataclass(frozen=True)
 class Image:
-    """lacks: those of the trainer's dependencies that it does not contain; patched_until: None if not known.
-
-    known: it is one of AWS's in our table, so the other fields are certain.
-    """
+    """A container image."""
 
     uri: str
     torch: str = ""
     cuda: str = ""
     architectures: tuple[str, ...] = ()
     mpi4py: bool = False
-    lacks: tuple[str, ...] = ()
-    patched_until: date | None = None
-    known: bool = True
+    lacks: tuple[str, ...] = ()  # the trainer's dependencies that it does not contain
+    patched_until: date | None = None  # None if unknown
+    known: bool = True  # in the toolkit's table of AWS's images, so the other fields are reliable
 
 
 def choose(options: SageMakerOptions, instances: Sequence[Instance], region: str) -> Image:
-    """The image of a job on any of these types.  Raises SettingsError where the table has none for the GPUs."""
+    """The image of a job on any of these types.  Raises SettingsError if the table has none for the GPUs."""
     images = [(row, _image(row, region)) for row in _table()["images"]]
     if options.image is not None:
         known = _same(options.image, [image for _, image in images])
-        # The content of another image is not known, so pip installs everything that may be missing.
+        # The content of other images is unknown, so pip installs everything that may be missing.
         return known or Image(options.image, lacks=_lacking(images), known=False)
     for row, image in images:
         if not row.get("on_request") and all(_runs_on(image, instance) for instance in instances):
@@ -68,7 +65,7 @@ def _runs_on(image: Image, instance: Instance) -> bool:
 
 
 def _same(uri: str, images: list[Image]) -> Image | None:
-    """AWS's image that `uri` names, also with a patch number or in another region."""
+    """The AWS image of `uri`, which may have a patch number or be in another region."""
     if not _is_of_aws(uri):
         return None
     path = uri.partition("/")[2]
@@ -77,7 +74,7 @@ def _same(uri: str, images: list[Image]) -> Image | None:
 
 
 def _is_of_aws(uri: str) -> bool:
-    """Whether it is in one of AWS's registries for these images."""
+    """Whether the image is in one of AWS's registries."""
     registries = _table()["registries"]
     return uri.partition(".dkr.ecr.")[0] in {registries["default"], *registries["exceptions"].values()}
 
@@ -104,15 +101,15 @@ def registry(region: str) -> str:
 
 
 def check_image(uri: str, instance: Instance) -> None:
-    """Raises SettingsError if the name of the image shows that it cannot work on `instance`."""
+    """Raise SettingsError if the image's name shows that it cannot work on `instance`."""
     if uri.startswith("public.ecr.aws/"):
         raise SettingsError(f"--image {uri}: SageMaker pulls images from ECR in your region, not from public.ecr.aws.")
     _check_target(uri)
     tag = _TAG.search(uri)
     if tag is None or not _is_of_aws(uri):
-        return  # the user's own image, whatever its tag
+        return  # the user's own image, with any tag
     _check_age(uri, tag)
-    # Without either ending it is for SageMaker: what its SDK retrieves, and Hugging Face's images, have none.
+    # Images without either ending are for SageMaker, such as those that its SDK retrieves, or Hugging Face's.
     if re.search(r"-ec2(-|$)", uri):
         raise SettingsError(f"--image {uri} is AWS's image for EC2; SageMaker needs the one that ends in -sagemaker.")
     if tag["device"] == "cpu" and instance.is_gpu:
@@ -123,7 +120,7 @@ def check_image(uri: str, instance: Instance) -> None:
 
 
 def _check_target(uri: str) -> None:
-    """Of launch.image's own images only one runs as root, which /opt/ml belongs to."""
+    """Raise SettingsError for a target of launch.image that is not root, which owns /opt/ml."""
     ours = _OURS.search(uri)
     if ours is not None and ours["tag"].partition("-")[0] in ("latest", "trainer", "jupyter"):
         target = "jupyter" if ours["tag"].startswith("jupyter") else "trainer"
@@ -155,7 +152,7 @@ def _check_kernels(uri: str, torch: str, instance: Instance) -> None:
 
 
 def warnings_about(options: SageMakerOptions, image: Image, today: date) -> list[str]:
-    """Sentences on `image` that the user should read."""
+    """Warnings about `image` for the user."""
     sentences = []
     tag, needs_mpi = image.uri.rpartition(":")[2], options.distribution == "pytorchddp"
     if image.patched_until is not None and image.patched_until < today:
@@ -171,13 +168,13 @@ def warnings_about(options: SageMakerOptions, image: Image, today: date) -> list
 
 
 def inference_image(region: str) -> str:
-    """AWS's newest image that serves PyTorch models, for a CPU: the models are small, and any endpoint has one."""
+    """AWS's newest image for serving PyTorch models on a CPU: the models are small, and every endpoint has one."""
     return f"{registry(region)}/{_table()['inference']}"
 
 
 @cache
 def _table() -> Mapping[str, Any]:
-    # Imported here, as --help needs neither.
+    # Imported here to keep --help fast.
     from importlib.resources import files
 
     import yaml

@@ -1,4 +1,4 @@
-"""Training jobs that cost money, and which of them are leaks."""
+"""Leaks: training jobs that cost money and should have ended."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -10,13 +10,13 @@ from launch.sagemaker import training_jobs
 from launch.sagemaker.names import command
 from launch.sagemaker.training_job import TrainingJob
 
-# How long SageMaker may take to end a job that is past its limit, and to upload its result.
+# SageMaker may take this long to end a job past its limit and to upload its result.
 ENDING = timedelta(hours=1)
 COLUMNS = ("job", "region", "status", "machines", "age", "USD/hour", "why")
 
 
-def judge(training_jobs: Sequence[TrainingJob], now: datetime) -> tuple[Leak, ...]:
-    """One for each of `training_jobs`, all of which cost money, leak or not.  Pure."""
+def leaks_of(training_jobs: Sequence[TrainingJob], now: datetime) -> tuple[Leak, ...]:
+    """One entry for each of `training_jobs`, all of which cost money, leak or not.  Pure."""
     return tuple(_leak(one, now) for one in training_jobs)
 
 
@@ -31,7 +31,7 @@ def _leak(one: TrainingJob, now: datetime) -> Leak:
         f"{one.usd_per_hour_now:.2f}",
         why,
     )
-    return Leak(one.name, one.region, is_leak, why, one.usd_per_hour_now, (row,), is_ours=one.is_ours, resources=one)
+    return Leak(one.name, one.region, is_leak, why, one.usd_per_hour_now, (row,), is_ours=one.is_start, resources=one)
 
 
 def _why(training_job: TrainingJob, now: datetime) -> tuple[bool, str]:
@@ -39,7 +39,7 @@ def _why(training_job: TrainingJob, now: datetime) -> tuple[bool, str]:
         # A tuning job gives its own tags to its training jobs, under names of its own:
         # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateHyperParameterTuningJob.html, Tags
         return _is_late(training_job, now), f"of tuning job {training_job.tuning_job}"
-    if not training_job.is_ours:
+    if not training_job.is_start:
         return True, f"not touched: its name is no start of {training_job.job!a}"
     if training_job.is_over:
         return True, "instances kept for the next job"
@@ -53,12 +53,12 @@ def _is_late(training_job: TrainingJob, now: datetime) -> bool:
 
 
 def jobs(aws: Aws, now: datetime) -> tuple[str, ...]:
-    """Those of a region, each with the command that stops it.  Raises TrainerError."""
+    """The jobs of a region that cost money, each with the command that stops it.  Raises TrainerError."""
     return tuple(f"{one.name} in {aws.region} ({_remedy(one)})" for one in training_jobs.costing(aws, now))
 
 
 def _remedy(training_job: TrainingJob) -> str:
-    """No command of what `stop` does not touch: whoever starts a training job may give it any tags."""
-    if not training_job.is_ours:
+    """The command that stops the job; not if `stop` would skip it, as any training job may have such tags."""
+    if not training_job.is_start:
         return "its tags are not the toolkit's: end it by hand"
     return command("stop", training_job.job, training_job.region)

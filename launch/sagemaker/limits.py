@@ -1,4 +1,4 @@
-"""How long and how many the values of a request may be: SageMaker's own limits, told before any call, by the flag.
+"""SageMaker's limits on the length and number of values in a request, checked per flag before any call.
 
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html and the types that it names.
 """
@@ -17,12 +17,12 @@ _TAG = r"[\w .:/=+\-@]*"
 
 @dataclass(frozen=True)
 class Limit:
-    """most: values; longest: characters of each; pattern: of each, and allows: in words."""
+    """A limit on a flag's values."""
 
-    most: int
-    longest: int
-    pattern: str = r"[\S\s]*"
-    allows: str = ""
+    most: int  # values
+    longest: int  # characters of each
+    pattern: str = r"[\S\s]*"  # of each
+    allows: str = ""  # the pattern in words
 
 
 TAG_NAMES = Limit(MOST_TAGS - OWN_TAGS, 128, _TAG, "letters, digits, spaces and _ . : / = + - @")
@@ -33,7 +33,7 @@ GROUPS = Limit(5, 32, r"[-0-9a-zA-Z]+", "ids such as sg-0123456789abcdef0")
 KEY = Limit(1, 2048, r"[a-zA-Z0-9:/_-]*", "a key's id, ARN or alias")
 IMAGE = Limit(1, 255)
 PLACES = Limit(20, 1024)
-PLACES_BESIDE_A_SCRIPT = Limit(19, 1024)  # which comes in one of its own
+PLACES_BESIDE_A_SCRIPT = Limit(19, 1024)  # the script takes one channel
 
 
 def check_limits(
@@ -44,7 +44,7 @@ def check_limits(
     *,
     has_script: bool,
 ) -> None:
-    """Raises SettingsError for what SageMaker would refuse.  variables: of --environment and --secret."""
+    """Raise SettingsError for values that SageMaker would reject.  variables: of --environment and --secret."""
     _check("--tags", tags.keys(), TAG_NAMES)
     _check("--tags", tags.values(), TAG_VALUES)
     _check("--environment and --secret", variables.keys(), VARIABLES)

@@ -42,9 +42,9 @@ def look_up(
     cache: Callable[[str], Path | None] = pricelist.no_cache,
     data_url: str | None = None,
 ) -> Facts:
-    """All facts for the planner.  Errors of AWS are not raised: they are among the problems.
+    """All facts for the planner.  AwsErrors are not raised but collected in the facts' problems.
 
-    cache: the file with a region's prices; data_url: a folder in S3 that the training reads.
+    cache: the file in which prices of a region are cached; data_url: a folder in S3 that the training reads.
     """
     try:
         region, caller = aws.region, aws.call("sts", "GetCallerIdentity")
@@ -91,17 +91,17 @@ def _outputs(aws: Aws) -> Mapping[str, str]:
     try:
         (stack,) = aws.call("cloudformation", "DescribeStacks", {"StackName": STACK})["Stacks"]
     except AwsError as error:
-        if error.aws_code == "ValidationError":  # CloudFormation's code for a stack that does not exist
+        if error.aws_code == "ValidationError":  # CloudFormation's code for a missing stack
             return {}
         raise
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}
 
 
 def stack_without_sources(aws: Aws, facts: Facts, options: SageMakerOptions) -> str:
-    """The region of the account's stack, if it is so old that its role may not read a script's source; else "".
+    """The region of the account's stack, if it is too old for its role to read a script's source; else "".
 
-    Another role of the stack says so, which launchers may look up: see launch.aws.names.  Where it cannot be looked
-    up SageMaker refuses such a job: see refusals.py.
+    The version is a tag of another role of the stack that launchers may read: see launch.aws.names.  If it cannot be
+    read, SageMaker rejects such a job: see start.py.
     """
     has_our_bucket = options.bucket is None and (facts.bucket or "").startswith(f"{TOOLKIT}-")
     if not has_our_bucket or not (facts.role or "").endswith(f":role/{ROLE}"):
@@ -115,11 +115,11 @@ def stack_without_sources(aws: Aws, facts: Facts, options: SageMakerOptions) -> 
 
 
 def _image(aws: Aws, lookups: Lookups, resolved: Resolved) -> str | None:
-    """The image by its digest, which nobody can move to another content; None where that cannot be found out."""
+    """The image pinned by its digest; None if that cannot be looked up."""
     image = choose(resolved.options, resolved.instances, aws.region)
-    mend = "AWS may not have it in this region: give another --image." if image.known else PUSH
+    remedy = "AWS may not have it in this region: give another --image." if image.known else PUSH
     try:
-        return by_digest(aws, image.uri, mend)
+        return by_digest(aws, image.uri, remedy)
     except AwsError as error:
         if error.aws_code in NOT_FOUND:
             lookups.problems.append(error)
@@ -133,7 +133,7 @@ def _image(aws: Aws, lookups: Lookups, resolved: Resolved) -> str | None:
 
 
 def _usual_bucket(aws: Aws, account: str, role_from: str) -> str:
-    """The toolkit's bucket; in a notebook without one that of SageMaker's sessions, which a notebook's role may use."""
+    """The toolkit's bucket; in a notebook without one, the bucket of SageMaker's sessions, which its role may use."""
     ours = bucket_of(account, aws.region)
     if role_from != NOTEBOOK:
         return ours
@@ -158,20 +158,20 @@ def _role(aws: Aws, wanted: str | None, outputs: Mapping[str, str], caller: Mapp
 
 
 def _running_start(aws: Aws, job: str, starts: Sequence[Listed]) -> TrainingJob | None:
-    """The start of `job` that has not ended.  A training job of that name that is not the toolkit's does not count."""
+    """The running start of `job`.  Training jobs of such a name without the toolkit's tags do not count."""
     described = (describe(aws, start.name) for start in starts if start.is_alive)
-    return next((one for one in described if one.is_ours and one.job == job and not one.is_over), None)
+    return next((one for one in described if one.is_start and one.job == job and not one.is_over), None)
 
 
 def _spent(aws: Aws, job: str, starts: Sequence[Listed], now: datetime) -> float | None:
-    """USD of the newest starts of `job` that have ended, also of one that was not followed to its end; None of none."""
+    """USD of the newest ended starts of `job`, including one that was not followed to its end; None without any."""
     described = [describe(aws, start.name) for start in starts[:MOST_DESCRIBED]]
-    own = [one for one in described if one.is_ours and one.job == job]
+    own = [one for one in described if one.is_start and one.job == job]
     return sum(one.cost(now) for one in own if one.is_over) if own else None
 
 
 def _role_of_notebook(aws: Aws, arn: str) -> str | None:
-    """The role's ARN if these are the credentials of a SageMaker notebook, which the session's name shows."""
+    """The role's ARN if the caller is a SageMaker notebook, as its session name shows."""
     match = re.fullmatch(r"arn:(?P<partition>[^:]+):sts::(?P<account>\d+):assumed-role/(?P<name>[^/]+)/SageMaker", arn)
     if match is None:
         return None
@@ -183,13 +183,13 @@ def _role_of_notebook(aws: Aws, arn: str) -> str | None:
     except AwsError as error:
         if error.aws_code not in DENIED:
             raise
-    # A notebook's role can rarely look itself up; the console creates such roles under this path.
+    # A notebook's role can rarely read itself in IAM; the console creates such roles under this path.
     path = "service-role/" if match["name"].startswith("AmazonSageMaker-ExecutionRole") else ""
     return f"arn:{match['partition']}:iam::{match['account']}:role/{path}{match['name']}"
 
 
 def _role_of_studio() -> str | None:
-    """The role that SageMaker Studio writes into a file for its apps."""
+    """The role in the file that SageMaker Studio writes for its apps."""
     try:
         role: str | None = json.loads(METADATA.read_text()).get("ExecutionRoleArn")
     except (OSError, ValueError):
@@ -205,21 +205,21 @@ def _arn_of(aws: Aws, name: str) -> str:
 
 
 def quota_names(resolved: Resolved) -> list[str]:
-    """The names in Service Quotas of the limits for a job."""
+    """The names of the job's quotas in Service Quotas."""
     options = resolved.options
-    types = options.types if options.training_plan is None else options.types[1:]  # a plan has quotas of its own
+    types = options.types if options.training_plan is None else options.types[1:]  # a training plan has separate quotas
     uses = [f"{'spot ' if options.spot else ''}training job"] + ["training warm pool"] * bool(options.warm_pool_s)
     return [f"{name} for {use} usage" for use in uses for name in types]
 
 
-# Of the whole account, as ACROSS_JOBS; spot has its own of the latter two.  A new account has 432,000 s, 20 and 4.
+# Account-wide quotas, as ACROSS_JOBS; the latter two are separate for spot.  A new account has 432,000 s, 20 and 4.
 # https://docs.aws.amazon.com/sagemaker/latest/dg/feature-store-feature-processor-quotas.html has the first two.
 LONGEST_RUN = "Longest run time for a training job"
 PER_JOB = "Maximum number of instances per {}training job"
 
 
 def find_quotas(aws: Aws, resolved: Resolved, now: datetime) -> tuple[Quota, ...]:
-    """The limits for the instance type and of the account; Service Quotas can be searched by name only."""
+    """The quotas of the instance type and of the account; Service Quotas can only be searched by name."""
     listed = aws.pages("service-quotas", "ListServiceQuotas", "Quotas", {"ServiceCode": "sagemaker", "MaxResults": 100})
     limits = {quota["QuotaName"]: float(quota["Value"]) for quota in listed}
     names = quota_names(resolved)
@@ -240,7 +240,7 @@ def find_quotas(aws: Aws, resolved: Resolved, now: datetime) -> tuple[Quota, ...
     )
 
 
-# Each running job takes a call; with more than this, the sum stays unknown.
+# Each running job takes a call; with more jobs than this, the sum stays unknown.
 MOST_DESCRIBED = 20
 
 
@@ -251,8 +251,8 @@ def _of(running: Mapping[str, int] | None, quota: str) -> int | None:
 def _running(aws: Aws, resolved: Resolved, now: datetime) -> Mapping[str, int] | None:
     """Instances in running training jobs of the same market, by the quotas that they count against.
 
-    None if there are too many jobs.  A training plan's have quotas of their own, and only those with a warm pool count
-    against that of warm pools: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools-resource-limits.html
+    None if there are too many jobs.  Jobs in training plans have separate quotas; only jobs with a warm pool count
+    against its quota: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools-resource-limits.html
     """
     listed = listed_since(aws, now - LONGEST_LIFE, {"StatusEquals": RUNNING})
     if len(listed) > MOST_DESCRIBED:

@@ -1,10 +1,10 @@
-"""Names of a job's starts, as SageMaker accepts the name of a training job only once; commands for a job.  Pure."""
+"""Names of a job's starts, as SageMaker accepts each training job's name only once; commands for a job.  Pure."""
 
 import re
 
 BACKEND = "sagemaker"
 REGISTER_TAG = "aws-ddp-toolkit:register"
-NOTEBOOK = "this notebook"  # where a role is from
+NOTEBOOK = "this notebook"  # as the source of a role
 # How the SDK names a session's default bucket: sagemaker-REGION-ACCOUNT.  AmazonSageMakerFullAccess covers it.
 SESSIONS_BUCKET = "sagemaker-"
 _SEPARATOR = "--"
@@ -16,11 +16,11 @@ def start_name(job: str, number: int) -> str:
 
 
 def number_of(name: str, job: str) -> int | None:
-    """The number of the start of `job` that is called `name`; None if it belongs to another job."""
+    """The number of the start of `job` called `name`; None if it belongs to another job."""
     if name == job:
         return 1
     match = re.fullmatch(re.escape(job + _SEPARATOR) + r"([2-9]|[1-9][0-9]{1,3})", name)
-    return int(match[1]) if match else None  # JOB--01 is somebody else's, and no start of JOB
+    return int(match[1]) if match else None  # JOB--01 is not a start of JOB
 
 
 def job_of(name: str) -> str:
@@ -29,5 +29,5 @@ def job_of(name: str) -> str:
 
 
 def command(verb: str, job: str, region: str, *flags: str) -> str:
-    """The command for a job, as a user can paste it."""
+    """A command line for a job, for users to paste."""
     return " ".join(["python -m launch.sagemaker", verb, job, *flags, "--region", region])

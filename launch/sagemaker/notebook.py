@@ -1,4 +1,4 @@
-"""Jobs on SageMaker from Python, for notebooks: the command line's functions, with values instead of text.
+"""Jobs on SageMaker from Python, for notebooks: the functions of the command line.
 
 import launch.sagemaker as training  # `sagemaker` is the name of SageMaker's SDK
 plan = training.plan(instance_type="ml.g5.12xlarge", dataset="cifar10", epochs=5)
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from launch.sagemaker.runtime import Runtime
     from launch.sagemaker.training_job import TrainingJob
 
-# Imports are within the functions, as this is part of the package that --help imports.
+# Imports are within the functions, as --help imports this module with its package.
 
 
 def plan(**settings: Any) -> "SageMakerPlan":
-    """The plan of a job, from settings named as on the command line; nothing is started.  Raises SettingsError.
+    """Plan a job, with settings named as the flags; nothing is started.  Raises SettingsError.
 
     print(plan.brief) shows the price; print(plan) shows every request, too.
     """
@@ -48,7 +48,7 @@ def plan(**settings: Any) -> "SageMakerPlan":
 
 
 def launch(plan: "SageMakerPlan") -> "JobHandle":
-    """Starts the job of `plan` and returns at once.  Raises TrainerError if the plan has problems or AWS refuses."""
+    """Start the job of `plan` and return at once.  Raises TrainerError if the plan has problems or AWS rejects it."""
     from launch.sagemaker.start import begin
 
     if plan.problem:
@@ -58,9 +58,9 @@ def launch(plan: "SageMakerPlan") -> "JobHandle":
 
 
 def estimator(plan: "SageMakerPlan") -> Any:
-    """The SDK's own estimator, sagemaker.pytorch.PyTorch, of `plan`: for tuning jobs and whatever else takes one.
+    """The SDK's estimator, sagemaker.pytorch.PyTorch, of `plan`, such as for a tuning job.
 
-    Uploads the source that it names.  Nothing is started.  Raises TrainerError if the plan has problems or AWS refuses.
+    Uploads its source; nothing is started.  Raises TrainerError if the plan has problems or AWS rejects it.
     """
     from launch.core.perform import perform
     from launch.core.plan import Request
@@ -76,7 +76,7 @@ def estimator(plan: "SageMakerPlan") -> Any:
 
 
 def attach(name: str, region: str | None = None) -> "JobHandle":
-    """The job of that name, at its last start.  Raises SettingsError if there is none."""
+    """The last start of the job called `name`.  Raises SettingsError if there is none."""
     from launch.sagemaker.training_jobs import newest
 
     runtime = _runtime(region)
@@ -84,7 +84,7 @@ def attach(name: str, region: str | None = None) -> "JobHandle":
 
 
 def jobs(region: str | None = None) -> list["JobHandle"]:
-    """The toolkit's jobs that cost money now, and those of the last day, newest first."""
+    """The toolkit's jobs of the last day, and older ones that cost money now, newest first."""
     from launch.sagemaker.training_jobs import recent
 
     runtime = _runtime(region)
@@ -92,27 +92,27 @@ def jobs(region: str | None = None) -> list["JobHandle"]:
 
 
 def costs(region: str | None = None) -> str:
-    """Shows what jobs cost now, and which should have ended: `python -m launch.sagemaker leaks`."""
+    """The costs of jobs now, and which should have ended, as `python -m launch.sagemaker leaks` shows them."""
     from launch.core.jobs import NO_LEAKS, leaks_as_text
     from launch.core.terminal import harmless
-    from launch.sagemaker.leaks import COLUMNS, judge
+    from launch.sagemaker.leaks import COLUMNS, leaks_of
     from launch.sagemaker.training_jobs import costing
 
     runtime = _runtime(region)
     now = runtime.clock.utc()
-    findings = judge(costing(runtime.aws, now), now)
+    findings = leaks_of(costing(runtime.aws, now), now)
     return harmless(leaks_as_text(COLUMNS, findings)) if findings else NO_LEAKS
 
 
 @dataclass(repr=False)
 class JobHandle:
-    """A job that was started.  Everything is looked up anew; all methods may raise AwsError."""
+    """A started job.  Every method looks it up again, and may raise AwsError."""
 
     _training_job: "TrainingJob"
     _runtime: "Runtime"
 
     def __repr__(self) -> str:
-        """Its state when it was last looked up."""
+        """The state at the last look-up."""
         from trainer.errors import one_line
 
         one = self._training_job
@@ -124,16 +124,16 @@ class JobHandle:
 
     @property
     def training_job(self) -> "TrainingJob":
-        """SageMaker's description of it now: status, started, ended, trained_s, billed_s, ..."""
+        """SageMaker's current description: status, started, ended, trained_s, billed_s, ..."""
         from launch.sagemaker.training_jobs import refreshed
 
         self._training_job = refreshed(self._runtime.aws, self._training_job)
         return self._training_job
 
     def follow(self, *, everything: bool = False, poll_s: float = 10.0) -> None:
-        """Shows the job until it is over.  Raises Ended if the training failed.  Interrupting leaves it running.
+        """Show the job until it is over.  Raises Ended if the training failed.  Interrupting leaves it running.
 
-        everything: the whole log, not only the trainer's lines for its user; poll_s: seconds between polls.
+        everything: the whole log, not only the trainer's messages for the user; poll_s: seconds between polls.
         """
         from launch.sagemaker.follow import follow, is_headline
 
@@ -151,7 +151,7 @@ class JobHandle:
         return harmless(str(job_state(self.training_job, epoch, self._runtime.clock.utc())))
 
     def metrics(self) -> list[Mapping[str, Any]]:
-        """One record an epoch; see trainer/README.md.  While the job runs they arrive with the checkpoints."""
+        """One record per epoch; see trainer/README.md.  While the job runs they arrive with the checkpoints."""
         from launch.aws.progress import ALL_BYTES, records
 
         folder = self._training_job.folder
@@ -162,19 +162,19 @@ class JobHandle:
         return self.training_job.cost(self._runtime.clock.utc())
 
     def result(self, folder: str | Path = "runs") -> Path:
-        """Fetches the weights, metrics and curves into `folder`/NAME, and returns that."""
+        """Fetch the weights, metrics and curves into `folder`/NAME, and return that path."""
         from launch.sagemaker.result import fetch_result
         from trainer.settings.argparser import home_path
 
         return fetch_result(self._runtime.aws, self.training_job, home_path(folder))
 
     def stop(self) -> None:
-        """Ends the job and releases kept instances.  It can be called twice."""
+        """Stop the job and release its warm pool.  Idempotent."""
         from launch.aws.retry import is_busy, retrying
         from launch.sagemaker.stop import end
 
         clock, say = self._runtime.clock, self._runtime.say
-        now = retrying(lambda: self.training_job, clock, say, is_busy)  # as the command looks for its job
+        now = retrying(lambda: self.training_job, clock, say, is_busy)  # as the stop command does
         end(lambda _: self._runtime.aws, [now], clock, say)
 
 

@@ -1,4 +1,4 @@
-"""What launch.sagemaker adds to the trainer's settings; flags, YAML keys and help are made from it."""
+"""Options of launch.sagemaker besides the trainer's settings; flags, YAML keys and help are derived from them."""
 
 import warnings
 from typing import Literal
@@ -11,7 +11,7 @@ from launch.core.secrets import References
 
 MOST_HOURS = 672  # 28 days: SageMaker's own limit
 
-# pydantic warns of the field, as classes have a method of that name (of ABCMeta); values have not.
+# pydantic warns of the field, as classes (but not instances) have a method of that name, from ABCMeta.
 warnings.filterwarnings("ignore", 'Field name "register"')
 
 Through = Literal["estimator", "boto3"]
@@ -145,5 +145,5 @@ class FetchOptions(JobOptions):
     fetch: bool = Field(True, description="fetch the result into runs/ at the end")
 
 
-# Of verbs that have more options here than in launch.core.jobs, or others.
+# Verbs with other options than in launch.core.jobs.
 VERB_OPTIONS: dict[str, type[Options]] = {"logs": NodeLogsOptions, "ssh": NodeSshOptions, "attach": FetchOptions}

@@ -1,4 +1,4 @@
-"""How a training job ended: SageMaker's words -> an Outcome, and its file in the job's folder."""
+"""The outcome of a training job, from SageMaker's status and the log, and its file in the job's folder."""
 
 import re
 import signal
@@ -14,7 +14,7 @@ from launch.sagemaker.training_job import TrainingJob
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, STOPPED, Exit
 from trainer.outcome import Outcome, state_of
 
-SIGNALLED = 128  # and the signal: how shells and mpirun write it
+SIGNALLED = 128  # plus the signal's number: exit codes of shells and mpirun
 
 Verdict = tuple[int, str]  # exit code, reason
 
@@ -23,7 +23,7 @@ _NO_CAPACITY = (
     "--instance-type, several of them (ml.g5.12xlarge,ml.g6.12xlarge), another --region, or a --training-plan"
 )
 
-# FailureReason, as AWS begins it -> exit code and remedy.
+# Beginning of AWS's FailureReason -> exit code and remedy.
 _REASONS = (
     ("CapacityError", Exit.AWS, _NO_CAPACITY),
     ("InsufficientCapacity", Exit.AWS, _NO_CAPACITY),
@@ -36,9 +36,9 @@ _REASONS = (
 
 
 def outcome_of(training_job: TrainingJob, now: datetime, lines: Sequence[str] = ()) -> Outcome:
-    """How `training_job`, which is over, ended.  Pure.
+    """The outcome of `training_job`, which is over.  Pure.
 
-    lines: of its log.  Of several hosts SageMaker takes the FailureReason of one, which may have none to give.
+    lines: of its log.  With several hosts SageMaker reports the FailureReason of one, which may have none.
     """
     code, reason = _verdict(training_job, lines)
     ended = training_job.ended or now
@@ -58,8 +58,8 @@ def _verdict(training_job: TrainingJob, lines: Sequence[str]) -> Verdict:
         return Exit.DONE, ""
     if training_job.status == "Failed":
         return _failed(training_job, lines)
-    if training_job.status == "Deleting":  # from when on nobody knows how it ended, if outcome.json does not say so
-        return STOPPED, "somebody is deleting it in SageMaker"
+    if training_job.status == "Deleting":  # then only outcome.json has its outcome
+        return STOPPED, "it is being deleted in SageMaker"
     if training_job.detail in ("MaxRuntimeExceeded", "MaxWaitTimeExceeded"):
         limit = "--max-hours" if training_job.detail == "MaxRuntimeExceeded" else "--max-wait-hours"
         remedy = f"the same command with --job-name {training_job.job} and more {limit} resumes it"
@@ -71,7 +71,7 @@ def _verdict(training_job: TrainingJob, lines: Sequence[str]) -> Verdict:
 
 
 def _gave_up_waiting(training_job: TrainingJob) -> bool:
-    """Whether SageMaker ended it for want of instances: no status of its own says so."""
+    """Whether SageMaker ended the job for lack of instances, for which it has no status."""
     if training_job.max_pending_s is None or training_job.started is not None or training_job.ended is None:
         return False
     return (training_job.ended - training_job.created).total_seconds() >= training_job.max_pending_s
@@ -79,13 +79,13 @@ def _gave_up_waiting(training_job: TrainingJob) -> bool:
 
 def _failed(training_job: TrainingJob, lines: Sequence[str]) -> Verdict:
     failure, job = training_job.failure, training_job.job
-    if said := _said_by_a_rank([failure], job):
+    if said := _logged_failure([failure], job):
         return said
     reason = " ".join(failure.split()).rstrip(". ") or "SageMaker gives no reason"
     for start, code, remedy in _REASONS:
         if reason.startswith(start):
             return code, f"{reason}; {remedy.format(job=job)}"
-    if said := _said_by_a_rank(lines, job):
+    if said := _logged_failure(lines, job):
         return said
     # The container itself exits with 1 for every failure, so the toolkit's exit code comes first.
     exited = re.search(r"ExitCode (\d+)", reason) or re.search(r"exit code: (\d+)", reason)
@@ -97,16 +97,16 @@ def _failed(training_job: TrainingJob, lines: Sequence[str]) -> Verdict:
 
 
 def is_unexplained(training_job: TrainingJob) -> bool:
-    """Whether it failed, and SageMaker's reason says nothing that the log may not say better."""
+    """Whether the job failed with a reason that is less specific than its log may be."""
     reason = training_job.failure
     is_known = any(reason.startswith(start) for start, _, _ in _REASONS)
-    return training_job.status == "Failed" and not is_known and not _said_by_a_rank([reason], training_job.job)
+    return training_job.status == "Failed" and not is_known and not _logged_failure([reason], training_job.job)
 
 
-def _said_by_a_rank(texts: Iterable[str], job: str) -> Verdict | None:
-    """What the first rank that says so gives as its reason.
+def _logged_failure(texts: Iterable[str], job: str) -> Verdict | None:
+    """The exit code and reason of the first rank that printed one.
 
-    A training may write such a line with any number: one of a job that failed is not 0, nor what a shell takes for 0.
+    A training may print such a line with any number: only valid exit codes of a failure count.
     """
     for text in texts:
         said = SAGEMAKER_FAILURE_PATTERN.search(f"{text}\n")
@@ -123,8 +123,8 @@ def _signal(number: int) -> str:
     return f"{name}, usually for lack of memory" if number == signal.SIGKILL else name
 
 
-def last_words(lines: Sequence[str], most: int = 15) -> list[str]:
-    """The last lines of the rank that logged why it failed; of all ranks if none did."""
+def last_lines(lines: Sequence[str], most: int = 15) -> list[str]:
+    """The last lines of the rank that logged its failure; of all ranks if none did."""
     ends = [place for place, line in enumerate(lines) if SAGEMAKER_FAILURE_PATTERN.search(line + "\n")]
     if not ends:
         return list(lines[-most:])
@@ -133,7 +133,7 @@ def last_words(lines: Sequence[str], most: int = 15) -> list[str]:
 
 
 def _mark(line: str) -> str:
-    """The machine and the rank at the start of a line, if they are there."""
+    """The machine and rank at the start of a line, if any."""
     match = re.match(r"(\[\d+\] )?(rank \d+: )?", line)
     return match[0] if match else ""
 
@@ -142,7 +142,7 @@ def _mark(line: str) -> str:
 
 
 def record(aws: Aws, training_job: TrainingJob, outcome: Outcome, say: Say) -> None:
-    """Writes outcome.json into the job's folder.  A failure is only a warning: the job has ended as it has."""
+    """Write outcome.json into the job's folder.  A failure is only a warning, as it does not change the outcome."""
     if training_job.folder is None:
         return
     if warning := put_outcome(aws, training_job.folder, outcome):
@@ -150,7 +150,7 @@ def record(aws: Aws, training_job: TrainingJob, outcome: Outcome, say: Say) -> N
 
 
 def recorded(aws: Aws, training_job: TrainingJob) -> Outcome | None:
-    """The outcome in the job's folder if it is of this start; None if there is none, or it cannot be read."""
+    """The outcome in the job's folder, if it belongs to this start; None if it is missing or unreadable."""
     if training_job.folder is None:
         return None
     try:

@@ -1,7 +1,4 @@
-"""Job + facts -> the plan: the training job's description, every request in order, price, warnings, problems.  Pure.
-
-Nothing is sent.
-"""
+"""Job + facts -> the plan: description, every request in order, price, warnings and problems.  Pure."""
 
 import json
 from collections.abc import Mapping
@@ -29,28 +26,28 @@ from launch.sagemaker.training_job import TrainingJob
 from trainer.contract import SAGEMAKER_ARCHIVE, SAGEMAKER_CHANNEL, SAGEMAKER_HYPERPARAMETER, SAGEMAKER_MODEL
 from trainer.errors import SettingsError, TrainerError
 
-# Where a container has the source of a script, and unpacks it.
+# The archive of a script's source in the container, and the folder in which it is unpacked.
 ARCHIVE = Path(SAGEMAKER_MODEL.parent / "input/data" / SAGEMAKER_CHANNEL / SAGEMAKER_ARCHIVE)
 WORK = Path(SAGEMAKER_MODEL.parent / "source")
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What performing a plan takes beyond its requests.  running: the training job that exists already."""
+    """What performing a plan needs in addition to its requests."""
 
     resolved: Resolved
     folder: Folder
     region: str
     description: Description
     through: Through
-    running: TrainingJob | None
+    running: TrainingJob | None  # the existing training job
 
 
 SageMakerPlan = Plan[Launch]
 
 
 def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts, through: Through) -> SageMakerPlan:
-    """The plan for `job`, called `name`.  Raises SettingsError; what AWS lacks is among its problems."""
+    """The plan for `job`, called `name`; its problems include missing resources.  Raises SettingsError."""
     folder = Folder(facts.bucket or resolved.options.bucket or bucket_of("<account>", facts.region), name)
     job = replace(job, train=job.train.called(name).sent(ARCHIVE, WORK))
     running, resolved = facts.running, replace(resolved, prices=facts.prices)
@@ -60,7 +57,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
     bundle = make_bundle(requirements_of(resolved.options, image, job.train), tracking_of(resolved.options, job.train))
     start = running.name if running else _next_name(name, facts)
     description = describe(resolved, job.train, start, folder, image, bundle, facts)
-    # Code first: where somebody else's file has its place the job has not begun, and its name is free.
+    # Upload the source first: if that is rejected, nothing has started, and the job's name is still free.
     code = (*_script(job, folder, facts), _source(folder, bundle))
     steps = () if running else (*code, _spec(job, folder, start, facts), _create(description, through))
     return Plan(
@@ -91,13 +88,13 @@ def _title(resolved: Resolved, name: str, start: str, running: TrainingJob | Non
 
 
 def _next_name(name: str, facts: Facts) -> str:
-    """The name of the next start: SageMaker uses a name once."""
+    """The name of the next start, as SageMaker accepts a name only once."""
     numbers = [number_of(taken, name) or 0 for taken in facts.taken]
     return start_name(name, max(numbers, default=0) + 1)
 
 
 def _later(resolved: Resolved, description: Description) -> tuple[tuple[str, tuple[Request, ...]], ...]:
-    """What --register does after the training."""
+    """The requests of --register after the training."""
     group, name = resolved.options.register, description.name
     if group is None:
         return ()
@@ -108,7 +105,7 @@ def _later(resolved: Resolved, description: Description) -> tuple[tuple[str, tup
 def _differences(
     job: Job[SageMakerOptions], resolved: Resolved, running: TrainingJob | None
 ) -> tuple[TrainerError, ...]:
-    """Why the running start does not fit the settings, if so."""
+    """A problem if the running start has other settings."""
     if running is None:
         return ()
     options = resolved.options
@@ -126,12 +123,12 @@ def _differences(
 
 
 def _unreadable_source(facts: Facts) -> tuple[TrainerError, ...]:
-    """The reason against a job that could not read the source of its script; one that runs has read it."""
+    """A problem if the job could not read its script's source; a running one has already read it."""
     return (unreadable("training jobs", facts.old_stack),) if facts.old_stack and facts.running is None else ()
 
 
 def _too_expensive(resolved: Resolved, facts: Facts) -> tuple[TrainerError, ...]:
-    """Whether the job may cost more than its limit in the region where it runs."""
+    """A problem if the job may cost more than --max-usd at the region's prices."""
     limit = resolved.options.max_usd
     if limit is not None and not facts.prices.are_known and facts.running is None:
         return (no_price(limit, facts.region),)
@@ -169,7 +166,7 @@ def _spec(job: Job[SageMakerOptions], folder: Folder, start: str, facts: Facts) 
 
 
 def _script(job: Job[SageMakerOptions], folder: Folder, facts: Facts) -> tuple[Request, ...]:
-    """The request that sends a script of the user's own, unless it is there."""
+    """The request to upload the user's script, unless it is in S3 already."""
     source = job.train.source
     if source is None or facts.is_sent:
         return ()

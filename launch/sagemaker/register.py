@@ -1,4 +1,4 @@
-"""A trained model in SageMaker's registry: the requests, which are pure, and who makes them after a training.
+"""Registers a trained model in SageMaker's model registry.
 
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateModelPackage.html
 """
@@ -14,14 +14,14 @@ from launch.sagemaker.training_job import TrainingJob
 from trainer.errors import TrainerError
 
 HEADING = "when the training is done, for --register:"
-# What trainer.serving takes and gives.
+# The content types of trainer.serving's input and output.
 TAKES, GIVES = ("image/jpeg", "image/png", "application/x-image"), ("application/json",)
 
 
 def requests(group: str, job: str, region: str, model: str, token: str) -> tuple[Request, ...]:
     """The requests that register the model of the training job called `job` in `group`.
 
-    model: where in S3; token: tells the job from another of that name.
+    model: its location in S3; token: distinguishes the job from another of the same name.
     """
     package: dict[str, Any] = {
         "ModelPackageGroupName": group,
@@ -31,7 +31,7 @@ def requests(group: str, job: str, region: str, model: str, token: str) -> tuple
                 {
                     "Image": inference_image(region),
                     "ModelDataUrl": model,
-                    # As the SDK's PyTorchModel sets them for code that is in the archive.
+                    # As the SDK's PyTorchModel sets them for code in the archive.
                     "Environment": {
                         "SAGEMAKER_PROGRAM": "inference.py",
                         "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/code",
@@ -46,7 +46,7 @@ def requests(group: str, job: str, region: str, model: str, token: str) -> tuple
         },
         "ModelApprovalStatus": "PendingManualApproval",
         "CustomerMetadataProperties": {"training-job": job},
-        # The same training is registered once, however often it is attached to.
+        # A training is registered only once, even if it is attached to repeatedly.
         "ClientToken": hashlib.sha256(f"{region} {job} {token}".encode()).hexdigest()[:32],
     }
     named = {"ModelPackageGroupName": group}
@@ -57,7 +57,7 @@ def requests(group: str, job: str, region: str, model: str, token: str) -> tuple
 
 
 def register(aws: Aws, training_job: TrainingJob) -> str:
-    """Registers the model of `training_job`, which is done and names a group; returns a sentence about it."""
+    """Register the model of `training_job`, which is done and has a group; return a sentence about it."""
     group = training_job.registers_in
     try:
         assert group is not None
@@ -66,7 +66,7 @@ def register(aws: Aws, training_job: TrainingJob) -> str:
         if not _is_there(aws, group):
             _make(aws, make)
         answer = aws.call(create.service, create.operation, create.params)
-    except TrainerError as error:  # the training is done and its result is safe
+    except TrainerError as error:  # only a warning: the result is in S3
         return f"warning: the model was not registered in {group}: {error}"
     return f"registered: {answer['ModelPackageArn']}, pending approval"
 
@@ -82,7 +82,7 @@ def _is_there(aws: Aws, group: str) -> bool:
 
 
 def _make(aws: Aws, make: Request) -> None:
-    """Makes the group, unless another training that has just ended did."""
+    """Create the group, unless another training has just created it."""
     try:
         aws.call(make.service, make.operation, make.params)
     except AwsError as error:

@@ -1,6 +1,6 @@
 """The CreateTrainingJob request of a description, with the hyperparameters that AWS's container toolkit reads.  Pure.
 
-It is the request that the SDK's estimator makes of the same description; a test compares the two.  The fields:
+The SDK's estimator makes the same request of the same description; a test compares the two.  The fields:
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
 """
 
@@ -12,7 +12,7 @@ from launch.sagemaker.channels import FILE_SYSTEMS, Channel
 from launch.sagemaker.description import Description
 
 OPERATION = "CreateTrainingJob"
-LOG_LEVEL = 20  # logging.INFO, of AWS's toolkit
+LOG_LEVEL = 20  # of AWS's toolkit: logging.INFO
 
 
 def request_of(description: Description) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _limits(description: Description) -> dict[str, int]:
 
 
 def hyperparameters(description: Description) -> dict[str, str]:
-    """The training's settings and those of AWS's toolkit, each as JSON in a string, as the toolkit reads them.
+    """The settings of the training and of AWS's toolkit, each encoded as JSON, as the toolkit reads them.
 
     https://github.com/aws/sagemaker-training-toolkit/blob/master/src/sagemaker_training/params.py
     """
@@ -59,9 +59,9 @@ def hyperparameters(description: Description) -> dict[str, str]:
         "sagemaker_job_name": description.name,
         "sagemaker_region": description.region,
     }
-    if len(description.instance_types) == 1:  # else the toolkit takes the one that the container runs on
+    if len(description.instance_types) == 1:  # otherwise the toolkit detects the type of its instance
         toolkits["sagemaker_instance_type"] = description.instance_type
-    if description.distribution == "pytorchddp":  # by the module for smdistributed, without that library
+    if description.distribution == "pytorchddp":  # uses the toolkit's module for smdistributed, without that library
         toolkits |= {
             "sagemaker_distributed_dataparallel_enabled": True,
             "sagemaker_distributed_dataparallel_custom_mpi_options": description.mpi_options,
@@ -80,7 +80,7 @@ def _profiler(description: Description) -> dict[str, Any]:
 
 def _resources(description: Description) -> dict[str, Any]:
     resources: dict[str, Any] = {"InstanceCount": description.nodes, **_types(description)}
-    # The field is required, also for instances that get no such disk; the SDK sends the same number.
+    # The field is required, even for instances without such a disk; the SDK sends the same number.
     resources["VolumeSizeInGB"] = description.disk_gb or 30
     if description.keep_s:
         resources["KeepAlivePeriodInSeconds"] = description.keep_s
@@ -100,12 +100,12 @@ def _types(description: Description) -> dict[str, Any]:
 
 
 def _plans(description: Description) -> dict[str, list[str]]:
-    """Types without are on demand: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_InstancePreference.html"""
+    """On demand without: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_InstancePreference.html"""
     return {} if description.training_plan is None else {"TrainingPlanArns": [description.training_plan]}
 
 
 def _options(description: Description) -> dict[str, Any]:
-    """The fields that only some jobs have."""
+    """The optional fields."""
     fields = dict[str, Any]()
     if description.channels:
         fields["InputDataConfig"] = [_channel(channel, description.input_mode) for channel in description.channels]
@@ -122,11 +122,11 @@ def _options(description: Description) -> dict[str, Any]:
         fields["EnableInterContainerTrafficEncryption"] = True
     if description.max_restarts:
         fields["RetryStrategy"] = {"MaximumRetryAttempts": description.max_restarts}
-    return {**fields, **_looks(description)}
+    return {**fields, **_debugging(description)}
 
 
-def _looks(description: Description) -> dict[str, Any]:
-    """The fields of a job that somebody looks into."""
+def _debugging(description: Description) -> dict[str, Any]:
+    """The fields for debugging and tracking."""
     fields = dict[str, Any]()
     if description.remote_debug:
         fields["RemoteDebugConfig"] = {"EnableRemoteDebug": True}

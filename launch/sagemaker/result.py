@@ -17,9 +17,9 @@ from trainer.errors import MachineError, one_line
 
 
 def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
-    """Unpacks the result into `folder`/NAME and returns that.  Raises AwsError, MachineError.
+    """Unpack the result into `folder`/NAME and return that path.  Raises AwsError, MachineError.
 
-    Existing files are replaced, one by one, once the whole result has been downloaded.
+    Existing files are replaced once the whole result has been downloaded.
     """
     if training_job.model is None:
         raise AwsError(f"{training_job.name} left no result.")
@@ -30,10 +30,10 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
             _download(aws, training_job.model, packed)
             packed.seek(0)
             with tar_of(Part(gzip.GzipFile(fileobj=packed))) as tar:
-                tar.extractall(unpacked, filter=_Inside().take)  # nosec B202  # which is stricter than "data"
-            # symlinks: were there any, what they lead to would be moved here, whatever it is.
+                tar.extractall(unpacked, filter=_Inside().take)  # nosec B202  # stricter than "data"
+            # symlinks=True: copy links instead of moving their targets, should there be any.
             shutil.copytree(unpacked, target, symlinks=True, dirs_exist_ok=True, copy_function=shutil.move)
-    except (*DAMAGED, KeyError) as error:  # KeyError: of a hard link to what is not in the archive
+    except (*DAMAGED, KeyError) as error:  # KeyError: a hard link to a file that is not in the archive
         elsewhere = f"; the run folder is in {training_job.checkpoints}" if training_job.checkpoints else ""
         raise AwsError(f"{training_job.model} is damaged: {one_line(error, 200)}{elsewhere}.") from error
     except OSError as error:
@@ -44,19 +44,18 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
 
 
 class _Inside:
-    """tarfile's filter for what lies inside of the folder, without devices and symbolic links.
+    """A filter for tarfile that accepts only files inside the folder, without devices and symbolic links.
 
-    By links an archive gets past Python's own filter where that is older than mid-2025 (CVE-2025-4517), and every
-    training of the account may write the result of another.  A hard link leads to a file that is unpacked already:
-    for any other Python unpacks once more what has that name, past this filter (CVE-2025-4330), a link too.
+    Links escape Python's own filter in versions before mid-2025 (CVE-2025-4517).  A hard link must point to a file that
+    is already unpacked: for others Python extracts the member of that name again, past this filter (CVE-2025-4330).
     """
 
     def __init__(self) -> None:
-        self._files = set[str]()  # that are unpacked
+        self._files = set[str]()  # already unpacked
 
     def take(self, entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
         if entry.islnk() and entry.linkname not in self._files:
-            raise tarfile.ReadError(f"a hard link to what is no file before it: {entry.linkname}")
+            raise tarfile.ReadError(f"a hard link to a file that does not precede it: {entry.linkname}")
         if entry.issym():  # before Python's filter, which refuses one that begins with a slash, as Lightning's may
             return None
         filtered = tarfile.data_filter(entry, folder)
@@ -66,10 +65,10 @@ class _Inside:
 
 
 def _download(aws: Aws, uri: str, file: IO[bytes]) -> None:
-    """In chunks, as models may be larger than the memory."""
+    """Download in chunks, as models may be larger than memory."""
     place = parse_s3(uri)
     if place is None:
-        raise AwsError(f"SageMaker's result is at {uri}, which is no place in S3.")
+        raise AwsError(f"SageMaker's result is at {uri}, which is not an S3 URI.")
     with aws.in_words("s3", "GetObject"):
         body = aws.client("s3").get_object(Bucket=place.bucket, Key=place.key)["Body"]
         while chunk := body.read(2**20):

@@ -1,4 +1,4 @@
-"""The dependencies of the commands, for tests to replace: AWS, a clock, a way to talk to the user."""
+"""The commands' dependencies on AWS, time and the terminal, for tests to replace."""
 
 import os
 from collections.abc import Callable
@@ -14,21 +14,18 @@ from launch.core.terminal import Say, confirm, may_detach, say
 
 @dataclass(frozen=True)
 class Runtime:
-    """may_detach: asks a user who pressed Ctrl-C; results: the folder that results are fetched into.
-
-    prices_file: where this machine keeps the prices of a region; confirm: asks before something is stopped.
-    """
+    """AWS in a region, time and the user."""
 
     aws: Aws
     clock: Clock
     say: Say
-    may_detach: Callable[[], bool]
-    results: Path
-    prices_file: Callable[[str], Path | None] = no_cache
-    confirm: Callable[[str], None] = confirm
+    may_detach: Callable[[], bool]  # after Ctrl-C: asks whether the job keeps running
+    results: Path  # the folder into which results are fetched
+    prices_file: Callable[[str], Path | None] = no_cache  # by region: the cache of its prices
+    confirm: Callable[[str], None] = confirm  # asks before jobs are stopped
 
 
-# From a region, or None for the configured one.
+# By region, None for the configured one.
 RuntimeOf = Callable[[str | None], Runtime]
 
 
@@ -38,5 +35,5 @@ def terminal(region: str | None) -> Runtime:
 
 
 def notebook(region: str | None) -> Runtime:
-    """The runtime of a notebook: interrupting a cell stops following the job, not the job."""
+    """The runtime of a notebook: interrupting a cell leaves the job running."""
     return Runtime(Aws(region), Clock(), say, lambda: True, Path("runs"), partial(cache_of, os.environ))

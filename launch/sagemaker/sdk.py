@@ -1,6 +1,6 @@
-"""SageMaker's Python SDK, version 2: the same request through its PyTorch estimator.  AWS supports it until 2027-07-06.
+"""Sends the request by the PyTorch estimator of SageMaker's Python SDK 2, which AWS supports until 2027-07-06.
 
-The request is made by request.py; the estimator sends it, and nothing is sent if it would send another.
+request.py makes the request; if the estimator's differs, nothing is sent.
 """
 
 import logging
@@ -22,12 +22,12 @@ from trainer.errors import SettingsError
 
 HEADING = "the estimator, sagemaker.pytorch.PyTorch, which makes the last request:"
 NO_METADATA = "AWS_EC2_METADATA_DISABLED"
-# Replaces the SDK's configuration: no telemetry, and no file of this machine changes a request.
+# Replaces the SDK's configuration: no telemetry, and no configuration file of this machine changes the request.
 CONFIGURATION = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}}}
 
 
 def is_installed(version_of: Callable[[str], str] = version) -> bool:
-    """Whether version 2 of the SDK is installed, without importing it."""
+    """Whether SDK 2 is installed; does not import it."""
     try:
         return version_of("sagemaker").startswith("2.")
     except PackageNotFoundError:
@@ -35,7 +35,7 @@ def is_installed(version_of: Callable[[str], str] = version) -> bool:
 
 
 def missing() -> NotSetUp:
-    """The error without the SDK."""
+    """The error if the SDK is not installed."""
     return NotSetUp(
         "SageMaker's SDK 2 is not installed; run pip install -c constraints.txt -e '.[sagemaker]' in the checkout, or "
         "give --through boto3."
@@ -57,12 +57,12 @@ def arguments(description: Description) -> dict[str, Any]:
         "max_run": description.max_run_s,
         "metric_definitions": [{"Name": name, "Regex": regex} for name, regex in description.metrics.items()],
         "tags": [{"Key": key, "Value": value} for key, value in description.tags.items()],
-        # Both are on by default and take part of the GPU's time.
+        # Both are on by default and use GPU time.
         "disable_profiler": not description.profiler,
         "debugger_hook_config": False,
         **_storage(description),
         **_network(description),
-        **_looks(description),
+        **_debugging(description),
     }
     if description.environment:
         given["environment"] = dict(description.environment)
@@ -111,16 +111,16 @@ def _network(description: Description) -> dict[str, Any]:
     return network
 
 
-def _looks(description: Description) -> dict[str, Any]:
+def _debugging(description: Description) -> dict[str, Any]:
     looks = {"enable_remote_debug": description.remote_debug, "enable_infra_check": description.infra_check}
     return {name: True for name, is_on in looks.items() if is_on}
 
 
 def send(description: Description, planned: Mapping[str, Any], aws: Aws) -> None:
-    """Starts the training job, through the SDK.
+    """Start the training job by the SDK.
 
-    Raises AwsError and NoAnswer; NotSetUp without the SDK; SettingsError if it refuses the job or would send another
-    request than `planned`.
+    Raises AwsError and NoAnswer; NotSetUp without the SDK; SettingsError if the SDK rejects the job or would send a
+    request other than `planned`.
     """
     client = aws.client("sagemaker")
 
@@ -138,13 +138,13 @@ def send(description: Description, planned: Mapping[str, Any], aws: Aws) -> None
 
 
 def _is_planned(made: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:
-    """Whether the SDK makes the planned request; in a project of SageMaker Studio it adds the project's tags."""
+    """Whether the SDK's request is the planned one; in a project of SageMaker Studio it adds the project's tags."""
     has_tags = all(tag in made["Tags"] for tag in planned["Tags"])
     return has_tags and {**made, "Tags": planned["Tags"]} == planned
 
 
 def made(description: Description, boto_session: Any, client: Any) -> Any:
-    """The sagemaker.pytorch.PyTorch of `description`.  Raises NotSetUp; ValueError if the SDK refuses it."""
+    """The sagemaker.pytorch.PyTorch of `description`.  Raises NotSetUp; ValueError if the SDK rejects it."""
     with importing():
         from sagemaker.pytorch import PyTorch
         from sagemaker.session import Session
@@ -155,7 +155,7 @@ def made(description: Description, boto_session: Any, client: Any) -> Any:
             default_bucket=description.folder.bucket,
             sagemaker_config=CONFIGURATION,
         )
-        # The SDK changes its arguments.
+        # A copy, as the SDK modifies its arguments.
         return PyTorch(**deepcopy(arguments(description)), sagemaker_session=session)
 
 
@@ -167,7 +167,7 @@ def _fit(description: Description, boto_session: Any, client: Any) -> None:
     with quiet():
         try:
             pytorch = made(description, boto_session, client)
-            # fit() without its telemetry decorator, which swallows Ctrl-C with a `return` in a `finally`.
+            # fit() without its telemetry decorator, which swallows Ctrl-C by a `return` in a `finally`.
             fit = EstimatorBase.fit.__wrapped__
             fit(
                 pytorch,
@@ -207,9 +207,9 @@ def importing() -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silences the SDK and undoes its changes to tracebacks and loggers.
+    """Silence the SDK and undo its changes to tracebacks and loggers.
 
-    It makes clients of its own, which look for credentials at EC2's metadata service: not on a laptop.
+    Meanwhile its own clients do not query EC2's metadata service for credentials, which a laptop does not have.
     """
     hook, root, before = sys.excepthook, logging.getLogger(), logging.root.manager.disable
     handlers, level, metadata = list(root.handlers), root.level, os.environ.get(NO_METADATA)

@@ -1,7 +1,7 @@
-"""Performs a plan: starts the training job and follows it.  Read launch() first.
+"""Performs a plan: starts the training job and follows it.  Start reading at launch().
 
-A training job ends by itself with the training or at its time limit.  So a launcher that fails, or whose terminal is
-closed, leaves it running; Ctrl-C asks.
+A training job ends by itself with the training or at its time limit.  So if the launcher fails or its terminal is
+closed, the job keeps running; Ctrl-C asks.
 """
 
 import re
@@ -33,14 +33,14 @@ from trainer.contract import STOPPED, Exit, random_letters
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome
 
-# How long failing calls may leave it open whether a job was started.
+# Retry for this long to find out whether a job was started.
 SURE_S, LOOK_EVERY_S = 60.0, 3.0
-# How long after a request without an answer a job may still appear.
+# After a request without an answer, the job may still appear for this long.
 SETTLE_S = 20.0
 
 
 def prepare(job: Job[SageMakerOptions], runtime: Runtime) -> SageMakerPlan:
-    """The plan for `job`: checks the settings before any call, then looks everything up.  Raises SettingsError."""
+    """Check the settings of `job`, make all look-ups and return the plan.  Raises SettingsError, before any call."""
     resolved, now = resolve(job), runtime.clock.utc()
     name = job.where.job_name or default_job_name(job.train.label, now.astimezone(), random_letters())
     facts = look_up(runtime.aws, resolved, name, now, runtime.prices_file, job.train.data_url)
@@ -62,7 +62,7 @@ def _default_way(options: SageMakerOptions) -> Through:
 
 
 def launch(plan: SageMakerPlan, runtime: Runtime) -> Outcome | None:
-    """Starts the job, follows it to its end and fetches the result; returns how it ended, or None if it still runs.
+    """Start the job, follow it to its end and fetch the result; return its outcome, or None if it still runs.
 
     Raises Ended if the training failed, and TrainerError.
     """
@@ -74,15 +74,15 @@ def launch(plan: SageMakerPlan, runtime: Runtime) -> Outcome | None:
 
 
 def begin(plan: SageMakerPlan, runtime: Runtime) -> TrainingJob:
-    """Performs the requests of `plan`; returns the training job.  If it is running already, requests nothing.
+    """Make the requests of `plan`; return the training job.  Makes none if it is already running.
 
-    If it is interrupted before the job is seen to start, it ends the job.  Raises TrainerError.
+    If interrupted before the start is confirmed, stops the job.  Raises TrainerError.
     """
     todo = plan.payload
     if todo.running is not None:
         runtime.say(f"{todo.running.name} is already running")
         return todo.running
-    # Shown before anything costs money, so that the user can always find and stop the job.
+    # Shown before anything costs money, so that the user can find and stop the job in any case.
     runtime.say(f"job {todo.folder.job}; from any terminal:")
     for verb in ("status", "logs", "stop"):
         runtime.say(f"  {command(verb, todo.folder.job, todo.region)}")
@@ -108,14 +108,14 @@ def begin(plan: SageMakerPlan, runtime: Runtime) -> TrainingJob:
 
 
 def _create(todo: Launch, request: Mapping[str, Any], runtime: Runtime) -> None:
-    """Starts the training job, once.  Raises AwsError."""
+    """Start the training job once.  Raises AwsError."""
     try:
         if todo.through == "estimator":
             sdk.send(todo.description, request, runtime.aws)
         else:
             runtime.aws.call("sagemaker", OPERATION, request)
     except AwsError as error:
-        # An answer was lost, and botocore may have sent the request twice.
+        # An answer was lost, and botocore may have retried the request.
         is_unclear = isinstance(error, NoAnswer) or error.aws_code == "ResourceInUse"
         training_job = _started(todo, runtime, unsure=True) if is_unclear else None
         if training_job is None:
@@ -127,10 +127,10 @@ def _create(todo: Launch, request: Mapping[str, Any], runtime: Runtime) -> None:
 
 
 def _started(todo: Launch, runtime: Runtime, *, accepted: bool = False, unsure: bool = False) -> TrainingJob | None:
-    """The training job of this plan, or None if it was not started.  Raises LeftRunning if that cannot be found out.
+    """The training job of this plan, or None if it was not started.  Raises LeftRunning if that cannot be determined.
 
-    accepted: SageMaker has confirmed the request, so it is waited for; unsure: it may have got one, so it is looked
-    for again a little later.
+    accepted: SageMaker has confirmed the request, so wait for the job; unsure: a request may be unanswered, so look
+    again a little later.
     """
     began = runtime.clock.now()
     until, sure_at = began + SURE_S, began + (SETTLE_S if unsure else 0.0)
@@ -139,7 +139,7 @@ def _started(todo: Launch, runtime: Runtime, *, accepted: bool = False, unsure: 
             training_job = _find(todo.description, runtime)
             if training_job is not None or not (accepted or runtime.clock.now() < sure_at):
                 return training_job
-            trouble: TrainerError = AwsError("SageMaker does not show it.")  # or not yet with its tags
+            trouble: TrainerError = AwsError("SageMaker does not show it.")  # or its tags are not visible yet
         except TrainerError as error:
             trouble = error
         if runtime.clock.now() > until:
@@ -150,13 +150,13 @@ def _started(todo: Launch, runtime: Runtime, *, accepted: bool = False, unsure: 
 
 
 def _find(description: Description, runtime: Runtime) -> TrainingJob | None:
-    """The training job, if it exists and was started by this plan.  Raises AwsError."""
+    """The training job if this plan has started it, else None.  Raises AwsError."""
     found = find(runtime.aws, description.name)
     return found if found is not None and found.token == description.tags.get(STARTED_TAG) else None
 
 
 def _undo(todo: Launch, runtime: Runtime, *, unsure: bool) -> Ended:
-    """Ends the job if it was started; returns the error to raise.  unsure: see _started()."""
+    """Stop the job if it was started; return the error to raise.  unsure: see _started()."""
     stop_it = command("stop", todo.folder.job, todo.region)
     with hangups_ignored():
         try:
@@ -172,7 +172,7 @@ def _undo(todo: Launch, runtime: Runtime, *, unsure: bool) -> Ended:
     return Ended(f"{training_job.name} was started, and is stopped as requested", STOPPED)
 
 
-# A pattern for AWS's message -> what to do.
+# Pattern of AWS's message -> explanation with a remedy.
 _REFUSALS = {
     r"Could not assume role (?P<name>\S+?)\.? ": "SageMaker cannot assume role {name}: its trust policy must name "
     "sagemaker.amazonaws.com (infra/iam/sagemaker-trust.json), and a new role takes a minute; or give another --role.",
@@ -186,7 +186,7 @@ _REFUSALS = {
     "python -m launch.image push --target sagemaker, or check --image.",
     r"Access denied for repository: (?P<name>\S+)": "the job's role may not pull {name}: infra/iam/sagemaker.json "
     "allows the toolkit's own repository and AWS's PyTorch images; add it there, or give another --image.",
-    # Of what has just been sent: AWS says the same where the role may not list it.
+    # The source was just uploaded: AWS gives this message also if the role may not list it.
     rf"No S3 objects found under S3 URL \"(?P<name>s3://[^/\"]+/{FOLDER}/\d[^\"]+)\"": "the job's role may "
     "not list {name}, which has the script's source: the account's stack may be older than this version; update it "
     f"with {SET_UP}, or let a role of your own list and read {FOLDER}/ there.",
@@ -197,7 +197,7 @@ _REFUSALS = {
 
 
 def with_remedy(error: AwsError) -> AwsError:
-    """`error` of CreateTrainingJob, with a remedy if there is one."""
+    """`error` of CreateTrainingJob, with a remedy if one is known."""
     for pattern, remedy in _REFUSALS.items():
         match = re.search(pattern, str(error))
         if match is not None:

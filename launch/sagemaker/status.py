@@ -1,4 +1,4 @@
-"""The status of the jobs of a region, or of one: money, time left, progress, how it ended.  Pure."""
+"""The status of one job or all jobs of a region, as text: cost, time left, progress, outcome.  Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -19,7 +19,7 @@ from trainer.script.pace import Pace
 
 
 def all_as_text(training_jobs: Sequence[TrainingJob], region: str, now: datetime) -> str:
-    """A row per training job."""
+    """A table with a row per training job."""
     if not training_jobs:
         return "\n".join(
             [
@@ -60,9 +60,9 @@ def job_state(
     recorded: Outcome | None = None,
     pace: Pace | None = None,
 ) -> State:
-    """All about one job, and what to type next.
+    """The full status of one job, with the next commands.
 
-    epoch: its newest record; recorded: its outcome.json; pace: how far a script is.
+    epoch: its newest metrics; recorded: its outcome.json; pace: the progress of a script.
     """
     rows = [*_progress(training_job, epoch, pace, now), *_money(training_job, now), *_places(training_job)]
     return State(_headline(training_job, now, recorded), rows, tuple(_next(training_job)))
@@ -111,7 +111,7 @@ def _places(training_job: TrainingJob) -> Iterator[tuple[str, str]]:
 
 
 def _epochs(training_job: TrainingJob) -> str:
-    """The number of epochs in the job's settings."""
+    """The number of epochs, from the job's settings."""
     settings = training_job.hyperparameters
     usual = "?" if SAGEMAKER_HYPERPARAMETER in settings else OUR_EPOCHS
     return settings.get("epochs", usual).strip('"')

@@ -1,4 +1,4 @@
-"""Ends training jobs, releases their instances, and waits until that is done.  Idempotent."""
+"""Stops training jobs, releases their warm pools, and waits until that is done.  Idempotent."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,23 +14,23 @@ from launch.sagemaker.training_job import RUNNING, TrainingJob
 from launch.sagemaker.training_jobs import refreshed
 from trainer.errors import TrainerError
 
-# SageMaker gives a container two minutes to end, and then uploads its results.
+# SageMaker leaves a container two minutes to end, and then uploads its results.
 LIMIT_S, LOOK_EVERY_S = 1800.0, 5.0
-# How long the status of the warm pool may stay open after the end of a job that keeps its instances.
+# After the end of a job with a warm pool, the pool's status may be unknown for this long.
 POOL_S = 60.0
 
 Step = Callable[[TrainingJob], TrainingJob]
 
 
 class Stopping:
-    """Ends training jobs.  aws_of: the region of each; failures: one sentence for each step that failed."""
+    """Stops training jobs, collecting a sentence for each failed step."""
 
     def __init__(self, aws_of: Callable[[TrainingJob], Aws], clock: Clock, say: Say) -> None:
         self._aws_of, self._clock, self._say = aws_of, clock, say
         self.failures: list[str] = []
 
     def each(self, step: Step, training_jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
-        """The results of `step` for the training jobs where it succeeds."""
+        """Apply `step` to the training jobs; return the results of those where it succeeded."""
         results = list[TrainingJob]()
         for training_job in training_jobs:
             try:
@@ -40,7 +40,7 @@ class Stopping:
         return results
 
     def ask(self, training_job: TrainingJob) -> TrainingJob:
-        """Asks SageMaker to stop the training job."""
+        """Ask SageMaker to stop the training job."""
         if training_job.status != RUNNING:
             return training_job
         self._say(f"stopping {training_job.name}")
@@ -54,7 +54,7 @@ class Stopping:
         return training_job
 
     def wait(self, training_job: TrainingJob) -> TrainingJob:
-        """The training job once it is over; records its outcome."""
+        """Wait until the training job is over, record its outcome and return it."""
         aws, until = self._aws_of(training_job), self._clock.now() + LIMIT_S
         while not training_job.is_over:
             if self._clock.now() > until:
@@ -68,7 +68,7 @@ class Stopping:
         return training_job
 
     def wait_for_pool(self, training_job: TrainingJob) -> TrainingJob:
-        """The training job once the status of its warm pool is known; as it is if that stays open."""
+        """Wait until the status of the training job's warm pool is known, up to a limit, and return it."""
         until = self._clock.now() + POOL_S
         while training_job.pool in (None, "InUse") and self._clock.now() < until:
             self._clock.sleep(LOOK_EVERY_S)
@@ -76,12 +76,12 @@ class Stopping:
         return training_job
 
     def kept(self, training_jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
-        """Those of `training_jobs`, which are over, whose instances are in a warm pool."""
+        """Those of `training_jobs`, which are over, with instances in a warm pool."""
         waited = self.each(self.wait_for_pool, [one for one in training_jobs if one.keep_s])
         return [one for one in waited if one.pool == "Available"]
 
     def release(self, training_job: TrainingJob) -> TrainingJob:
-        """Gives back the instances in the warm pool."""
+        """Release the instances in the warm pool."""
         self._say(f"releasing the instances kept after {training_job.name}")
         aws = self._aws_of(training_job)
         params = {"TrainingJobName": training_job.name, "ResourceConfig": {"KeepAlivePeriodInSeconds": 0}}
@@ -93,29 +93,29 @@ class Stopping:
         return training_job
 
     def _call(self, aws: Aws, operation: str, params: Mapping[str, Any]) -> None:
-        """All users and tools of an account share a limit of calls, and what is not ended for that goes on costing."""
+        """Call SageMaker, retrying: the account shares rate limits, and a missed stop costs money."""
         retrying(lambda: aws.call("sagemaker", operation, params), self._clock, self._say)
 
     def _refreshed(self, training_job: TrainingJob) -> TrainingJob:
         return retrying(lambda: refreshed(self._aws_of(training_job), training_job), self._clock, self._say)
 
     def error(self, training_jobs: Sequence[TrainingJob]) -> AwsError:
-        """The error that names what failed, and the commands to try again."""
+        """The error with all failures and the commands to try again."""
         commands = dict.fromkeys(command("stop", one.job, one.region) for one in training_jobs)
         return AwsError("\n  ".join([f"{' '.join(self.failures)}  Try again:", *commands]), "StillThere")
 
 
 def end(aws_of: Callable[[TrainingJob], Aws], training_jobs: Sequence[TrainingJob], clock: Clock, say: Say) -> int:
-    """Ends all of `training_jobs` that cost money; returns how many did.  Raises AwsError if one remains.
+    """Stop all of `training_jobs` that cost money; return their number.  Raises AwsError if one remains.
 
-    All are asked to stop before any is waited for.  Training jobs that are not the toolkit's are left alone.
+    All are asked to stop before waiting for any.  Training jobs that are not the toolkit's are left alone.
     """
-    ours = [one for one in training_jobs if one.is_ours]
-    alive = [one for one in ours if not one.is_over]
+    own = [one for one in training_jobs if one.is_start]
+    alive = [one for one in own if not one.is_over]
     stopping = Stopping(aws_of, clock, say)
     ended = stopping.each(stopping.wait, stopping.each(stopping.ask, alive))
-    over = [*ended, *(one for one in ours if one.is_over)]
+    over = [*ended, *(one for one in own if one.is_over)]
     released = stopping.each(stopping.release, stopping.kept(over))
     if stopping.failures:
-        raise stopping.error(ours)
+        raise stopping.error(own)
     return len(alive) + len(released)

@@ -1,8 +1,8 @@
-"""The managed MLflow that a job's numbers go to.  Pure.
+"""The managed MLflow server to which a job logs.  Pure.
 
-The trainer's own tracker logs to the MLflow, through AWS's plugin for its client: so any of the ways can ask for it.
-CreateTrainingJob's MlflowConfig, which --mlflow-config adds, tells SageMaker itself of the server: AWS documents what
-it is, and not its effect on a training of one's own.
+The trainer's tracker logs to it by AWS's plugin for the MLflow client, with the SDK and with boto3.
+--mlflow-config also sets CreateTrainingJob's MlflowConfig; AWS documents the field, but not its effect on custom
+trainings.
 """
 
 import re
@@ -12,14 +12,14 @@ from launch.core.training.base import Training
 from launch.sagemaker.options import SageMakerOptions
 from trainer.errors import SettingsError
 
-SERVER = "MLFLOW_TRACKING_URI"  # as MLflow itself reads it
+SERVER = "MLFLOW_TRACKING_URI"  # the variable that MLflow reads
 
 # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_MlflowConfig.html, MlflowResourceArn
 _ARN = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:mlflow-(tracking-server|app)/.+")
 
 
 def check_trackers(train: Training, options: SageMakerOptions, environment: Mapping[str, str]) -> None:
-    """Raises SettingsError for a server that cannot be one, or that nothing would be logged to."""
+    """Raise SettingsError for an invalid server, or if nothing would be logged to it."""
     if options.mlflow_server is None:
         if options.mlflow_config:
             raise SettingsError("--mlflow-config names --mlflow-server to SageMaker; give that, too, or leave it out.")
@@ -40,12 +40,12 @@ def _check_server(train: Training, server: str, environment: Mapping[str, str]) 
 
 
 def environment_of(options: SageMakerOptions) -> dict[str, str]:
-    """The variables that tell the trainer's MLflow of the server."""
+    """The environment variables by which the trainer's MLflow finds the server."""
     return {} if options.mlflow_server is None else {SERVER: options.mlflow_server}
 
 
 def config_of(options: SageMakerOptions, train: Training, name: str) -> dict[str, str]:
-    """The request's MlflowConfig for the training job called `name`; empty if it is not asked for.
+    """The request's MlflowConfig for the training job called `name`; empty without --mlflow-config.
 
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_MlflowConfig.html
     """

@@ -14,7 +14,7 @@ from launch.sagemaker.names import REGISTER_TAG, job_of, number_of
 from trainer.settings.hidden import without_secrets
 
 RUNNING, STOPPING = "InProgress", "Stopping"
-# The last while SageMaker deletes one that is over:
+# Deleting: while SageMaker deletes one that is over:
 # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DeleteTrainingJob.html
 OVER = ("Completed", "Failed", "Stopped", "Deleting")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -22,22 +22,18 @@ LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """A training job with the toolkit's tags.  Times are UTC; seconds are SageMaker's count.
-
-    detail: its secondary status, such as Downloading; transitions: each of those with SageMaker's message, oldest
-    first; billed_s: of each instance, None before the end.
-    """
+    """A training job with the toolkit's tags.  Times are in UTC; seconds are as SageMaker reports them."""
 
     name: str
     region: str
     status: str
-    detail: str
-    transitions: tuple[tuple[str, str], ...]
+    detail: str  # secondary status, such as Downloading
+    transitions: tuple[tuple[str, str], ...]  # secondary statuses with SageMaker's messages, oldest first
     created: datetime
     started: datetime | None
     ended: datetime | None
     trained_s: int | None
-    billed_s: int | None
+    billed_s: int | None  # per instance, None before the end
     failure: str
     instance_type: str
     nodes: int
@@ -46,7 +42,7 @@ class TrainingJob:
     max_run_s: int
     max_wait_s: int | None
     max_pending_s: int | None
-    keep_s: int  # how long its instances are kept after it
+    keep_s: int  # seconds to keep its instances in a warm pool
     model: str | None
     checkpoints: str | None
     hyperparameters: Mapping[str, str]
@@ -55,7 +51,7 @@ class TrainingJob:
     tags: Mapping[str, str]
     has_shell: bool = False  # --remote-debug
     is_reserved: bool = False  # on capacity of a training plan
-    tuning_job: str = ""  # whose tags it has
+    tuning_job: str = ""  # the tuning job from which it has its tags
 
     @property
     def job(self) -> str:
@@ -73,18 +69,18 @@ class TrainingJob:
         return JOB_TAG in self.tags
 
     @property
-    def is_ours(self) -> bool:
-        """Whether it is a start of the job in its tag, by its name; a tuning job gives its own tags to others."""
+    def is_start(self) -> bool:
+        """Whether its name is that of a start of the job in its tag; tuning jobs pass their tags to other jobs."""
         return is_ours(self.tags) and number_of(self.name, self.tags[JOB_TAG]) is not None
 
     @property
     def owner(self) -> str:
-        """aws:userid of who started it; empty where that is not known."""
+        """aws:userid of the caller who started it; empty if unknown."""
         return self.tags.get(OWNER_TAG, "")
 
     @property
     def registers_in(self) -> str | None:
-        """The group of the registry that its model goes into."""
+        """The model package group in which to register its model."""
         return self.tags.get(REGISTER_TAG)
 
     @property
@@ -97,14 +93,14 @@ class TrainingJob:
 
     @property
     def deadline(self) -> datetime | None:
-        """When SageMaker ends it; None while it waits for on-demand instances, which costs nothing."""
+        """When SageMaker ends it; None while it waits for on-demand instances, which is free."""
         if self.max_wait_s is not None:
             return self.created + timedelta(seconds=self.max_wait_s)
         return self.started + timedelta(seconds=self.max_run_s) if self.started else None
 
     @property
     def token(self) -> str:
-        """Tells this start from another one of the same name."""
+        """Distinguishes this start from another of the same name."""
         return self.tags.get(STARTED_TAG, "")
 
     @property
@@ -115,16 +111,15 @@ class TrainingJob:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The trainer's hyperparameters, without those that SageMaker's SDK adds; what is no JSON stays a text."""
+        """The trainer's hyperparameters, without those of SageMaker's SDK; values that are not JSON stay text."""
         own = {name: text for name, text in self.hyperparameters.items() if not name.startswith("sagemaker_")}
         return {name: _value(text) for name, text in own.items()}
 
     @property
     def usd_per_hour(self) -> float:
-        """Of all its instances with their disks, on demand; 0 for a type that the catalog does not know, and for the
-        capacity of a training plan, which is paid for when it is bought.
+        """USD per hour of all its instances with their disks, on demand, by its price tag if it has one.
 
-        By its tag, which jobs outside us-east-1 have.
+        0 for types that the catalog lacks, and in a training plan, which is paid in advance.
         """
         known = catalog.load().get(self.instance_type.removeprefix(catalog.SAGEMAKER_PREFIX))
         if known is None or known.sagemaker_usd_per_hour is None or self.is_reserved:
@@ -136,25 +131,25 @@ class TrainingJob:
 
     @property
     def usd_per_hour_now(self) -> float:
-        """The USD per hour at this moment: 0 before its start, and after its end unless its instances are kept."""
+        """USD per hour now: 0 before its start, and after its end without a warm pool."""
         is_billed = (self.started is not None and not self.is_over) or self.pool == "Available"
         return self.usd_per_hour if is_billed else 0.0
 
     def billed(self, now: datetime) -> timedelta:
-        """The billed time of each instance so far; before the job's end, the time since the training began."""
+        """The billed time per instance so far; before the job's end, the time since the training began."""
         if self.billed_s is not None:
             return timedelta(seconds=self.billed_s)
         return max(timedelta(0), (self.ended or now) - self.started) if self.started else timedelta(0)
 
     @property
     def saved(self) -> float | None:
-        """The share of the training's time that a spot job was not billed for; None on demand, and before the end."""
+        """The unbilled share of a spot job's training time; None on demand, and before the end."""
         if not self.is_spot or not self.trained_s or self.billed_s is None:
             return None
         return 1 - self.billed_s / self.trained_s
 
     def cost(self, now: datetime) -> float:
-        """USD so far.  What spot saves is part of billed_s, which SageMaker reports at the end."""
+        """USD so far.  Spot's saving is included only at the end, when SageMaker reports billed_s."""
         hours = self.billed(now).total_seconds() / 3600 + self.pool_s / 3600
         return self.usd_per_hour * hours
 
@@ -182,7 +177,7 @@ def read_training_job(described: Mapping[str, Any], tags: Mapping[str, str], reg
         ended=described.get("TrainingEndTime"),
         trained_s=described.get("TrainingTimeInSeconds"),
         billed_s=described.get("BillableTimeInSeconds"),
-        failure=without_secrets(described.get("FailureReason", "")),  # AWS's toolkit takes a script's own words
+        failure=without_secrets(described.get("FailureReason", "")),  # may contain a script's own output
         instance_type=_type_of(resources),
         nodes=resources.get("InstanceCount", 0),
         disk_gb=resources.get("VolumeSizeInGB", 0),
@@ -204,7 +199,7 @@ def read_training_job(described: Mapping[str, Any], tags: Mapping[str, str], reg
 
 
 def _place(uri: str | None) -> str | None:
-    """A place in S3, on one line: SageMaker takes line ends in a bucket's name, `(https|s3)://([^/]+)/?(.*)`.
+    """An S3 URI on one line: SageMaker's pattern allows line breaks in the bucket's name, `(https|s3)://([^/]+)/?(.*)`.
 
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CheckpointConfig.html
     """
@@ -212,13 +207,13 @@ def _place(uri: str | None) -> str | None:
 
 
 def _type_of(resources: Mapping[str, Any]) -> str:
-    """The instance type; of several that were asked for the selected one, or all of them before SageMaker has one."""
+    """The instance type; of several preferences the selected one, or all before the selection."""
     preferred = " or ".join(one["InstanceType"] for one in resources.get("InstancePreferences", ()))
     return str(resources.get("InstanceType") or resources.get("SelectedInstanceType") or preferred)
 
 
 def _is_reserved(resources: Mapping[str, Any]) -> bool:
-    """Whether a training plan is that of the job, or of the one of its types that SageMaker has selected."""
+    """Whether the job, or its selected instance type, uses a training plan."""
     with_plans = {
         one["InstanceType"] for one in resources.get("InstancePreferences", ()) if one.get("TrainingPlanArns")
     }

@@ -1,6 +1,6 @@
-"""Looks up training jobs: by name, by job, and all of the toolkit's in a region by their tags.  Reads only.
+"""Finds training jobs: by name, by job, and all of the toolkit's in a region by their tags.  Reads only.
 
-SageMaker uses a name once, so a job that is started again is another training job; see names.py.
+SageMaker accepts a name once, so each start of a job is a separate training job; see names.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean
 
 RECENT = timedelta(days=1)
-# 28 days of training at most, as many of waiting for spot, and two for the end:
+# At most 28 days of training, 28 of waiting for spot, and two for the end:
 # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html
 LONGEST_LIFE = timedelta(days=60)
 KNOWN_FOR = timedelta(days=365)
@@ -30,7 +30,7 @@ _COSTING = ({"StatusEquals": RUNNING}, {"StatusEquals": STOPPING}, {"WarmPoolSta
 
 
 def find(aws: Aws, name: str) -> TrainingJob | None:
-    """The training job called `name`, or None if there is none.  Raises AwsError."""
+    """The training job called `name`, or None.  Raises AwsError."""
     described = _described(aws, name)
     return None if described is None else _with_tags(aws, described)
 
@@ -41,7 +41,7 @@ def describe(aws: Aws, name: str) -> TrainingJob:
 
 
 def refreshed(aws: Aws, training_job: TrainingJob) -> TrainingJob:
-    """`training_job` as it is now; its tags are not read again.  Raises AwsError."""
+    """The current state of `training_job`, with its previous tags.  Raises AwsError."""
     described = aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": training_job.name})
     return read_training_job(described, training_job.tags, aws.region)
 
@@ -65,7 +65,7 @@ def _with_tags(aws: Aws, described: Mapping[str, Any]) -> TrainingJob:
 
 @dataclass(frozen=True)
 class Listed:
-    """A training job as SageMaker lists it."""
+    """A row of SageMaker's list of training jobs."""
 
     name: str
     status: str  # InProgress, Completed, Failed, Stopping, Stopped
@@ -76,18 +76,18 @@ class Listed:
 
 
 def listed_since(aws: Aws, since: datetime, query: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """SageMaker's rows of the training jobs that match `query` and were made after `since`.  Raises AwsError.
+    """SageMaker's rows of the training jobs that match `query` and were created after `since`.  Raises AwsError.
 
-    Without that bound SageMaker goes through all that the account ever had, page by page, and filters each page.
+    Without the bound SageMaker pages through all training jobs that the account ever had, filtering each page.
     """
     params = {**query, "CreationTimeAfter": since}
     return aws.pages("sagemaker", "ListTrainingJobs", "TrainingJobSummaries", params)
 
 
 def starts_of(aws: Aws, job: str, now: datetime) -> tuple[Listed, ...]:
-    """The training jobs whose names starts of `job` would have, newest first.  Raises AwsError.
+    """The training jobs named like starts of `job`, newest first.  Raises AwsError.
 
-    Older ones than KNOWN_FOR are found if none is younger: they are asked for by name.
+    Jobs older than KNOWN_FOR are found by name, if there is no younger one.
     """
     rows = listed_since(aws, now - KNOWN_FOR, {"NameContains": job})
     starts = {
@@ -95,7 +95,7 @@ def starts_of(aws: Aws, job: str, now: datetime) -> tuple[Listed, ...]:
         for row in rows
         if (number := number_of(row["TrainingJobName"], job)) is not None
     }
-    # A listing may not show yet what was started a moment ago.
+    # The list may not include a job that was started a moment ago.
     following = max(starts, default=0) + 1
     while (described := _described(aws, start_name(job, following))) is not None:
         starts[following] = Listed(described["TrainingJobName"], described["TrainingJobStatus"])
@@ -106,11 +106,11 @@ def starts_of(aws: Aws, job: str, now: datetime) -> tuple[Listed, ...]:
 def of_job(aws: Aws, job: str, now: datetime) -> tuple[TrainingJob, ...]:
     """All starts of `job`, newest first.  Raises AwsError."""
     described = (describe(aws, start.name) for start in starts_of(aws, job, now))
-    return tuple(one for one in described if one.is_ours and one.job == job)
+    return tuple(one for one in described if one.is_start and one.job == job)
 
 
 def newest(aws: Aws, job: str | None, verb: str, now: datetime) -> TrainingJob:
-    """The last start of `job`.  Raises SettingsError that names the recent jobs."""
+    """The last start of `job`.  Raises SettingsError with the names of recent jobs if there is none."""
     if job is None:
         raise SettingsError(f"which job? python -m launch.sagemaker {verb} JOB.  {_names(recent(aws, now))}")
     check_job_name(job)
@@ -132,12 +132,12 @@ def _names(training_jobs: tuple[TrainingJob, ...]) -> str:
 
 
 def costing(aws: Aws, now: datetime) -> tuple[TrainingJob, ...]:
-    """The tagged training jobs that run, and those whose instances are kept; see is_ours.  Raises AwsError."""
+    """The tagged training jobs that run or have a warm pool; see TrainingJob.is_start.  Raises AwsError."""
     return _tagged(aws, *((now - LONGEST_LIFE, query) for query in _COSTING))
 
 
 def recent(aws: Aws, now: datetime) -> tuple[TrainingJob, ...]:
-    """costing() and those of the last day, newest first.  Raises AwsError."""
+    """costing() and the training jobs of the last day, newest first.  Raises AwsError."""
     return _tagged(aws, *((now - LONGEST_LIFE, query) for query in _COSTING), (now - RECENT, {}))
 
 

@@ -1,4 +1,4 @@
-"""Training jobs that were started, for the verbs: found by name and tags."""
+"""Training jobs for the verbs: found by name and tags."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from launch.core.errors import AwsError
 from launch.core.jobs import Leak, Log, State
 from launch.core.terminal import Say
 from launch.sagemaker import status, training_jobs
+from launch.sagemaker.follow import failure_lines, streams_of
 from launch.sagemaker.follow import follow as follow_job
-from launch.sagemaker.follow import streams_of, why_in_the_log
-from launch.sagemaker.leaks import COLUMNS, judge
+from launch.sagemaker.leaks import COLUMNS, leaks_of
 from launch.sagemaker.names import command
 from launch.sagemaker.outcome import is_unexplained, outcome_of, recorded
 from launch.sagemaker.runtime import Runtime, RuntimeOf
@@ -36,7 +36,7 @@ PLUGIN = "https://docs.aws.amazon.com/systems-manager/latest/userguide/session-m
 
 
 def shell_of(training_job: TrainingJob, node: int) -> Iterator[str]:
-    """The lines to paste for a shell on algo-`node`.  Raises SettingsError if there can be none."""
+    """The commands for a shell on algo-`node`.  Raises SettingsError if there cannot be one."""
     job, region = training_job.job, training_job.region
     if training_job.is_over:
         raise SettingsError(f"job {job} has ended; for its logs run {command('logs', job, region)}")
@@ -57,13 +57,10 @@ def shell_of(training_job: TrainingJob, node: int) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class SageMakerJobs:
-    """Training jobs, found by name and tags; see launch.core.jobs.Jobs.
+    """Training jobs, found by name and tags; see launch.core.jobs.Jobs."""
 
-    runtime: in the region of the options; runtime_of: in any other.
-    """
-
-    runtime: Runtime
-    runtime_of: RuntimeOf
+    runtime: Runtime  # in the region of the options
+    runtime_of: RuntimeOf  # in any other region
     leak_columns = COLUMNS
 
     @property
@@ -124,13 +121,13 @@ class SageMakerJobs:
         def look() -> Sequence[TrainingJob]:
             return training_jobs.costing(self.runtime.aws, self.clock.utc())
 
-        return judge(retrying(look, self.clock, self.say, is_busy), self.clock.utc()), True
+        return leaks_of(retrying(look, self.clock, self.say, is_busy), self.clock.utc()), True
 
     def leaks(self, options: Any) -> tuple[Sequence[Leak], bool]:
         now = self.clock.utc()
 
         def look(aws: Aws) -> Sequence[Leak]:
-            return judge(training_jobs.costing(aws, now), now)
+            return leaks_of(training_jobs.costing(aws, now), now)
 
         def make_aws(region: str) -> Aws:
             return self.runtime_of(region).aws
@@ -150,17 +147,17 @@ class SageMakerJobs:
 
 
 def _from_the_log(aws: Aws, training_job: TrainingJob, now: datetime) -> Outcome | None:
-    """How a job ended that nobody followed, if only its log says it; None if that cannot be read."""
+    """The outcome of a job that was not followed, from its log; None if that is not needed or cannot be read."""
     if not is_unexplained(training_job):
         return None
     try:
-        return outcome_of(training_job, now, why_in_the_log(aws, training_job))
+        return outcome_of(training_job, now, failure_lines(aws, training_job))
     except AwsError:
         return None
 
 
 def _progress(aws: Aws, training_job: TrainingJob) -> tuple[Mapping[str, Any] | None, Pace | None]:
-    """The newest metrics, and how far a script is; None if they cannot be read, as a status is useful without."""
+    """The newest metrics and a script's progress; None if unreadable, as the status is useful without them."""
     if training_job.folder is None:
         return None, None
     try:

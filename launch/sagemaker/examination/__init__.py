@@ -1,4 +1,4 @@
-"""What a training job on SageMaker needs of the account.
+"""The doctor's checks for a training job on SageMaker.
 
 To add a check: a function that takes the case and yields verdicts, and a line here.
 """

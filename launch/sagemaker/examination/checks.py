@@ -1,4 +1,4 @@
-"""Quotas, image, roles, VPC and data: what a training job on SageMaker needs of the account."""
+"""Checks of quotas, image, roles, VPC and data for a training job on SageMaker."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -92,17 +92,17 @@ LISTS_SOURCES = [Right(["s3:ListBucket"], ["arn:aws:s3:::{BUCKET}"], {**OWN_ACCO
 
 
 def names(case: TrainingCase) -> Mapping[str, str]:
-    """The values of the {NAMES} that only these rights have."""
+    """The values of {NAMES} that only these permissions use."""
     return {"JOB_ROLE": _role_of(case)}
 
 
 def _role_of(case: TrainingCase) -> str:
-    """The name of the role that the training job would have."""
+    """The name of the training job's role."""
     return (case.resolved.options.role or lookup.ROLE).rpartition("/")[2]
 
 
 def role(case: TrainingCase) -> Iterator[Verdict]:
-    """It exists, and SageMaker may assume it."""
+    """The role exists, and SageMaker may assume it."""
     yield trusting(case, find_role(case, _role_of(case), "--role"), ["sagemaker.amazonaws.com"], "sagemaker-trust")
 
 
@@ -115,7 +115,7 @@ OWN_NETWORK = "give a --subnet and a --security-group of one VPC, or neither"
 
 
 def vpc(case: TrainingCase) -> Iterator[Verdict]:
-    """The subnets and security groups are of one VPC, and several instances may talk within one of the groups.
+    """Subnets and security groups are in one VPC, and a group allows traffic between instances.
 
     https://docs.aws.amazon.com/sagemaker/latest/dg/train-vpc.html
     """
@@ -129,11 +129,11 @@ def vpc(case: TrainingCase) -> Iterator[Verdict]:
 
 
 def _groups(case: TrainingCase, groups: Sequence[Mapping[str, Any]], vpc_id: str) -> Verdict | None:
-    """What the security groups lack; None if nothing."""
+    """A problem with the security groups, or None."""
     nodes, first = case.resolved.options.nodes, groups[0]["GroupId"]
-    strangers = [group["GroupId"] for group in groups if group["VpcId"] != vpc_id]
-    if strangers:
-        return missing(f"{', '.join(strangers)} is not in {vpc_id}, where the subnets are", OWN_NETWORK)
+    outside = [group["GroupId"] for group in groups if group["VpcId"] != vpc_id]
+    if outside:
+        return missing(f"{', '.join(outside)} is not in {vpc_id}, where the subnets are", OWN_NETWORK)
     if nodes == 1:
         return None
     if not any(map(_is_open_within, groups)):
@@ -147,12 +147,12 @@ def _groups(case: TrainingCase, groups: Sequence[Mapping[str, Any]], vpc_id: str
 
 
 def _is_open_within(group: Mapping[str, Any]) -> bool:
-    """Whether it allows all traffic from itself."""
+    """Whether the group allows all traffic from itself."""
     return _names_itself(group, "IpPermissions")
 
 
 def _is_open_outwards(group: Mapping[str, Any]) -> bool:
-    """Whether it allows all traffic to itself; 0.0.0.0/0 is not enough for EFA's, which has no IP addresses.
+    """Whether the group allows all traffic to itself; 0.0.0.0/0 does not cover EFA traffic, which has no IP addresses.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html, the security group
     """
@@ -168,7 +168,7 @@ def _names_itself(group: Mapping[str, Any], rules: str) -> bool:
 
 
 def _way_out(case: TrainingCase, subnets: Sequence[str], vpc_id: str) -> Iterator[Verdict]:
-    """A training job's interfaces have no public address: S3 takes a NAT gateway or an endpoint, and pip a gateway."""
+    """A training job's interfaces have no public address: S3 needs a NAT gateway or endpoint, and pip a NAT gateway."""
     of_vpc = {"Filters": [{"Name": "vpc-id", "Values": [vpc_id]}]}
     endpoints = case.aws.pages("ec2", "DescribeVpcEndpoints", "VpcEndpoints", of_vpc)
     tables = case.aws.pages("ec2", "DescribeRouteTables", "RouteTables", of_vpc)
@@ -188,7 +188,7 @@ def _way_out(case: TrainingCase, subnets: Sequence[str], vpc_id: str) -> Iterato
 
 
 def _without_internet(case: TrainingCase, subnets: str) -> Iterator[Verdict]:
-    """pip has no index there, so the image must have what the trainer needs, as launch.image's own has."""
+    """Without internet, pip has no index: the image must contain the trainer's dependencies, as launch.image's does."""
     options = case.resolved.options
     image = images.choose(options, case.resolved.instances, case.region)
     needed = bundle.named(options, image, case.job.train)
@@ -203,7 +203,7 @@ def _without_internet(case: TrainingCase, subnets: str) -> Iterator[Verdict]:
 
 
 def _reaches_s3(endpoints: Sequence[Mapping[str, Any]], table: Mapping[str, Any]) -> bool:
-    """Whether one of the endpoints serves the subnets of a route table: a gateway only those that it is in.
+    """Whether an endpoint serves the subnets of a route table: a gateway endpoint only if associated with it.
 
     https://docs.aws.amazon.com/vpc/latest/privatelink/gateway-endpoints.html
     """
@@ -216,7 +216,7 @@ def _reaches_s3(endpoints: Sequence[Mapping[str, Any]], table: Mapping[str, Any]
 
 
 def _table_of(tables: Sequence[Mapping[str, Any]], subnet: str) -> Mapping[str, Any]:
-    """The route table of a subnet: its own, or else the main one."""
+    """The route table of a subnet: its own, else the main one."""
     of_subnet: Mapping[str, Any] = {}
     for table in tables:
         for association in table.get("Associations", ()):
@@ -235,7 +235,7 @@ def _has_nat(table: Mapping[str, Any]) -> bool:
 
 
 def channels(case: TrainingCase) -> Iterator[Verdict]:
-    """Each channel in S3 has something in it; file systems can be asked about only from within their VPC."""
+    """Each channel in S3 has objects; file systems can only be checked from within their VPC."""
     for channel in case.resolved.channels:
         yield (
             _in_s3(case, channel)

@@ -93,7 +93,7 @@ VPC = "--subnet subnet-1 --security-group sg-1"
         ),
         ("--data efs://fs-0123456789abcdef0", "efs://fs-0123456789abcdef0/ is in a VPC; give its --subnet"),
         # spot
-        ("--spot --warm-pool-s 600", "--warm-pool-s keeps instances and --spot gives them back"),
+        ("--spot --warm-pool-s 600", "--warm-pool-s keeps instances and --spot returns them"),
         ("--spot --no-checkpoints", "drop --no-checkpoints"),
         ("--max-wait-hours 20", "--max-wait-hours is the limit of a spot job, waiting included; add --spot."),
         (

@@ -9,7 +9,7 @@ from launch.core.errors import AwsError
 from launch.core.jobs import NO_LEAKS
 from launch.rehearse.aws.sagemaker.changes import advance, complete
 from launch.sagemaker import training_jobs
-from launch.sagemaker.leaks import judge
+from launch.sagemaker.leaks import leaks_of
 from tests.launch.faults import Faults, injected, refused, throttled
 from tests.launch.sagemaker.known import NAME, NOW, training_job
 from tests.launch.sagemaker.test_stop import foreign
@@ -44,7 +44,7 @@ DAY_S = 86_400
     ],
 )
 def test_a_leak_is_what_nobody_waits_for(changes: dict[str, object], is_leak: bool, why: str) -> None:
-    (finding,) = judge([training_job(**changes)], NOW)
+    (finding,) = leaks_of([training_job(**changes)], NOW)
     assert (finding.is_leak, finding.why) == (is_leak, why)
 
 

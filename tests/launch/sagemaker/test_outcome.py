@@ -8,7 +8,7 @@ import pytest
 from launch.core.errors import AwsError, Ended, NoAnswer
 from launch.rehearse.aws.sagemaker.changes import complete, fail
 from launch.sagemaker.follow import readable
-from launch.sagemaker.outcome import last_words, outcome_of
+from launch.sagemaker.outcome import last_lines, outcome_of
 from launch.sagemaker.start import with_remedy
 from launch.sagemaker.training_job import read_training_job
 from tests.launch.faults import Faults, injected, refused
@@ -110,7 +110,7 @@ def test_a_job_that_is_being_deleted_is_over() -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DeleteTrainingJob.html: only one that has ended."""
     deleted = training_job(status="Deleting", detail="Completed", ended=NOW)
     assert deleted.is_over
-    assert outcome_of(deleted, NOW).reason == "somebody is deleting it in SageMaker"
+    assert outcome_of(deleted, NOW).reason == "it is being deleted in SageMaker"
 
 
 def test_the_remedy_for_a_time_limit_names_the_job_that_resumes() -> None:
@@ -323,17 +323,17 @@ def test_the_last_words_are_those_of_the_rank_that_says_why() -> None:
     why = SAGEMAKER_FAILURE.format(code=5, sentence="the loss is not finite")
     lines = [f"{mark}step {step}" for step in range(40) for mark in ("[1] ", "[1] rank 3: ", "[2] rank 4: ")]
     lines += [f"[1] rank 3: {why}", "[1] rank 3: after", f"[2] rank 4: {why}"]
-    words = last_words(lines)
+    words = last_lines(lines)
     assert words == [*(f"[1] rank 3: step {step}" for step in range(26, 40)), f"[1] rank 3: {why}"]
 
 
 def test_rank_0_has_no_mark_of_its_own_and_is_still_told_from_others() -> None:
     why = SAGEMAKER_FAILURE.format(code=3, sentence="no such folder")
-    assert last_words(["rank 1: a", "b", "rank 1: c", why, "rank 1: d"]) == ["b", why]
+    assert last_lines(["rank 1: a", "b", "rank 1: c", why, "rank 1: d"]) == ["b", why]
 
 
 def test_where_no_rank_says_why_the_last_lines_of_all_are_the_last_words() -> None:
     lines = [f"line {number}" for number in range(30)]
-    assert last_words(lines) == lines[-15:]
-    assert last_words(lines, most=2) == lines[-2:]
-    assert last_words([]) == []
+    assert last_lines(lines) == lines[-15:]
+    assert last_lines(lines, most=2) == lines[-2:]
+    assert last_lines([]) == []

@@ -51,7 +51,7 @@ def test_a_described_job_has_what_the_verbs_need(stage: Stage) -> None:
     made = stage.started(spot=True, nodes=2, epochs=3)
     training = describe(stage.aws, NAME)
     assert (training.status, training.detail) == ("InProgress", "Training")
-    assert (training.is_over, training.is_ours) == (False, True)
+    assert (training.is_over, training.is_start) == (False, True)
     assert (training.instance_type, training.nodes, training.is_spot) == ("ml.g5.2xlarge", 2, True)
     assert (training.job, training.model, training.billed_s) == (NAME, None, None)
     assert training.hyperparameters["epochs"] == '"3"'
