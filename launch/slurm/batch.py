@@ -89,8 +89,8 @@ def submit(members: Sequence[Member], batch: Batch) -> list[str]:
     """Submit the jobs, of which `batch.at_once` run at a time.  Raises TrainerError.
 
     Returns the names of the jobs to attach to, in the order in which Slurm starts them.  Jobs that are in the queue, or
-    have ended unnoticed, are included but not submitted again.  Jobs that cannot be submitted are left out; without
-    support for arrays, all are.
+    have ended while no launcher followed them, are included but not submitted again.  Jobs that cannot be submitted
+    are left out; on clusters without arrays, all are.
     """
     runtime = Runtime(batch.env, Path.cwd(), sys.executable, Clock(), batch.say)
     slurm = Slurm(environment(runtime.env))
