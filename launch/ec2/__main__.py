@@ -28,7 +28,7 @@ Creates EC2 nodes, trains across them, and removes everything at the end.  Train
 """
 
 
-# What the verbs' help says on this backend alone.
+# Additions to the help of verbs on this backend.
 NOTES = {
     "logs": """\
 With several nodes, each line begins with the rank of its node: [1].  The last half hour of one of them:

@@ -29,7 +29,7 @@ fetches the result.  Training settings go on the same line.
   python -m launch.sagemaker --instance-type ml.g5.12xlarge --spot --max-hours 2 --max-usd 20 --epochs 20
 """
 
-# What the verbs' help says on this backend alone.
+# Additions to the help of verbs on this backend.
 NOTES = {
     "logs": """\
 With several instances, each line begins with the number of its instance: [1].  The last half hour of one of them:

@@ -30,7 +30,7 @@ Training settings go on the same line.  Run it on a login node, in a folder that
 """
 
 
-# What the verbs' help says on this backend alone.  JOB is a name, or Slurm's id.
+# Additions to the help of verbs on this backend.  JOB is a name, or Slurm's id.
 NOTES = {
     "status": "JOB is the name of a job or its Slurm id; jobs of others are not shown.\n",
     "stop": """\
