@@ -12,7 +12,7 @@ RETRY_S = 600.0
 # Limit and delay of retries in commands that end what costs money.
 STOP_RETRY_S, RETRY_DELAY_S = 120.0, 3.0
 
-Result = TypeVar("Result")
+Given = TypeVar("Given")
 
 
 def is_transient(error: TrainerError) -> bool:
@@ -51,12 +51,12 @@ class Retry:
 
 
 def retrying(
-    act: Callable[[], Result],
+    act: Callable[[], Given],
     clock: Clock,
     say: Callable[[str], None],
     is_transient: Callable[[TrainerError], bool] = is_transient,
     limit_s: float = STOP_RETRY_S,
-) -> Result:
+) -> Given:
     """Return act(), retried after transient errors up to the limit.  Raises the last error."""
     retry = Retry(clock, limit_s, is_transient)
     while True:

@@ -23,7 +23,7 @@ from launch.data.near.commands import NearCommands, on_this_machine, running, vc
 from launch.data.near.lookup import find_reports
 from launch.data.near.source import is_in_s3, name_of
 from launch.data.options import CopyOptions, DeleteOptions, ListOptions, NameOptions, PublishOptions, StopOptions
-from launch.data.patient import Patient
+from launch.data.pool import Pool
 from launch.data.prepared import (
     Prepared,
     check_nothing_else,
@@ -43,18 +43,14 @@ from trainer.errors import DataError, SettingsError, TrainerError, error_with
 
 @dataclass(frozen=True)
 class Runtime:
-    """What the commands need from outside.
+    """What the commands need from outside."""
 
-    make_aws: calls to a region, None for the configured one; which: the path of a program; env: of child processes;
-    confirm: raises SettingsError unless the user agrees.
-    """
-
-    make_aws: Callable[[str | None], Aws]
-    which: Which
-    env: Mapping[str, str]
+    make_aws: Callable[[str | None], Aws]  # calls to a region; None: the configured one
+    which: Which  # finds the path of a program
+    env: Mapping[str, str]  # of child processes
     clock: Clock
     say: Say
-    confirm: Callable[[str], None]
+    confirm: Callable[[str], None]  # raises SettingsError unless the user agrees
 
 
 class Commands:
@@ -64,18 +60,18 @@ class Commands:
         self._runtime, self._say = runtime, runtime.say
 
     def publish(self, options: PublishOptions) -> int:
-        """Prepares the images if they are not, and brings them to S3 and into a snapshot."""
+        """Prepare the images if necessary, and bring them to S3 and into a snapshot."""
         source = str(_given(options.source, "a folder", "publish photos --name photos"))
         if options.plain:
             _check_plain(options, source)
         if is_in_s3(source):
-            return NearCommands(self._runtime, self._patient, self._from_here, self.show).publish(options, source)
+            return NearCommands(self._runtime, self._pool, self._from_here, self.show).publish(options, source)
         if options.by == "instance":
             raise on_this_machine(source)
         return self._from_here(options, Path(source))
 
     def _from_here(self, options: PublishOptions, source: Path) -> int:
-        """Publishes what is on this machine."""
+        """Publish a folder of this machine."""
         name = options.name or check_name(name_of(str(source.resolve())))
         aws = self._runtime.make_aws(options.region)
         tools = find_tools(self._runtime.which) if options.to != "s3" else None
@@ -94,18 +90,18 @@ class Commands:
         state = State(options.work_dir or prepared.folder.with_name(f"{prepared.folder.name}-publishing"))
         if is_done(publication, facts):
             self._say(f"{name} is already published and unchanged.")
-            state.clear()  # an earlier run may have ended before it did that
+            state.clear()  # an earlier run may have ended before this
         else:
             self._say(to_do.brief)
             earlier = facts.record if facts.record and facts.record.get("digest") == prepared.digest else {}
-            patient = self._patient(options.region, options.connections)
+            pool = self._pool(options.region, options.connections)
             runtime = self._runtime
-            publisher = Publisher(aws, patient, runtime.clock, self._say, runtime.env, state, tools)
+            publisher = Publisher(aws, pool, runtime.clock, self._say, runtime.env, state, tools)
             publisher.publish(to_do, options, earlier)
         return self.show(NameOptions(name=name, region=options.region))
 
     def list(self, options: ListOptions) -> int:
-        """A line per data set, also of those that are not finished."""
+        """Print a line per data set, including unfinished ones."""
         aws = self._runtime.make_aws(options.region)
         account = str(aws.call("sts", "GetCallerIdentity")["Account"])
         bucket = bucket_of(account, aws.region)
@@ -119,12 +115,12 @@ class Commands:
         return Exit.DONE
 
     def stop(self, options: StopOptions) -> int:
-        """Ends the instance that publishes a data set."""
+        """Stop the instance that publishes a data set."""
         name = _given(options.name, "the name of a data set", "stop photos")
-        return NearCommands(self._runtime, self._patient, self._from_here, self.show).stop(name, options.region)
+        return NearCommands(self._runtime, self._pool, self._from_here, self.show).stop(name, options.region)
 
     def show(self, options: NameOptions) -> int:
-        """Everything about one, and the commands that use it."""
+        """Print everything about a data set, and the commands that use it."""
         name = _given(options.name, "the name of a data set", "show photos")
         aws = self._runtime.make_aws(options.region)
         facts = look_up(aws, name)
@@ -136,7 +132,7 @@ class Commands:
         return Exit.DONE
 
     def copy(self, options: CopyOptions) -> int:
-        """Brings a published data set to another region."""
+        """Copy a published data set to another region."""
         name = _given(options.name, "the name of a data set", "copy photos --to-region eu-west-1")
         region = _given(options.to_region, "--to-region", "copy photos --to-region eu-west-1")
         here, there = self._runtime.make_aws(options.region), self._runtime.make_aws(region)
@@ -146,11 +142,11 @@ class Commands:
         if plan.problem:
             raise plan.problem
         self._say(plan.brief)
-        copying.carry_out(plan, there, self._patient(region, 16), self._runtime.clock, self._say)
+        copying.carry_out(plan, there, self._pool(region, 16), self._runtime.clock, self._say)
         return self.show(NameOptions(name=name, region=region))
 
     def delete(self, options: DeleteOptions) -> int:
-        """Deletes what launch.data has published under a name."""
+        """Delete what launch.data has published under a name."""
         name = _given(options.name, "the name of a data set", "delete photos")
         aws = self._runtime.make_aws(options.region)
         facts = look_up(aws, name, with_users=True)
@@ -176,7 +172,7 @@ class Commands:
     # ---- parts of them
 
     def _prepared(self, options: PublishOptions, source: Path) -> Prepared | None:
-        """The prepared data set, which trainer.prepare makes if need be; None for a dry run that would make it."""
+        """The prepared data set, made by trainer.prepare if necessary; None for a dry run that would make it."""
         if options.plain:
             return read_plain(source, options.name or source.resolve().name)
         if is_prepared(source):
@@ -194,7 +190,7 @@ class Commands:
         return _read(target, options)
 
     def _prepare(self, options: PublishOptions, source: Path, target: Path) -> None:
-        """A process of its own: launch imports nothing that decodes images."""
+        """Run trainer.prepare in its own process, as launch imports nothing that decodes images."""
         command = planner.prepare_command(options, source, target, *this_python())
         self._say(f"$ {' '.join(planner.prepare_command(options, source, target, 'python'))}")
         code = shell.run(command, self._runtime.env)
@@ -203,8 +199,8 @@ class Commands:
         if not is_prepared(target):
             raise DataError(f"trainer.prepare left no manifest in {target}; run it by itself to see why.")
 
-    def _patient(self, region: str | None, connections: int) -> Patient:
-        return Patient(lambda: self._runtime.make_aws(region), self._runtime.clock, connections)
+    def _pool(self, region: str | None, connections: int) -> Pool:
+        return Pool(lambda: self._runtime.make_aws(region), self._runtime.clock, connections)
 
 
 def _read(folder: Path, options: PublishOptions) -> Prepared:
@@ -215,7 +211,7 @@ def _read(folder: Path, options: PublishOptions) -> Prepared:
 
 
 def _check_plain(options: PublishOptions, source: str) -> None:
-    """Raises SettingsError for what a folder that is published as it is cannot be."""
+    """Raise SettingsError for options that contradict --plain."""
     for name in ("prepared", "resize", "originals"):
         if getattr(options, name):
             raise SettingsError(f"--plain publishes a folder as it is, and --{name} is for images; leave one out.")
@@ -224,7 +220,7 @@ def _check_plain(options: PublishOptions, source: str) -> None:
 
 
 def _check_flags(folder: Path, options: PublishOptions) -> None:
-    """Raises SettingsError where an earlier run prepared with other flags than those given now."""
+    """Raise SettingsError if an earlier run prepared with other flags than those given now."""
     wanted, found = 0 if options.originals else options.resize, read_prepared(folder).content.px
     if wanted is not None and wanted != found:
         was = f"--resize {found}" if found else "--originals"
@@ -243,9 +239,9 @@ def _given(value: Any, what: str, example: str) -> Any:
 
 
 def plan_removal(name: str, facts: Facts, reports: Sequence[Mapping[str, str]] = ()) -> Plan[None]:
-    """The manifest goes first, so that nothing begins to read it, and the record last, so that it can be repeated.
+    """Plan the removal: the manifest first, so that no job begins to read, and the record last, for retries.
 
-    reports: objects that an instance has left which published it.
+    reports: objects that an instance which published it has left.
     """
     place = place_of(name, facts.account or SOME_ACCOUNT, facts.region)
     ours, left = facts.ours, facts.by_hand

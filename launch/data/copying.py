@@ -1,4 +1,4 @@
-"""Copies a published data set to another region: its snapshot by EC2, its objects by S3.  All can be repeated."""
+"""Copy a published data set to another region: its snapshot by EC2, its objects by S3.  Every step is idempotent."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,38 +11,35 @@ from launch.core.plan import Fact, Plan, Request
 from launch.core.terminal import Say
 from launch.data import prices
 from launch.data.lookup import COMPLETED, ERROR, Facts, Snapshot, find_snapshots, place_of
-from launch.data.patient import Patient
+from launch.data.pool import Pool
 from launch.data.requests import PUBLISHED, SOME_ACCOUNT
 from launch.data.show import content_in
 from launch.data.snapshot import delete_snapshot, wait_until_completed
 from launch.data.upload import SHA256, Place
 from trainer.errors import SettingsError, TrainerError
 
-# Of one CopyObject: https://docs.aws.amazon.com/AmazonS3/latest/API/API_CopyObject.html
+# The limit of one CopyObject: https://docs.aws.amazon.com/AmazonS3/latest/API/API_CopyObject.html
 LARGEST = 5 * 2**30
 LAST = (MANIFEST, RECORD)
 
 
 @dataclass(frozen=True)
 class Copy:
-    """objects: names to copy; snapshot: of which a copy is made; begun: one that is there.
-
-    Of an earlier content there: manifest: whether it has one; extra: names of objects; older: its snapshots.
-    """
+    """What performing the copy needs."""
 
     source: Place
     target: Place
-    objects: tuple[str, ...]
-    snapshot: Snapshot | None
-    begun: Snapshot | None
+    objects: tuple[str, ...]  # names to copy
+    snapshot: Snapshot | None  # the source
+    begun: Snapshot | None  # an existing copy
     request: Request | None
-    manifest: bool = False
-    extra: tuple[str, ...] = ()
-    older: tuple[str, ...] = ()
+    manifest: bool = False  # whether the target has one of other content
+    extra: tuple[str, ...] = ()  # names of the target's other objects
+    older: tuple[str, ...] = ()  # the target's snapshots of other content
 
 
 def plan_copy(name: str, here: Facts, there: Facts, kms_key: str | None) -> Plan[Copy]:
-    """here, there: of the region that has it, and of the one that shall."""
+    """The plan of a copy.  here, there: facts of the source and the target region."""
     copy = _with_earlier(_copy(name, here, there, kms_key), here, there)
     objects, snapshot, target = copy.objects, copy.snapshot, copy.target
     each = ("for each object, the manifest last:", (_object_request(copy.source, target, "<object>"),))
@@ -75,7 +72,7 @@ def _copy(name: str, here: Facts, there: Facts, kms_key: str | None) -> Copy:
 
 
 def _with_earlier(copy: Copy, here: Facts, there: Facts) -> Copy:
-    """With what the region has of another content, under the same name: it would be billed for ever."""
+    """Add what the target has with other content under the same name, as it would be billed for ever."""
     digest = str((here.record or {}).get("digest") or (copy.snapshot.digest if copy.snapshot else ""))
     older = tuple(one.id for one in there.ours if digest and one.digest != digest)
     if not _replaces(here, there):
@@ -98,7 +95,7 @@ def _size(here: Facts, snapshot: Snapshot | None) -> int:
 
 
 def _objects(here: Facts, there: Facts) -> tuple[str, ...]:
-    """Names, of all that differ in size; all of them where the contents differ, and what makes it complete last."""
+    """Names of the objects that differ in size, or of all if the contents differ; those that complete it last."""
     is_same = (there.record or {}).get("digest") == (here.record or {}).get("digest")
     differ = [name for name, size in here.there.items() if not is_same or there.there.get(name) != size]
     return (*sorted(set(differ) - {*LAST}), *(name for name in LAST if name in differ))
@@ -139,14 +136,14 @@ def _problems(name: str, here: Facts, there: Facts, snapshot: Snapshot | None) -
 
 
 def _replaces(here: Facts, there: Facts) -> bool:
-    """Whether the region has another content under this name."""
+    """Whether the target region has other content under this name."""
     return there.record is not None and there.record.get("digest") != (here.record or {}).get("digest")
 
 
 def _copy_request(name: str, snapshot: Snapshot, here: Facts, target: Place, kms_key: str | None) -> Request:
     """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CopySnapshot.html: sent to the region it goes to.
 
-    The copy is the caller's: IAM allows none in anybody else's name.
+    The copy gets the caller as its owner, as IAM allows no other.
     """
     named = {**snapshot.tags, BUCKET_TAG: target.bucket, OWNER_TAG: here.owner}
     tags = [{"Key": key, "Value": value} for key, value in named.items() if not key.startswith("aws:")]
@@ -173,41 +170,41 @@ def _object_request(source: Place, target: Place, name: str) -> Request:
     return Request("s3", "CopyObject", params, f"copy {name}, with its {SHA256}")
 
 
-def carry_out(plan: Plan[Copy], aws: Aws, patient: Patient, clock: Clock, say: Say) -> None:
-    """Copies.  aws, patient: of the region it goes to."""
+def carry_out(plan: Plan[Copy], aws: Aws, pool: Pool, clock: Clock, say: Say) -> None:
+    """Perform the copy.  aws, pool: of the target region."""
     copy = plan.payload
     begun = copy.begun.id if copy.begun else ""
     if copy.request is not None:
         say(copy.request.why)
-        begun = str(patient.call("ec2", "CopySnapshot", copy.request.params)["SnapshotId"])
+        begun = str(pool.call("ec2", "CopySnapshot", copy.request.params)["SnapshotId"])
 
     def one(name: str) -> None:
         request = _object_request(copy.source, copy.target, name)
-        patient.call(request.service, request.operation, request.params)
+        pool.call(request.service, request.operation, request.params)
 
     if copy.manifest:
         say("take the old content there out of use")
-        patient.call("s3", "DeleteObject", copy.target.of(MANIFEST))
+        pool.call("s3", "DeleteObject", copy.target.of(MANIFEST))
     files = [name for name in copy.objects if name not in LAST]
     say(f"copy {len(files)} files to {copy.target.uri}")
-    patient.each(files, one)
+    pool.each(files, one)
     if begun:
         say(f"wait until {begun} is completed")
         wait_until_completed(aws, clock, begun)
-        _remove_others(copy, begun, aws, patient, say)
-    for name in copy.extra:  # before the record, by which the same command would know that they are there
-        patient.call("s3", "DeleteObject", copy.target.of(name))
+        _remove_others(copy, begun, aws, pool, say)
+    for name in copy.extra:  # before the record, by which a repeated command would find them
+        pool.call("s3", "DeleteObject", copy.target.of(name))
     for name in copy.objects[len(files) :]:
         one(name)
     for old in copy.older:
         say(f"delete {old}, which has different content")
-        delete_snapshot(patient, old)
+        delete_snapshot(pool, old)
 
 
-def _remove_others(copy: Copy, kept: str, aws: Aws, patient: Patient, say: Say) -> None:
-    """Deletes further copies of the same content: CopySnapshot has no client token, so a repeated one makes another."""
+def _remove_others(copy: Copy, kept: str, aws: Aws, pool: Pool, say: Say) -> None:
+    """Delete duplicates: CopySnapshot has no client token, so a repeated request makes another copy."""
     assert copy.snapshot is not None
     for one in find_snapshots(aws, copy.snapshot.tags[DATA_TAG]):
         if one.id != kept and not one.by_hand and one.digest == copy.snapshot.digest:
             say(f"delete {one.id}, a second copy")
-            delete_snapshot(patient, one.id)
+            delete_snapshot(pool, one.id)

@@ -1,7 +1,7 @@
-"""An ext4 file system with the files of a folder, made without root, and those of its blocks that it has written.
+"""Make an ext4 file system with the files of a folder, without root, and find its written blocks.
 
-mke2fs does the work (e2fsprogs; `mkfs.ext4` is its usual name).  The same files give the same bytes: the identifiers
-follow from the content, and what the files have of this machine (owner, mode, times) is replaced.
+mke2fs does the work (e2fsprogs; `mkfs.ext4` is its usual name).  Equal files give equal bytes: identifiers follow from
+the content, and owner, mode and times of the files are replaced.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of an image that must be written.  digests: SHA-256 of each, by the block's index, in order."""
+    """The blocks of an image that must be written.  digests: SHA-256 by index, ascending."""
 
     digests: Mapping[int, bytes]
 
@@ -58,7 +58,7 @@ class Blocks:
 
 
 def find_tools(which: Which) -> Tools:
-    """The programs.  Raises SettingsError where they are not installed.  Homebrew does not put them into PATH."""
+    """Find the programs, which Homebrew does not put into PATH.  Raises SettingsError if they are not installed."""
     found = []
     for name in ("mke2fs", "debugfs"):
         places = (name, f"/usr/sbin/{name}", f"/sbin/{name}", f"/opt/homebrew/opt/e2fsprogs/sbin/{name}",
@@ -70,15 +70,15 @@ def find_tools(which: Which) -> Tools:
 
 
 def volume_gib(sizes: Sequence[int]) -> int:
-    """GiB of a volume for files of these sizes, in bytes: data in blocks of 4 KiB, 1.5 % and 32 MiB for ext4's own."""
+    """GiB of a volume for files of these sizes in bytes: blocks of 4 KiB, and 1.5 % and 32 MiB for ext4 itself."""
     data = sum(-(-size // 4096) * 4096 + 4096 for size in sizes)
     return -(-int(data * 1.015 + 32 * 2**20) // GIB)
 
 
 def make(tools: Tools, folder: Path, image: Path, gib: int, digest: str, env: Mapping[str, str]) -> None:
-    """Makes `image`, with what `folder` holds.  digest: of the content, hexadecimal.  Raises MachineError.
+    """Make `image` from the content of `folder`.  digest: of the content, hexadecimal.  Raises MachineError.
 
-    No journal: the volume is never written.  One inode per file.
+    Without a journal, as the volume is never written; with one inode per file.
     """
     partial = image.with_suffix(".partial")
     identity = str(uuid.UUID(digest[:32]))
@@ -97,7 +97,7 @@ def make(tools: Tools, folder: Path, image: Path, gib: int, digest: str, env: Ma
 
 
 def _run(command: Sequence[str], env: Mapping[str, str], image: Path) -> None:
-    """Runs one of the programs, which do not always tell by their exit code that they failed."""
+    """Run one of the programs, whose exit code does not always show a failure."""
     ended = shell.run_captured(command, env)
     said = " ".join(line for line in ended.err.splitlines() if not re.match(r"(debugfs|mke2fs) \d", line)).strip()
     if "No space left" in said:
@@ -117,7 +117,7 @@ def _mke2fs(tools: Tools, folder: Path, image: Path, identity: str, files: int) 
 
 
 def _same_everywhere(folder: Path, names: Sequence[str]) -> Iterator[str]:
-    """debugfs's commands that replace what the files have of this machine."""
+    """debugfs's commands that replace owner, mode and times of the files."""
     for name in ("", *names):
         is_folder = (folder / name).is_dir()
         fields = {"mode": "040755" if is_folder else "0100644", "uid": "0", "gid": "0"}
@@ -134,8 +134,8 @@ def _same_everywhere(folder: Path, names: Sequence[str]) -> Iterator[str]:
 def scan(image: Path) -> Blocks:
     """The blocks that the file system has written.
 
-    Also those that it has filled with zeros: what is left out of an encrypted snapshot need not read as zeros.  ext4
-    reads only what it has written, so the holes do no harm.
+    Includes written zeros, as blocks that an encrypted snapshot lacks need not read as zeros.  ext4 reads only what it
+    has written, so holes do no harm.
     """
     digests = dict[int, bytes]()
     with image.open("rb", buffering=0) as file:
@@ -146,18 +146,18 @@ def scan(image: Path) -> Blocks:
 
 
 def read_block(file: int, index: int) -> bytes:
-    """One block; the last may be shorter in the file, and is filled with zeros."""
+    """Read one block; the last may be shorter in the file, and is padded with zeros."""
     return os.pread(file, BLOCK, index * BLOCK).ljust(BLOCK, b"\0")
 
 
 def written(file: int, size: int) -> Iterator[int]:
-    """The indexes of the blocks that are no holes of a sparse file; all of them where the disk does not say."""
+    """The indexes of the blocks outside of the holes of a sparse file; all if the file system does not report holes."""
     at, last = 0, -1
     while at < size:
         try:
             begin = os.lseek(file, at, os.SEEK_DATA)
             end = os.lseek(file, begin, os.SEEK_HOLE)
-        except OSError:  # nothing but a hole follows
+        except OSError:  # only a hole follows
             return
         for index in range(max(last + 1, begin // BLOCK), -(-end // BLOCK)):
             last = index

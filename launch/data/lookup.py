@@ -1,4 +1,4 @@
-"""Look-ups for launch.data, and the facts that they give.  Reads only."""
+"""Look-ups for launch.data, and their facts.  Reads only."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -43,7 +43,7 @@ class Snapshot:
 
     @property
     def by_hand(self) -> bool:
-        """Whether it was not made by launch.data, which then neither uses nor deletes it."""
+        """Whether it was not made by launch.data, which neither uses nor deletes such a snapshot."""
         return not is_published(self.tags)
 
 
@@ -55,22 +55,18 @@ def snapshot_of(row: Mapping[str, Any]) -> Snapshot:
 
 @dataclass(frozen=True)
 class Facts:
-    """there: {name: bytes} in the data set's folder in S3; same: of them, those that are as here.
-
-    record: published.json; snapshots: all of this name, newest first; open_uploads: key and id of those begun; users:
-    jobs that read the data now; problems: why nothing can be done.
-    """
+    """The facts of a region about one data set."""
 
     region: str
     account: str = ""
     owner: str = ""
-    there: Mapping[str, int] = field(default_factory=dict)
-    same: frozenset[str] = frozenset()
-    record: Mapping[str, Any] | None = None
-    snapshots: tuple[Snapshot, ...] = ()
-    open_uploads: tuple[tuple[str, str], ...] = ()
-    users: tuple[str, ...] = ()
-    problems: tuple[TrainerError, ...] = ()
+    there: Mapping[str, int] = field(default_factory=dict)  # {name: bytes} in the data set's folder in S3
+    same: frozenset[str] = frozenset()  # those of them that equal the prepared files
+    record: Mapping[str, Any] | None = None  # published.json
+    snapshots: tuple[Snapshot, ...] = ()  # all of this name, newest first
+    open_uploads: tuple[tuple[str, str], ...] = ()  # keys and ids of unfinished multipart uploads
+    users: tuple[str, ...] = ()  # running jobs that read the data
+    problems: tuple[TrainerError, ...] = ()  # why nothing can be done
 
     @property
     def is_looked_up(self) -> bool:
@@ -93,7 +89,7 @@ RUNNING = {"Name": "instance-state-name", "Values": ["pending", "running"]}
 
 
 def look_up(aws: Aws, name: str, prepared: Prepared | None = None, *, with_users: bool = False) -> Facts:
-    """All facts.  Raises nothing of AWS's: failures are among the problems.  prepared: what S3 is compared with."""
+    """Look up all facts; AWS's failures become problems.  prepared: what S3 is compared with."""
     try:
         region, caller = aws.region, aws.call("sts", "GetCallerIdentity")
     except TrainerError as problem:
@@ -146,11 +142,11 @@ def find_snapshots(aws: Aws, name: str | None = None) -> tuple[Snapshot, ...]:
     return tuple(snapshot_of(row) for row in sorted(rows, key=lambda row: str(row["StartTime"]), reverse=True))
 
 
-# ---- who reads a data set now
+# ---- jobs that read a data set
 
 
 def users(aws: Aws, place: Place, snapshots: tuple[Snapshot, ...]) -> tuple[str, ...]:
-    """Jobs that run and were started from this data set, as NAME (EC2) or NAME (SageMaker)."""
+    """Running jobs that read this data set, as NAME (EC2) or NAME (SageMaker)."""
     names = {one.id for one in snapshots}
     found = [f"{job} (EC2)" for job in _on_ec2(aws, place, names)]
     return (*found, *(f"{job} (SageMaker)" for job in _on_sagemaker(aws, place)))
@@ -168,7 +164,7 @@ def _on_ec2(aws: Aws, place: Place, snapshots: set[str]) -> Iterator[str]:
 
 
 def _spec(aws: Aws, folder: Folder) -> dict[str, Any]:
-    """Its job.json, empty if there is none.  Raises AwsError, with what ends the wait, where it cannot be read."""
+    """The job.json in `folder`, empty if there is none.  Raises AwsError, with a remedy, if it cannot be read."""
     try:
         return read_json(aws, folder.bucket, folder.spec) or {}
     except AwsError as error:
@@ -182,7 +178,7 @@ def _spec(aws: Aws, folder: Folder) -> dict[str, Any]:
 def _sources(spec: dict[str, Any]) -> Iterator[str]:
     """The folders in S3 that a job on EC2 copies from, or reads while it trains.
 
-    Whatever its settings are: every launcher may write them.
+    Skips values of other types than a launcher writes.
     """
     where, train = spec.get("where"), spec.get("train")
     yield str(where.get("data_s3") or "") if isinstance(where, dict) else ""

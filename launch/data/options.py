@@ -19,10 +19,10 @@ def _checked(value: Any) -> Any:
 
 
 def _checked_key(value: Any) -> Any:
-    """Before hours of uploading: https://docs.aws.amazon.com/ebs/latest/APIReference/API_StartSnapshot.html."""
+    """See https://docs.aws.amazon.com/ebs/latest/APIReference/API_StartSnapshot.html."""
     if not re.fullmatch(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+", str(value), re.ASCII):
         raise ValueError(
-            f"{value} is not the ARN of a key, as arn:aws:kms:REGION:ACCOUNT:key/ID; an alias is not taken."
+            f"{value} is not the ARN of a key, as arn:aws:kms:REGION:ACCOUNT:key/ID; an alias is not accepted."
         )
     return value
 

@@ -1,4 +1,4 @@
-"""Facts -> the plan that publishes a data set, and what that plan shows.  Pure."""
+"""The plan that publishes a data set, from facts.  Pure."""
 
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -21,7 +21,7 @@ from trainer.errors import SettingsError, TrainerError
 def plan_publish(
     options: PublishOptions, name: str, prepared: Prepared, facts: Facts, now: datetime, vcpus: int = 1
 ) -> Plan[Publication]:
-    """vcpus: of this machine."""
+    """The plan for a prepared data set.  vcpus: of this machine."""
     publication = publication_of(options, name, prepared, facts)
     work = work_of(prepared.bytes, len(prepared.files), are_archives=False, is_prepared=True, resized=False)
     return Plan(
@@ -69,7 +69,7 @@ def _warnings(facts: Facts) -> tuple[str, ...]:
 
 
 def _both_ways(options: PublishOptions, work: Work, vcpus: int) -> tuple[Fact, ...]:
-    """What publishing from here takes and costs, and what an instance would, once the data are in S3."""
+    """Time and cost of publishing from here, and by an instance once the data are in S3."""
     mine = here(vcpus, options.upload_mbit_s, options.connections)
     asked = replace(work, to_s3=options.to != "snapshot", to_snapshot=options.to != "s3", verify=options.verify)
     return ways_of(asked, mine, CATALOGS, types_for(options.instance_type), is_local=True).rates
@@ -78,7 +78,7 @@ def _both_ways(options: PublishOptions, work: Work, vcpus: int) -> tuple[Fact, .
 def plan_unprepared(
     options: PublishOptions, name: str, source: Path, target: Path, size: tuple[int, int], region: str, vcpus: int = 1
 ) -> Plan[None]:
-    """The plan for images that are not prepared yet: the command, and the most that it costs."""
+    """The plan for images that are not prepared yet: the command, and an upper bound of the cost."""
     files, stored = size
     work = work_of(stored, files, are_archives=files < 10, is_prepared=False, resized=not options.originals)
     content = Content(0, 0, stored, 0)
@@ -101,14 +101,14 @@ def plan_unprepared(
 
 
 def prepare_command(options: PublishOptions, source: Path, target: Path, *python: str) -> tuple[str, ...]:
-    """python: its words, as launch.core.shell has them."""
+    """The command of trainer.prepare.  python: the interpreter's words, see launch.core.shell.interpreter()."""
     resize = ("--resize", str(options.resize)) if options.resize else ()
     whole = ("--no-resize",) if options.originals else ()
     return (*python, "-m", "trainer.prepare", str(source), str(target), *resize, *whole)
 
 
 def facts_of(publication: Publication, facts: Facts) -> tuple[Fact, ...]:
-    """The plan's facts on the data set and its two places."""
+    """The plan's facts about the data set, in S3 and as a snapshot."""
     prepared, content = publication.prepared, publication.prepared.content
     account = facts.account or f"not looked up; {SOME_ACCOUNT} stands in for it"
     limited = f", shorter side at most {content.px} px" if content.px else ""
@@ -145,7 +145,7 @@ def _snapshot_words(publication: Publication) -> str:
 
 
 def amounts(options: PublishOptions, publication: Publication) -> Amounts:
-    """The amounts that are stored, sent and read back, to be priced."""
+    """The amounts of data that are stored, uploaded and read back, for their price."""
     prepared, to_snapshot = publication.prepared, options.to != "s3"
     blocks = -(-sum(-(-file.bytes // 4096) * 4096 for file in prepared.files) // BLOCK) + 8
     parts = sum(max(1, -(-file.bytes // (16 * 2**20))) + 2 for file in publication.uploads)

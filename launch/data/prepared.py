@@ -13,7 +13,7 @@ from trainer.datasets.tree import find_tree, list_files
 from trainer.errors import DataError, SettingsError, one_line
 from trainer.files import below
 
-REPORT = "bad-images.txt"  # trainer.prepare's, of what it left out
+REPORT = "bad-images.txt"  # trainer.prepare's list of skipped images
 CHUNK = 2**20
 
 
@@ -28,7 +28,7 @@ class File:
 
 @dataclass(frozen=True)
 class Prepared:
-    """files: all but the manifest, by name; digest: the manifest's, which has those of all others in it."""
+    """A prepared data set.  files: without the manifest, by name; digest: of the manifest, which has theirs."""
 
     folder: Path
     name: str
@@ -54,7 +54,7 @@ def is_prepared(folder: Path) -> bool:
 
 
 def read_prepared(folder: Path) -> Prepared:
-    """The data set in `folder`.  Raises DataError for a manifest that is not ours, and for files of another size."""
+    """Read the data set in `folder`.  Raises DataError for an invalid manifest, and for files of another size."""
     path = folder / MANIFEST
     try:
         manifest = path.read_bytes()
@@ -69,7 +69,7 @@ def read_prepared(folder: Path) -> Prepared:
             f"{_shown(path)} is of format {one_line(kind[0], 100)}, version {one_line(kind[1], 100)}, and this toolkit "
             f"publishes {FORMAT}, version {VERSION}; prepare the images again: python -m trainer.prepare SRC DST."
         )
-    found = read_manifest(content, str(path))  # as strictly as a training: it may come from anywhere
+    found = read_manifest(content, str(path))  # as strictly as in training, as it is untrusted
     files = tuple(sorted(_files(folder, found), key=lambda file: file.name))
     for file in files:
         _check_size(folder / file.name, file)
@@ -77,9 +77,9 @@ def read_prepared(folder: Path) -> Prepared:
 
 
 def read_plain(folder: Path, name: str) -> Prepared:
-    """A folder as it is.  Raises SettingsError and DataError for what cannot be published.
+    """A folder to be published as it is.  Raises SettingsError and DataError if it cannot be.
 
-    Its manifest, which is in S3 alone, lists the files.
+    Its manifest, which exists only in S3, lists the files.
     """
     if not folder.is_dir():
         raise SettingsError(f"there is no folder {_shown(folder)}.")
@@ -98,7 +98,7 @@ def read_plain(folder: Path, name: str) -> Prepared:
 
 
 def _is_plain_file(path: Path) -> bool:
-    """Whether it is a file, and no folder.  Raises DataError for anything else."""
+    """Whether it is a file instead of a folder.  Raises DataError for anything else."""
     if path.is_symlink() or not (path.is_dir() or path.is_file()):
         raise DataError(f"{_shown(path)} is a link, or no file, and cannot be published; replace or move it.")
     return path.is_file()
@@ -131,7 +131,7 @@ def _check_size(path: Path, file: File) -> None:
 
 
 def check_nothing_else(prepared: Prepared) -> None:
-    """Raises DataError for what a snapshot should not hold: all of the folder goes into its file system, as it is."""
+    """Raise DataError for files outside of the data set, as the snapshot gets the whole folder."""
     known = {file.name for file in prepared.files} | {MANIFEST, REPORT}
     with _readable(prepared.folder):
         paths = sorted(below(prepared.folder))
@@ -147,7 +147,7 @@ def check_nothing_else(prepared: Prepared) -> None:
 
 @contextmanager
 def _readable(folder: Path) -> Iterator[None]:
-    """Raises DataError for what in the folder cannot be looked at, such as a path longer than any program reads."""
+    """Turn errors of reading the folder into DataError, such as a path that is too long."""
     try:
         yield
     except OSError as error:
@@ -157,7 +157,7 @@ def _readable(folder: Path) -> Iterator[None]:
 
 
 def check_source(prepared: Prepared, source: Path) -> None:
-    """Raises SettingsError for a folder of images in which there are others than when it was prepared."""
+    """Raise SettingsError if the source has other images than when it was prepared."""
     made_of = json.loads(prepared.manifest).get("source", {})
     if made_of.get("kind") != "folder":
         return
@@ -174,7 +174,7 @@ def check_source(prepared: Prepared, source: Path) -> None:
 
 
 def _size(image: Path) -> int:
-    """As trainer.prepare counts it, which goes on without an image that is a link to nothing."""
+    """The size of an image as trainer.prepare counts it, which skips broken links."""
     try:
         return image.stat().st_size
     except OSError:
@@ -182,12 +182,12 @@ def _size(image: Path) -> int:
 
 
 def _number(found: object) -> str:
-    """A count in a manifest, for whose source nothing is prescribed."""
+    """A count in the manifest's `source`, whose content is not validated."""
     return f"{found:,}" if isinstance(found, int) and 0 <= found < 10**18 else one_line(found, 20)
 
 
 def check_digest(path: Path, file: File) -> None:
-    """Raises DataError if the file's content is not what the manifest says."""
+    """Raise DataError if the file's content differs from the manifest."""
     digest = hashlib.sha256()
     with path.open("rb") as opened:
         while chunk := opened.read(CHUNK):
@@ -197,7 +197,7 @@ def check_digest(path: Path, file: File) -> None:
 
 
 def count_source(source: Path) -> tuple[int, int]:
-    """Files and bytes in what is to be prepared.  Raises SettingsError if there are none."""
+    """Number of files and bytes in a source to be prepared.  Raises SettingsError if there are none."""
     if source.is_file():
         return 1, source.stat().st_size
     if not source.is_dir():

@@ -1,7 +1,7 @@
 """What publishing costs, and how long it takes.  Pure.
 
 USD in us-east-1, from https://docs.aws.amazon.com/ebs/latest/userguide/ebsapi-pricing.html (its examples) and AWS's
-price pages for EBS, S3 and traffic, as remembered on 2026-11-23.
+price pages for EBS, S3 and traffic, as of 2026-11-23.
 """
 
 from dataclasses import dataclass
@@ -15,30 +15,27 @@ from launch.data.image import BLOCK
 PUT_BLOCK, GET_BLOCK = 0.006 / 1000, 0.003 / 1000
 S3_PUT = 0.005 / 1000
 S3_GB_MONTH, SNAPSHOT_GB_MONTH = 0.023, 0.05
-# From AWS to the internet; the first 100 GB of an account in a month are free, and all within the region is.
+# From AWS to the internet; 100 GB per account and month are free, and so is traffic within the region.
 OUT_GB, BETWEEN_REGIONS_GB = 0.09, 0.02
-# Making the file system, and reading everything twice for its digests, on a laptop's disk.
+# Rate of making the file system and reading everything twice for digests, on a laptop's disk.
 LOCAL_BYTES_PER_S = 250e6
 
 
 @dataclass(frozen=True)
 class Amounts:
-    """What is still to do.  upload, blocks, read_back: bytes to S3, blocks to the snapshot, blocks read from it.
+    """What is still to do."""
 
-    stored: bytes of the data set; requests: to S3.
-    """
-
-    stored: int
-    upload: int = 0
-    requests: int = 0
-    blocks: int = 0
-    read_back: int = 0
+    stored: int  # bytes of the data set
+    upload: int = 0  # bytes to S3
+    requests: int = 0  # to S3
+    blocks: int = 0  # to the snapshot
+    read_back: int = 0  # blocks read from the snapshot
     in_s3: bool = True
     in_snapshot: bool = True
 
 
 def rates(amounts: Amounts, mbit_s: float) -> tuple[Fact, ...]:
-    """A line for each way, and one for what stays."""
+    """A line for each transfer, and one for storage."""
     rows = list[Fact]()
     per_s = mbit_s * 1e6 / 8
     if amounts.in_s3:
@@ -80,7 +77,7 @@ def _storage(amounts: Amounts) -> Fact:
 
 
 def copying(size: int, *, in_s3: bool, in_snapshot: bool) -> Fact:
-    """Of a copy in another region."""
+    """The price of a copy in another region."""
     traffic = size / 1e9 * BETWEEN_REGIONS_GB * (in_s3 + in_snapshot)
     monthly = size / 1e9 * (S3_GB_MONTH * in_s3 + SNAPSHOT_GB_MONTH * in_snapshot)
     return Fact(

@@ -1,7 +1,6 @@
-"""Carries a publication out: files to S3, then the snapshot, then the record.  Every step can be repeated.
+"""Perform a publication: files to S3, then the snapshot, then the record.  Every step is idempotent.
 
-The record and the manifest decide what others see: the first is written before anything and after everything, the
-second once all files are there.
+The record is written first, as unfinished, and again at the end; the manifest once all files are in S3.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ from launch.core.terminal import Say
 from launch.data import image, snapshot, upload
 from launch.data.image import Blocks, Tools
 from launch.data.options import PublishOptions
-from launch.data.patient import Patient
+from launch.data.pool import Pool
 from launch.data.prepared import File, check_digest
 from launch.data.requests import PUBLISHED, Publication, put_record
 from launch.data.snapshot import Started, State
@@ -30,10 +29,10 @@ SAY_EVERY_S = 10.0
 
 @dataclass(frozen=True)
 class Publisher:
-    """env: of mke2fs; tools: None where no snapshot is asked for."""
+    """Publishes a data set.  env: of mke2fs; tools: None without a snapshot."""
 
     aws: Aws
-    patient: Patient
+    pool: Pool
     clock: Clock
     say: Say
     env: Mapping[str, str]
@@ -41,7 +40,7 @@ class Publisher:
     tools: Tools | None
 
     def publish(self, plan: Plan[Publication], options: PublishOptions, earlier: Mapping[str, Any]) -> str:
-        """Returns the snapshot's id, "" without one.  earlier: the record of the same content, if there is one."""
+        """Publish; return the snapshot's id, "" without one.  earlier: the record of the same content, if any."""
         publication = plan.payload
         self._check_files(publication)
         perform(plan.steps, self.aws.call, self.say, self.clock.sleep)
@@ -53,16 +52,16 @@ class Publisher:
         if publication.wants_snapshot:
             more = self._to_snapshot(publication, options)
         record = put_record(publication, PUBLISHED, self.clock.utc(), more)
-        self.patient.call(record.service, record.operation, record.params)
+        self.pool.call(record.service, record.operation, record.params)
         for old in (*publication.older, *publication.failed):
             why = "which has different content" if old in publication.older else "failed"
             self.say(f"delete {old.id}, {why}")
-            snapshot.delete_snapshot(self.patient, old.id)
+            snapshot.delete_snapshot(self.pool, old.id)
         self.state.clear()
         return str(more.get("snapshot", ""))
 
     def _check_files(self, publication: Publication) -> None:
-        """Nothing damaged leaves this machine."""
+        """Raise DataError for damaged files, before any is uploaded."""
         prepared = publication.prepared
         self.say(f"check {len(prepared.files)} files against the manifest")
         for file in prepared.files:
@@ -75,20 +74,20 @@ class Publisher:
         if files:
             self.say(f"upload {len(files)} files to {place.uri}")
         counter = Counter(sum(file.bytes for file in files), self._progress("in S3"))
-        uploader = upload.Uploader(self.patient, place, counter)
+        uploader = upload.Uploader(self.pool, place, counter)
 
         def send(file: File) -> None:
             uploader.upload(publication.prepared.path(file), file)
 
-        self.patient.each(files, send)
+        self.pool.each(files, send)
         for name in publication.extra:
-            self.patient.call("s3", "DeleteObject", place.of(name))
-        upload.put(self.patient, place, MANIFEST, publication.prepared.manifest)
+            self.pool.call("s3", "DeleteObject", place.of(name))
+        upload.put(self.pool, place, MANIFEST, publication.prepared.manifest)
 
     # ---- the snapshot
 
     def _to_snapshot(self, publication: Publication, options: PublishOptions) -> Mapping[str, Any]:
-        """Returns what the record says of it."""
+        """Write and verify the snapshot; return its fields of the record."""
         blocks: Blocks | None = None
         if publication.finished is None or not (publication.is_verified or options.verify == "none"):
             blocks = self._image(publication)
@@ -97,13 +96,13 @@ class Publisher:
         if blocks is not None and verified != "none":
             self.say(f"read {name} back, and compare it")
             progress = self._progress("compared")
-            count = snapshot.compare(self.patient, name, blocks, verified, progress)
+            count = snapshot.compare(self.pool, name, blocks, verified, progress)
             self.say(f"{count} of {len(blocks.digests)} blocks are as they were written")
         tag = publication.finished.blocks if publication.finished else blocks.tag if blocks else ""
         return {"snapshot": name, "region": self.aws.region, "blocks": tag, "verified": verified}
 
     def _image(self, publication: Publication) -> Blocks:
-        """The blocks of the file system, which is made unless an earlier run has made it."""
+        """The blocks of the file system, made unless an earlier run has made it."""
         digest, prepared = publication.prepared.digest, publication.prepared
         self.state.prepare()
         if (known := self.state.blocks(digest)) is not None:
@@ -118,53 +117,53 @@ class Publisher:
     def _write(self, publication: Publication, options: PublishOptions, blocks: Blocks | None) -> str:
         assert blocks is not None
         name = self._begun(publication, options, blocks)
-        writer = snapshot.Writer(self.patient, self.state, self._progress(f"in {name}"))
+        writer = snapshot.Writer(self.pool, self.state, self._progress(f"in {name}"))
         self.say(f"write {len(blocks.digests)} blocks to {name}; if interrupted, the same command continues")
         writer.put_all(name, blocks)
-        snapshot.seal(self.patient, self.aws, self.clock, name, blocks)
+        snapshot.seal(self.pool, self.aws, self.clock, name, blocks)
         self.say(f"wait until {name} is completed")
         snapshot.wait_until_completed(self.aws, self.clock, name)
         return name
 
     def _begun(self, publication: Publication, options: PublishOptions, blocks: Blocks) -> str:
-        """The snapshot to write to: that of an earlier run, or a new one."""
+        """The snapshot to write: an earlier run's, or a new one."""
         digest, region = publication.prepared.digest, self.aws.region
         known = self._known(digest, blocks)
         if publication.pending and publication.pending.blocks == blocks.tag and not (known and known.snapshot):
-            return publication.pending.id  # another machine's, or this one's whose work folder is gone
+            return publication.pending.id  # of another machine, or of this one with its work folder removed
         started = self.state.begin(digest, region, self.clock.utc().strftime(TIME), blocks.tag)
         if started.snapshot:
             return started.snapshot
         tags = publication.tags(started.started, blocks.tag)
         request = snapshot.start_request(started, publication.gib, publication.name, tags, options.kms_key)
-        answer = self.patient.call(request.service, request.operation, request.params)
+        answer = self.pool.call(request.service, request.operation, request.params)
         return self.state.answered(started, str(answer["SnapshotId"])).snapshot
 
     def _known(self, digest: str, blocks: Blocks) -> Started | None:
-        """What an earlier run has begun, unless it cannot be gone on with."""
+        """The snapshot that an earlier run has begun, if it can be continued."""
         known = self.state.begun()
         if known is None:
             return None
         is_gone = known.snapshot and snapshot.state_of(self.aws, known.snapshot) in GONE and not self._is_new(known)
-        # The file system was made again, by another mke2fs, say: blocks of two do not make one.
+        # The file system has been made again, perhaps by another mke2fs: the blocks of two cannot be mixed.
         is_another = known.digest == digest and known.blocks not in ("", blocks.tag)
         if is_another and known.snapshot:
             self.say(f"delete {known.snapshot}, of another file system of the same files")
-            snapshot.delete_snapshot(self.patient, known.snapshot)
-        if is_gone or is_another:  # AWS gave it up, or somebody deleted it
+            snapshot.delete_snapshot(self.pool, known.snapshot)
+        if is_gone or is_another:  # failed, or deleted
             self.state.forget_snapshot()
             return None
         return known
 
     def _is_new(self, started: Started) -> bool:
-        """Whether EC2 may not know it yet: none of its blocks is written."""
+        """Whether EC2 may not list it yet, as none of its blocks is written."""
         return not self.state.put(started.snapshot)
 
     def _progress(self, where: str) -> Callable[[int, int], None]:
-        """Says now and then how far it is, and how long it takes at that rate."""
+        """Show progress now and then, with the remaining time."""
         began = last = self.clock.now()
 
-        def tell(done: int, total: int) -> None:
+        def show(done: int, total: int) -> None:
             nonlocal last
             now = self.clock.now()
             if done < total and now - last < SAY_EVERY_S:
@@ -174,4 +173,4 @@ class Publisher:
             ahead = f", {left_s / 60:.0f} min left" if left_s >= 60 else ""
             self.say(f"  {done / 1e9:,.2f} of {total / 1e9:,.2f} GB {where}{ahead}")
 
-        return tell
+        return show

@@ -1,4 +1,4 @@
-"""What a publication comes to, and the requests that make it.  Pure."""
+"""What is left to publish, and the requests for it.  Pure."""
 
 import json
 from collections.abc import Mapping
@@ -23,24 +23,19 @@ VERIFIED = ("none", "sample", "all")
 
 @dataclass(frozen=True)
 class Publication:
-    """What performing the plan needs.
-
-    uploads: files that S3 lacks; extra: names of objects of an earlier content; finished: a completed snapshot of this
-    content; pending: one that was begun; failed: some that AWS gave up; older: some of other contents.
-    is_verified: whether the finished one was compared.
-    """
+    """What performing the plan needs."""
 
     name: str
     place: Place
     prepared: Prepared
     owner: str
-    uploads: tuple[File, ...] = ()
-    extra: tuple[str, ...] = ()
-    finished: Snapshot | None = None
-    pending: Snapshot | None = None
-    failed: tuple[Snapshot, ...] = ()
-    older: tuple[Snapshot, ...] = ()
-    is_verified: bool = False
+    uploads: tuple[File, ...] = ()  # files that S3 lacks
+    extra: tuple[str, ...] = ()  # names of objects of an earlier content
+    finished: Snapshot | None = None  # a completed snapshot of this content
+    pending: Snapshot | None = None  # an unfinished one of this content
+    failed: tuple[Snapshot, ...] = ()  # those that AWS could not complete
+    older: tuple[Snapshot, ...] = ()  # those of other content
+    is_verified: bool = False  # whether the finished snapshot was compared
     puts_manifest: bool = True
     wants_snapshot: bool = True
     gib: int = 0
@@ -67,7 +62,7 @@ def publication_of(options: PublishOptions, name: str, prepared: Prepared, facts
 
 
 def _with_objects(publication: Publication, facts: Facts) -> Publication:
-    """With what S3 lacks, and what it has too much."""
+    """Add the files that S3 lacks, and objects that it should not have."""
     files = publication.prepared.files
     known = {file.name for file in files} | {MANIFEST, RECORD}
     return replace(
@@ -78,12 +73,12 @@ def _with_objects(publication: Publication, facts: Facts) -> Publication:
 
 
 def _verified(record: Mapping[str, Any]) -> str:
-    """How much was compared, by a record that every publisher may write."""
+    """How much was compared, by an untrusted record."""
     return next((known for known in VERIFIED if record.get("verified") == known), "none")
 
 
 def _with_snapshots(publication: Publication, options: PublishOptions, facts: Facts) -> Publication:
-    """With those of this content."""
+    """Add the snapshots of this name, by content and state."""
     mine, record = facts.of_digest(publication.prepared.digest), facts.record or {}
     finished = next((one for one in mine if one.state == COMPLETED), None)
     compared = VERIFIED.index(_verified(record)) >= VERIFIED.index(options.verify)
@@ -122,7 +117,7 @@ def put_record(publication: Publication, state: str, now: datetime, more: Mappin
 
 
 def steps(options: PublishOptions, publication: Publication, facts: Facts, now: datetime) -> tuple[Request, ...]:
-    """The first requests, whatever is read here; none where all is done."""
+    """The first requests, which do not depend on the files' content; none if everything is published."""
     if is_done(publication, facts):
         return ()
     made = [put_record(publication, PUBLISHING, now, {})]
@@ -147,7 +142,7 @@ def is_done(publication: Publication, facts: Facts) -> bool:
 
 
 def later(options: PublishOptions, publication: Publication) -> tuple[tuple[str, tuple[Request, ...]], ...]:
-    """The requests that depend on what is read here, a kind each."""
+    """The requests that depend on the files' content, one of each kind."""
     kinds = list[tuple[str, tuple[Request, ...]]]()
     if publication.uploads:
         kinds.append((f"for each of {len(publication.uploads)} files:", _uploads(publication)))

@@ -12,7 +12,7 @@ NOTHING = "no data set is published in {region}; publish one: python -m launch.d
 
 
 def content_in(record: Mapping[str, Any] | None) -> Content | None:
-    """Reads from a record what the data set holds; None for one that is damaged."""
+    """The content in a record; None if it is damaged."""
     try:
         return read_content(record["content"]) if record else None
     except (KeyError, TypeError, ValueError):
@@ -20,7 +20,7 @@ def content_in(record: Mapping[str, Any] | None) -> Content | None:
 
 
 def listing(region: str, records: Mapping[str, Mapping[str, Any] | None], snapshots: Sequence[Snapshot]) -> str:
-    """A row per data set.  records: by name, those in S3."""
+    """A table with a row per data set.  records: those in S3, by name."""
     names = sorted({*records, *(one.tags.get("aws-ddp-toolkit:dataset", "") for one in snapshots)})
     if not names:
         return NOTHING.format(region=region)
@@ -51,7 +51,7 @@ def _state(snapshot: Snapshot) -> str:
 
 
 def details(name: str, place: Place, facts: Facts) -> str:
-    """Everything about one, and how to use it."""
+    """Everything about a data set, and the commands that use it."""
     record, content = facts.record or {}, content_in(facts.record)
     rows = [("name", name), ("state", str(record.get("state", "only a snapshot")))]
     if content and content.is_plain:

@@ -1,4 +1,4 @@
-"""Writes a snapshot through the EBS direct APIs, block by block, and reads it back; an unfinished one goes on."""
+"""Write a snapshot through the EBS direct APIs, block by block and resumable, and read it back."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.plan import Request
 from launch.data.image import BLOCK, Blocks, read_block
-from launch.data.patient import Patient
+from launch.data.pool import Pool
 from trainer.errors import DataError, not_written
 from trainer.files import read_json, write_atomically
 
@@ -28,22 +28,19 @@ _BLOCK = struct.Struct("<I32s")
 
 @dataclass(frozen=True)
 class Started:
-    """token: StartSnapshot's; snapshot: its id, empty until AWS has answered; started: as in its tags.
+    """A started snapshot, or the request for one."""
 
-    digest: of the manifest; region: where; blocks: as in its tags, empty in what an earlier version has written.
-    """
-
-    token: str
-    digest: str
+    token: str  # StartSnapshot's client token
+    digest: str  # of the manifest
     region: str
-    started: str
-    snapshot: str = ""
-    blocks: str = ""
+    started: str  # as in its tags
+    snapshot: str = ""  # its id; empty until AWS has answered
+    blocks: str = ""  # as in its tags; empty if an earlier version wrote this
 
 
 @dataclass(frozen=True)
 class State:
-    """The files of one publication in a folder of this machine."""
+    """The state of one publication, in a folder of this machine."""
 
     folder: Path
 
@@ -52,13 +49,13 @@ class State:
         return self.folder / "data.img"
 
     def prepare(self) -> None:
-        """Makes the folder.  Raises MachineError."""
+        """Make the folder.  Raises MachineError."""
         with self._writing():
             self.folder.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Raises MachineError for what cannot be written inside."""
+        """Turn errors of writing inside the block into MachineError."""
         try:
             yield
         except OSError as error:
@@ -68,7 +65,7 @@ class State:
     # ---- the blocks of the image
 
     def blocks(self, digest: str) -> Blocks | None:
-        """Those of the image, if it is whole and has this content."""
+        """The blocks of the image, if it is complete and has this content."""
         try:
             stored = (self.folder / "blocks").read_bytes()
         except OSError:
@@ -85,7 +82,7 @@ class State:
     # ---- the snapshot
 
     def begin(self, digest: str, region: str, started: str, blocks: str) -> Started:
-        """The snapshot that was begun, or the token for a new one, which is on the disk before AWS gets it."""
+        """The started snapshot, or the token for a new one, which is stored before AWS gets it."""
         if (known := self.begun()) and (known.digest, known.region) == (digest, region):
             return known
         fresh = Started(uuid.uuid4().hex, digest, region, started, blocks=blocks)
@@ -108,7 +105,7 @@ class State:
         return known
 
     def forget_snapshot(self) -> None:
-        """The next one gets a token of its own."""
+        """Forget the snapshot, so that the next one gets another token."""
         (self.folder / "snapshot.json").unlink(missing_ok=True)
 
     # ---- which blocks are in it
@@ -117,23 +114,23 @@ class State:
         return self.folder / f"{snapshot}.put"
 
     def put(self, snapshot: str) -> set[int]:
-        """The indexes of the blocks that AWS has taken."""
+        """The indexes of the blocks that AWS has stored."""
         try:
             stored = self._journal(snapshot).read_bytes()
         except OSError:
             return set()
-        whole = len(stored) - len(stored) % _INDEX.size  # the machine may have stopped while it wrote
+        whole = len(stored) - len(stored) % _INDEX.size  # the last index may be incomplete after a crash
         return {index for (index,) in _INDEX.iter_unpack(stored[:whole])}
 
-    def note_put(self, snapshot: str, index: int) -> None:
-        """One short append, which is whole or not there when the process is killed."""
+    def record_put(self, snapshot: str, index: int) -> None:
+        """Record a stored block by one short append, which is atomic if the process is killed."""
         with self._writing(), self._journal(snapshot).open("ab", buffering=0) as file:
             file.write(_INDEX.pack(index))
 
     # ---- the end
 
     def clear(self) -> None:
-        """Removes the folder with everything that publishing has put there, and nothing else."""
+        """Remove the folder with everything that publishing has written there, and nothing else."""
         if not self.folder.is_dir():
             return
         for name in ("data.img", "data.partial", "data.debugfs", "blocks", "snapshot.json"):
@@ -144,28 +141,28 @@ class State:
             self.folder.rmdir()
 
 
-# AWS cancels a snapshot that gets no block for so long: overnight, for a laptop that is closed.  10 to 4,320 minutes.
+# AWS cancels a snapshot without new blocks after this time: overnight, for a closed laptop.  10 to 4,320 minutes.
 TIMEOUT_MIN = 1440
-# A snapshot is not known everywhere at once.  AWS's own tool for images, coldsnap, retries for two minutes.
+# A new snapshot is eventually consistent.  AWS's own tool, coldsnap, retries for two minutes.
 NOT_YET = ("ResourceNotFoundException",)
 SEALED = "ValidationException"
 LOOK_EVERY_S, COMPLETING_S, SEALING_S = 10.0, 3600.0, 300.0
 PAGE, SAMPLE = 1000, 100
 READINGS = 2  # a block that arrives damaged is read again, as AWS advises
 
-Progress = Callable[[int, int], None]  # of how many, in bytes
+Progress = Callable[[int, int], None]  # done and total, in bytes
 
 
 @dataclass(frozen=True)
 class Writer:
-    """Puts the blocks of an image into a snapshot."""
+    """Writes the blocks of an image into a snapshot."""
 
-    patient: Patient
+    pool: Pool
     state: State
     progress: Progress
 
     def put_all(self, snapshot: str, blocks: Blocks) -> None:
-        """Puts those that AWS does not have yet."""
+        """Write the blocks that AWS does not have yet."""
         done = self.state.put(snapshot) & blocks.digests.keys()
         missing = [index for index in sorted(blocks.digests) if index not in done]
         count, total, lock = len(done), len(blocks.digests), Lock()
@@ -174,12 +171,12 @@ class Writer:
             nonlocal count
             self._put(file, snapshot, index, blocks.digests[index])
             with lock:
-                self.state.note_put(snapshot, index)
+                self.state.record_put(snapshot, index)
                 count += 1
                 self.progress(count * BLOCK, total * BLOCK)
 
         with _opened(self.state.image) as file:
-            self.patient.each(missing, put)
+            self.pool.each(missing, put)
 
     def _put(self, file: int, snapshot: str, index: int, digest: bytes) -> None:
         block = read_block(file, index)
@@ -193,7 +190,7 @@ class Writer:
             "Checksum": base64.b64encode(digest).decode(),
             "ChecksumAlgorithm": "SHA256",
         }
-        self.patient.call("ebs", "PutSnapshotBlock", params, NOT_YET)
+        self.pool.call("ebs", "PutSnapshotBlock", params, NOT_YET)
 
 
 @contextmanager
@@ -234,14 +231,14 @@ def complete_request(snapshot: str, blocks: Blocks) -> Request:
     return Request("ebs", "CompleteSnapshot", params, "complete the snapshot")
 
 
-def seal(patient: Patient, aws: Aws, clock: Clock, snapshot: str, blocks: Blocks) -> None:
-    """Completes the snapshot; a request whose answer was lost may have done so already.
+def seal(pool: Pool, aws: Aws, clock: Clock, snapshot: str, blocks: Blocks) -> None:
+    """Complete the snapshot; an earlier request with a lost answer may already have done so.
 
-    It is pending for some minutes then, and takes no second request: whether it was sealed shows only at their end.
+    It then is pending for some minutes and refuses a second request, so success shows only at their end.
     """
     request = complete_request(snapshot, blocks)
     try:
-        patient.call("ebs", request.operation, request.params, NOT_YET)
+        pool.call("ebs", request.operation, request.params, NOT_YET)
     except AwsError as error:
         if error.aws_code != SEALED or not _completes(aws, clock, snapshot):
             raise
@@ -255,17 +252,17 @@ def _completes(aws: Aws, clock: Clock, snapshot: str) -> bool:
     return state == "completed"
 
 
-def delete_snapshot(patient: Patient, name: str) -> None:
-    """Deletes it; one that is gone is no failure."""
+def delete_snapshot(pool: Pool, name: str) -> None:
+    """Delete a snapshot, if it still exists."""
     try:
-        patient.call("ec2", "DeleteSnapshot", {"SnapshotId": name})
+        pool.call("ec2", "DeleteSnapshot", {"SnapshotId": name})
     except AwsError as error:
         if error.aws_code != "InvalidSnapshot.NotFound":
             raise
 
 
 def state_of(aws: Aws, snapshot: str) -> str:
-    """EC2's word: pending, completed or error; "" if there is no such snapshot (any more, or yet)."""
+    """EC2's state: pending, completed or error; "" if there is no such snapshot, or not yet."""
     try:
         rows = aws.call("ec2", "DescribeSnapshots", {"SnapshotIds": [snapshot]})["Snapshots"]
     except AwsError as error:
@@ -276,7 +273,7 @@ def state_of(aws: Aws, snapshot: str) -> str:
 
 
 def wait_until_completed(aws: Aws, clock: Clock, snapshot: str) -> None:
-    """Returns once volumes can be made from it.  Raises AwsError if it fails, or takes an hour."""
+    """Wait until volumes can be made from it.  Raises AwsError if it fails, or takes an hour."""
     give_up = clock.now() + COMPLETING_S
     while (state := state_of(aws, snapshot)) != "completed":
         if state == "error":
@@ -290,12 +287,12 @@ def wait_until_completed(aws: Aws, clock: Clock, snapshot: str) -> None:
         clock.sleep(LOOK_EVERY_S)
 
 
-def compare(patient: Patient, snapshot: str, blocks: Blocks, how: str, progress: Progress) -> int:
-    """Reads the snapshot back and compares it with the image; returns how many blocks were read.
+def compare(pool: Pool, snapshot: str, blocks: Blocks, how: str, progress: Progress) -> int:
+    """Read the snapshot back and compare it with the image; return the number of blocks read.
 
-    Raises DataError where they differ.  how: all, or sample.
+    Raises DataError if they differ.  how: all, or sample.
     """
-    tokens = _tokens(patient, snapshot)
+    tokens = _tokens(pool, snapshot)
     if tokens.keys() != blocks.digests.keys():
         extra, missing = tokens.keys() - blocks.digests.keys(), blocks.digests.keys() - tokens.keys()
         raise _differs(snapshot, f"{len(missing)} blocks are missing and {len(extra)} are too many")
@@ -307,26 +304,26 @@ def compare(patient: Patient, snapshot: str, blocks: Blocks, how: str, progress:
     def read(index: int) -> None:
         nonlocal count
         asked = {"SnapshotId": snapshot, "BlockIndex": index, "BlockToken": tokens[index]}
-        if not any(_digest(patient, asked) == blocks.digests[index] for _ in range(READINGS)):
+        if not any(_digest(pool, asked) == blocks.digests[index] for _ in range(READINGS)):
             raise _differs(snapshot, f"block {index} differs")
         with lock:
             count += 1
             progress(count * BLOCK, len(chosen) * BLOCK)
 
-    patient.each(chosen, read)
+    pool.each(chosen, read)
     return count
 
 
-def _digest(patient: Patient, asked: Mapping[str, Any]) -> bytes:
-    return hashlib.sha256(patient.call("ebs", "GetSnapshotBlock", asked)["BlockData"].read()).digest()
+def _digest(pool: Pool, asked: Mapping[str, Any]) -> bytes:
+    return hashlib.sha256(pool.call("ebs", "GetSnapshotBlock", asked)["BlockData"].read()).digest()
 
 
-def _tokens(patient: Patient, snapshot: str) -> dict[int, str]:
+def _tokens(pool: Pool, snapshot: str) -> dict[int, str]:
     """The tokens of all blocks by index; they are valid for seven days."""
     tokens, asked = dict[int, str](), {"SnapshotId": snapshot, "MaxResults": PAGE}
     while True:
         # A page may be empty and have a next one.
-        page = patient.call("ebs", "ListSnapshotBlocks", asked, NOT_YET)
+        page = pool.call("ebs", "ListSnapshotBlocks", asked, NOT_YET)
         tokens |= {int(block["BlockIndex"]): str(block["BlockToken"]) for block in page.get("Blocks", ())}
         if not page.get("NextToken"):
             return tokens

@@ -1,4 +1,4 @@
-"""Brings the files of a data set into S3: only those that are not there yet, with checksums that S3 verifies.
+"""Upload the files of a data set to S3: only missing ones, with checksums that S3 verifies.
 
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity-upload.html
 """
@@ -14,13 +14,13 @@ from typing import Any
 
 from launch.aws.client import Aws
 from launch.core.errors import AwsError
-from launch.data.patient import Patient
+from launch.data.pool import Pool
 from launch.data.prepared import File
 from trainer.errors import DataError, TrainerError
 
 # At most 10,000 parts of 5 MiB or more: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
 PART = 16 * 2**20
-SHA256 = "sha256"  # of the whole, in an object's metadata: S3's own checksum of a multipart object is one of its parts
+SHA256 = "sha256"  # of the whole file, in its metadata: S3 computes that of a multipart object from its parts
 SUM = {"ChecksumAlgorithm": "SHA256"}
 
 
@@ -33,11 +33,11 @@ class Place:
     account: str
 
     def of(self, name: str) -> dict[str, str]:
-        """Whose bucket it must be is said in each request: anybody can own a bucket of that name."""
+        """Parameters for an object, with the expected owner, as another account could own a bucket of that name."""
         return {"Bucket": self.bucket, "Key": self.prefix + name, "ExpectedBucketOwner": self.account}
 
     def begun(self, key: str, upload: str) -> dict[str, str]:
-        """An upload that was begun and not ended."""
+        """Parameters for an unfinished multipart upload."""
         return {"Bucket": self.bucket, "Key": key, "UploadId": upload, "ExpectedBucketOwner": self.account}
 
     @property
@@ -46,14 +46,14 @@ class Place:
 
 
 def sizes(aws: Aws, place: Place) -> dict[str, int]:
-    """{name: bytes} of what is in the folder."""
+    """{name: bytes} of the objects in the folder."""
     query = {"Bucket": place.bucket, "Prefix": place.prefix, "ExpectedBucketOwner": place.account}
     rows = aws.pages("s3", "ListObjectsV2", "Contents", query)
     return {row["Key"].removeprefix(place.prefix): int(row["Size"]) for row in rows}
 
 
 def is_same(aws: Aws, place: Place, file: File, there: Mapping[str, int]) -> bool:
-    """Whether the folder has this file: by size, and by the digest that was stored with it."""
+    """Whether the folder has this file, by size and by the stored digest."""
     if there.get(file.name) != file.bytes:
         return False
     try:
@@ -65,50 +65,50 @@ def is_same(aws: Aws, place: Place, file: File, there: Mapping[str, int]) -> boo
     return str(head.get("Metadata", {}).get(SHA256)) == file.sha256
 
 
-def put(patient: Patient, place: Place, name: str, content: bytes) -> None:
-    """Writes a small object."""
+def put(pool: Pool, place: Place, name: str, content: bytes) -> None:
+    """Write a small object."""
     digest = hashlib.sha256(content)
-    patient.call("s3", "PutObject", {**place.of(name), "Body": content, **_sum(digest.digest()),
+    pool.call("s3", "PutObject", {**place.of(name), "Body": content, **_sum(digest.digest()),
                                      "Metadata": {SHA256: digest.hexdigest()}})  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Uploader:
-    """Uploads files; progress: told of bytes since the last call."""
+    """Uploads files.  progress: called with the bytes since its last call."""
 
-    patient: Patient
+    pool: Pool
     place: Place
     progress: Callable[[int], None]
 
     def upload(self, path: Path, file: File) -> None:
-        """Raises DataError if the file is not what the manifest says; nothing is in S3 then."""
+        """Upload a file.  Raises DataError, and leaves nothing in S3, if it differs from the manifest."""
         if file.bytes <= PART:
             content = path.read_bytes()
             if hashlib.sha256(content).hexdigest() != file.sha256:
                 raise _changed(path)
-            put(self.patient, self.place, file.name, content)
+            put(self.pool, self.place, file.name, content)
             self.progress(len(content))
             return
-        started = self.patient.call("s3", "CreateMultipartUpload", {**self.place.of(file.name), **SUM,
+        started = self.pool.call("s3", "CreateMultipartUpload", {**self.place.of(file.name), **SUM,
                                                                     "Metadata": {SHA256: file.sha256}})  # fmt: skip
         whole = {**self.place.of(file.name), "UploadId": started["UploadId"]}
         try:
             parts = self._parts(path, file, whole)
-            self.patient.call("s3", "CompleteMultipartUpload", {**whole, "MultipartUpload": {"Parts": parts}})
+            self.pool.call("s3", "CompleteMultipartUpload", {**whole, "MultipartUpload": {"Parts": parts}})
         except (TrainerError, KeyboardInterrupt):
-            with suppress(TrainerError):  # the bucket's own rule removes what stays, after three days
-                self.patient.call("s3", "AbortMultipartUpload", whole)
+            with suppress(TrainerError):  # otherwise the bucket's lifecycle rule removes it after three days
+                self.pool.call("s3", "AbortMultipartUpload", whole)
             raise
 
     def _parts(self, path: Path, file: File, whole: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Uploads the parts one after the other, and checks the whole before it becomes visible."""
+        """Upload the parts one after the other, and verify the whole before it becomes visible."""
         parts, digest = list[dict[str, Any]](), hashlib.sha256()
         with path.open("rb") as opened:
             while content := opened.read(PART):
                 digest.update(content)
                 mine = _sum(hashlib.sha256(content).digest())
                 part = {"PartNumber": len(parts) + 1}
-                answer = self.patient.call("s3", "UploadPart", {**whole, **part, "Body": content, **mine})
+                answer = self.pool.call("s3", "UploadPart", {**whole, **part, "Body": content, **mine})
                 parts.append({**part, "ETag": answer["ETag"], "ChecksumSHA256": mine["ChecksumSHA256"]})
                 self.progress(len(content))
         if digest.hexdigest() != file.sha256:
@@ -125,19 +125,19 @@ def _changed(path: Path) -> DataError:
 
 
 class Counter:
-    """Adds up the bytes of several threads, and tells how many of how many."""
+    """Adds up bytes from several threads and reports the sum and the total."""
 
-    def __init__(self, total: int, tell: Callable[[int, int], None]) -> None:
-        self._total, self._tell, self._done, self._lock = total, tell, 0, Lock()
+    def __init__(self, total: int, report: Callable[[int, int], None]) -> None:
+        self._total, self._report, self._done, self._lock = total, report, 0, Lock()
 
     def __call__(self, more: int) -> None:
         with self._lock:
             self._done += more
-            self._tell(self._done, self._total)
+            self._report(self._done, self._total)
 
 
 def open_uploads(aws: Aws, place: Place) -> list[tuple[str, str]]:
-    """Key and id of uploads that were begun and not ended, by a process that was killed."""
+    """Keys and ids of unfinished multipart uploads, as a killed process leaves them."""
     query = {"Bucket": place.bucket, "Prefix": place.prefix, "ExpectedBucketOwner": place.account}
     rows = aws.pages("s3", "ListMultipartUploads", "Uploads", query)
     return [(str(row["Key"]), str(row["UploadId"])) for row in rows]

@@ -1,1 +1,1 @@
-"""Publishes data that lie in S3 by a temporary instance beside them."""
+"""Publish data that are in S3 by a temporary instance in the same region."""

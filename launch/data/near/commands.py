@@ -1,4 +1,4 @@
-"""Publishes what lies in S3: by an instance beside it, or by a copy here."""
+"""Publish data that are in S3: by a temporary instance, or by a copy on this machine."""
 
 import hashlib
 import os
@@ -19,7 +19,7 @@ from launch.data.near import requests
 from launch.data.near.facts import CHANGED, LIVING, PUBLISHES_TAG, Near, Run
 from launch.data.near.follow import Follower, Remover
 from launch.data.near.lookup import look_up, look_up_source
-from launch.data.near.plan import Bundle, is_done, is_gone_on_with, plan_near
+from launch.data.near.plan import Bundle, is_continued, is_done, plan_near
 from launch.data.near.requests import bundle
 from launch.data.near.source import Copying, Source, name_of, place_in_s3
 from launch.data.near.work import Ways, Work, here, types_for, ways_of, work_of
@@ -29,9 +29,9 @@ from trainer.errors import SettingsError, TrainerError
 
 if TYPE_CHECKING:
     from launch.data.commands import Runtime
-    from launch.data.patient import Patient
+    from launch.data.pool import Pool
 
-# What was there when the plan was made is so no more: somebody else has begun meanwhile, or we have without knowing.
+# The state has changed since the plan: another command has started a run, or a request with a lost answer has.
 OVERTAKEN = (*CHANGED, "InvalidGroup.Duplicate")
 TRIES, RETRY_DELAY_S = 3, 5.0
 INSTEAD = "Try again later, or with another --instance-type, --subnet or --region."
@@ -39,12 +39,12 @@ INSTEAD = "Try again later, or with another --instance-type, --subnet or --regio
 
 @dataclass(frozen=True)
 class NearCommands:
-    """patient: calls to a region, so many at a time; from_here, show: what launch.data does with what is here."""
+    """publish and stop, for data in S3."""
 
     runtime: "Runtime"
-    patient: "Callable[[str | None, int], Patient]"
-    from_here: Callable[[PublishOptions, Path], int]
-    show: Callable[[NameOptions], int]
+    pool: "Callable[[str | None, int], Pool]"  # for a region and a number of connections
+    from_here: Callable[[PublishOptions, Path], int]  # publishes a local folder
+    show: Callable[[NameOptions], int]  # the verb show
 
     def publish(self, options: PublishOptions, source: str) -> int:
         """source: s3://..."""
@@ -87,13 +87,13 @@ class NearCommands:
         code = Bundle(content, hashlib.sha256(content).hexdigest())
         by = (
             ways.cheaper
-            if ways and options.by == "cheaper" and not is_gone_on_with(options, name, near, now)
+            if ways and options.by == "cheaper" and not is_continued(options, name, near, now)
             else "instance"
         )
         return near, plan_near(options, name, near, work, ways, code, now), by
 
     def _start(self, options: PublishOptions, name: str, aws: Aws, plan: Plan[Run]) -> Run:
-        """Makes the requests; goes on with a run that somebody else has begun meanwhile, or we without knowing."""
+        """Make the requests; continue a run that another command, or a request with a lost answer, has started."""
         for left in reversed(range(TRIES)):
             try:
                 self._perform(aws, plan)
@@ -108,7 +108,7 @@ class NearCommands:
         return plan.payload
 
     def _perform(self, aws: Aws, plan: Plan[Run]) -> None:
-        """Takes back what it made if AWS refuses the instance for good."""
+        """Perform the plan; remove what it has made if AWS refuses the instance."""
         try:
             perform(plan.steps, aws.call, self.runtime.say, self.runtime.clock.sleep)
         except AwsError as error:
@@ -123,7 +123,7 @@ class NearCommands:
         return Remover(aws, self.runtime.clock, self.runtime.say, name)
 
     def stop(self, name: str, region: str | None) -> int:
-        """Ends what publishes a data set."""
+        """Stop the runs that publish a data set."""
         aws = self.runtime.make_aws(region)
         if not self._remover(aws, name).stop():
             self.runtime.say(f"no instance publishes {name} in {aws.region}")
@@ -154,7 +154,7 @@ class NearCommands:
     def _copy(self, source: Source, folder: Path, options: PublishOptions) -> Path:
         last = began = self.runtime.clock.now()
 
-        def tell(done: int, total: int) -> None:
+        def show(done: int, total: int) -> None:
             nonlocal last
             now = self.runtime.clock.now()
             if done == total or now - last >= 10.0:
@@ -162,11 +162,11 @@ class NearCommands:
                 rate = done / 1e6 / max(1e-3, now - began)
                 self.runtime.say(f"  {done / 1e9:,.2f} of {total / 1e9:,.2f} GB copied, {rate:,.0f} MB/s")
 
-        return Copying(self.patient(options.region, options.connections), source, folder, tell).copy()
+        return Copying(self.pool(options.region, options.connections), source, folder, show).copy()
 
 
 def plan_copy_here(near: Near, ways: Ways | None, folder: Path) -> Plan[None]:
-    """What is copied to this machine, before it is published from here; and what an instance would take."""
+    """The plan of copying the source to this machine, and what an instance would take instead."""
     source = near.source
     words = f"{source.uri}: {len(source.items):,} objects, {source.bytes / 1e9:,.2f} GB" if source else "not found"
     get = {"Bucket": source.bucket if source else "<bucket>", "Key": "<key>", "IfMatch": "<its ETag>"}
@@ -208,13 +208,13 @@ def on_this_machine(source: str) -> TrainerError:
 
 
 def running(aws: Aws) -> dict[str, str]:
-    """A line for each data set that an instance publishes now, by its name."""
+    """A line for each data set that an instance is publishing, by name."""
     filters = [{"Name": "tag-key", "Values": [PUBLISHES_TAG]}, {"Name": "instance-state-name", "Values": list(LIVING)}]
     lines = dict[str, str]()
     for row in aws.pages("ec2", "DescribeInstances", "Reservations", {"Filters": filters}):
         for node in row["Instances"]:
             tags = tag_values(node)
-            name = tags[PUBLISHES_TAG]  # which stands in a command that is copied
+            name = tags[PUBLISHES_TAG]  # which is part of a command that the user copies
             if is_ours(tags) and re.fullmatch(NAME, name):
                 until = tags.get(DEADLINE_TAG, "its time limit")
                 lines[name] = (

@@ -1,4 +1,4 @@
-"""What must be known before an instance publishes a data set, and what run.json in S3 says of it."""
+"""The facts for an instance that publishes a data set, and run.json in S3, the record of its run."""
 
 import json
 from collections.abc import Mapping
@@ -21,28 +21,23 @@ PROFILE = f"{TOOLKIT}-publisher"
 
 @dataclass(frozen=True)
 class Run:
-    """What makes two runs the same, so that the same command goes on with one that has begun.
+    """An instance's work for one data set; a command with an equal run continues it."""
 
-    id: its name as a job's; started, deadline: UTC; source: s3://...; type: of the instance; words: the flags of
-    launch.data on it; code: SHA-256 of the bundle; ami, root, gib: its image, with its root device and that one's size;
-    account, region, bucket: where; owner: who began it.
-    """
-
-    id: str
+    id: str  # its job name
     name: str
     account: str
     region: str
     bucket: str
-    owner: str
-    source: str
-    type: str
-    words: tuple[str, ...]
-    code: str
-    ami: str
-    root: str
-    gib: int
-    started: datetime
-    deadline: datetime
+    owner: str  # aws:userid of the user who started it
+    source: str  # s3://...
+    type: str  # of the instance
+    words: tuple[str, ...]  # flags of launch.data on the instance
+    code: str  # SHA-256 of the bundle
+    ami: str  # of the instance
+    root: str  # device of the AMI's root volume
+    gib: int  # of the root volume
+    started: datetime  # UTC
+    deadline: datetime  # UTC
 
     @property
     def prefix(self) -> str:
@@ -58,12 +53,12 @@ class Run:
 
     @property
     def group(self) -> str:
-        """The name of its security group and of its time limit."""
+        """The name of its security group and its time limit."""
         return f"{TOOLKIT}-{self.id}"
 
     @property
     def tags(self) -> list[dict[str, str]]:
-        """All that a job's machines have, so that time limit, sweeper and `launch.ec2 leaks` know it; and one more."""
+        """The tags of a job's machines, for the time limit, the sweeper and `launch.ec2 leaks`, and PUBLISHES_TAG."""
         ours = tags(self.id, self.bucket, self.started, self.deadline, self.owner)
         return [*ours, {"Key": PUBLISHES_TAG, "Value": self.name}]
 
@@ -71,19 +66,19 @@ class Run:
         return {"Bucket": self.bucket, "Key": self.prefix + file, "ExpectedBucketOwner": self.account}
 
 
-# Of a conditional request: run.json is another by now, is being written, or was deleted.
+# Error codes of a conditional request: run.json has changed, is being written, or was deleted.
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
 CHANGED = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey")
 RUN, EXIT, PROGRESS, LOG = "run.json", "exit.json", "progress.json", "log.txt"
 
 
 def prefix_of(name: str) -> str:
-    """Where the instance and who follows it meet; nothing of the data set is in it."""
+    """The prefix of the files that instance and launcher share; the data set is elsewhere."""
     return f"data-runs/{name}/"
 
 
 def new_id(name: str, now: datetime, letters: str) -> str:
-    """data-photos-20261123-134500-k3v7q: a job's name, of at most 48 characters.  letters: random ones."""
+    """A job name such as data-photos-20261123-134500-k3v7q, of at most 48 characters.  letters: random."""
     return f"{_stem_of(name)}{now:{TIME_IN_NAMES}}-{letters}"
 
 
@@ -92,10 +87,10 @@ def _stem_of(name: str) -> str:
 
 
 def put_run(run: Run, known_as: str, ended: str = "") -> Request:
-    """Writes run.json, unless somebody else has meanwhile.  known_as: the ETag of what it replaces, "" for nothing.
+    """Write run.json, unless another command has meanwhile.  known_as: the ETag of the version to replace, "" for none.
 
-    https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html: 412 if it is another, and 409 if two
-    write at once.
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html: 412 if it is another version, 409 if
+    two write at once.
     """
     condition = {"IfMatch": known_as} if known_as else {"IfNoneMatch": "*"}
     body = json.dumps({**asdict(run), "started": run.started.strftime(TIME), "deadline": run.deadline.strftime(TIME),
@@ -105,7 +100,7 @@ def put_run(run: Run, known_as: str, ended: str = "") -> Request:
 
 
 def read_run(content: Mapping[str, Any]) -> Run:
-    """The run that run.json describes.  Raises KeyError, TypeError and ValueError for one that is damaged."""
+    """Read the run in run.json.  Raises KeyError, TypeError and ValueError if it is damaged."""
     fields = {name: str(content[name]) for name in ("id", "name", "account", "region", "bucket", "owner", "source",
                                                     "type", "code", "ami", "root")}  # fmt: skip
     times = {name: datetime.strptime(content[name], TIME).replace(tzinfo=UTC) for name in ("started", "deadline")}
@@ -117,7 +112,7 @@ LIVING = ("pending", "running", "stopping", "stopped")
 
 @dataclass(frozen=True)
 class Machine:
-    """An instance that publishes.  state: EC2's; run: by its tags."""
+    """An instance that publishes.  state: EC2's; run: from its tags."""
 
     id: str
     state: str
@@ -130,7 +125,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Group:
-    """A security group.  run: by its tags."""
+    """A security group.  run: from its tags."""
 
     id: str
     run: str
@@ -138,13 +133,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Parts:
-    """What EC2 has of the runs that publish a data set."""
+    """The EC2 resources of the runs that publish a data set."""
 
     machines: tuple[Machine, ...] = ()
     groups: tuple[Group, ...] = ()
 
     def of(self, run: str | None) -> "Parts":
-        """Those of one run; None: all."""
+        """The resources of one run; None: all."""
         return Parts(
             tuple(one for one in self.machines if run in (None, one.run)),
             tuple(one for one in self.groups if run in (None, one.run)),
@@ -161,7 +156,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Ami:
-    """gib: of its root volume."""
+    """An AMI.  gib: of its root volume."""
 
     id: str
     root: str
@@ -174,31 +169,26 @@ NO_AMI = Ami("<ami>", "/dev/xvda", ROOT_GIB)
 
 @dataclass(frozen=True)
 class Near:
-    """The facts of a region for one data set.
-
-    record: published.json; run: what run.json says, with its ETag and when it ended; over: the record of its end;
-    machines: all that carry the data set's name; groups: id by run; exits: by subnet;
-    offered: zones by type; quotas: of vCPUs, by name; ami: Amazon Linux's; role: of the time limit.
-    """
+    """The facts of a region for one data set."""
 
     region: str
     account: str = ""
     owner: str = ""
     letters: str = field(default_factory=random_letters)  # for the id of a new run
     source: Source | None = None
-    record: Mapping[str, Any] | None = None
-    run: Run | None = None
-    etag: str = ""
-    ended: str = ""
-    over: Mapping[str, Any] | None = None
-    machines: tuple[Machine, ...] = ()
-    groups: Mapping[str, str] = field(default_factory=dict)
+    record: Mapping[str, Any] | None = None  # published.json
+    run: Run | None = None  # of run.json
+    etag: str = ""  # of run.json
+    ended: str = ""  # when the run ended, by run.json
+    over: Mapping[str, Any] | None = None  # the record of its end
+    machines: tuple[Machine, ...] = ()  # all with the data set's name
+    groups: Mapping[str, str] = field(default_factory=dict)  # id by run
     subnets: tuple[Subnet, ...] = ()
-    exits: Mapping[str, Exit] = field(default_factory=dict)
-    offered: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    quotas: Mapping[str, Quota] = field(default_factory=dict)
-    ami: Ami = NO_AMI
-    role: str = ""
+    exits: Mapping[str, Exit] = field(default_factory=dict)  # by subnet
+    offered: Mapping[str, frozenset[str]] = field(default_factory=dict)  # zones by type
+    quotas: Mapping[str, Quota] = field(default_factory=dict)  # of vCPUs, by name
+    ami: Ami = NO_AMI  # the newest Amazon Linux
+    role: str = ""  # of the time limit
     prices: Prices = CATALOGS
     problems: tuple[TrainerError, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -208,7 +198,7 @@ class Near:
         return bool(self.account)
 
     def is_open(self, now: Any) -> bool:
-        """Whether a run was begun that has not ended: the same command goes on with it."""
+        """Whether a run has not ended, so that the same command continues it."""
         if self.run is None or self.ended or self.over is not None or now >= self.run.deadline:
             return False
         its = self.machines_of(self.run)
@@ -219,10 +209,10 @@ class Near:
 
     @property
     def is_unseen(self) -> bool:
-        """Whether a run has ended, and nobody has taken its result and removed what it was."""
+        """Whether a run has ended, and no command has read its result and removed its resources."""
         return self.run is not None and self.over is not None and not self.ended
 
     def reachable(self, subnet: Subnet) -> bool:
-        """Whether an instance there gets to AWS and to the packages; true where the way is not known."""
+        """Whether an instance there can reach AWS and the packages; true if that is not known."""
         way = self.exits.get(subnet.id)
         return way is None or not way.missing((INTERNET,), has_address=subnet.gives_addresses)

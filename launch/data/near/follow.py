@@ -1,4 +1,4 @@
-"""Follows an instance that publishes to its end, and removes it with all that was made for it."""
+"""Follow an instance that publishes until it ends, and remove it with its other resources."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -32,7 +32,7 @@ STEPS = {
 
 @dataclass
 class Follower:
-    """aws: in the run's region; run: which was begun."""
+    """Follows a run.  aws: in its region."""
 
     aws: Aws
     clock: Clock
@@ -40,7 +40,7 @@ class Follower:
     run: Run
 
     def follow(self) -> Mapping[str, Any]:
-        """The record of its end, once all of it is removed; raises what it ended with, unless that is success."""
+        """Wait for the end and remove all resources; return the record of its end, or raise its error."""
         record = self._wait()
         Remover(self.aws, self.clock, self.say, self.run.name).remove_run(self.run)
         code = record.get("code")
@@ -51,17 +51,17 @@ class Follower:
         return record
 
     def _wait(self) -> Mapping[str, Any]:
-        retry, told, began = Retry(self.clock, is_transient=is_transient), "", self.clock.now()
+        retry, shown, began = Retry(self.clock, is_transient=is_transient), "", self.clock.now()
         has_been_seen = False
         while True:
             try:
                 if (record := end_of(self.aws, self.run)) is not None:
                     return record
-                told = self._tell(told)
+                shown = self._show_progress(shown)
                 its = find_parts(self.aws, self.run.name).of(self.run.id).machines
                 has_been_seen |= bool(its)
                 if self._is_lost(its, began, has_been_seen=has_been_seen):
-                    # It may have written its record since.
+                    # It may have written its record meanwhile.
                     return end_of(self.aws, self.run) or self._unexplained()
                 retry.success()
             except AwsError as error:
@@ -70,21 +70,21 @@ class Follower:
             self.clock.sleep(LOOK_S)
 
     def _is_lost(self, its: tuple[Machine, ...], began: float, *, has_been_seen: bool) -> bool:
-        """Whether nothing will come of it any more."""
+        """Whether the run is lost: no instance, and no record to expect."""
         if self.clock.utc() > self.run.deadline + timedelta(minutes=10):
             return True
         if any(one.lives for one in its):
             return False
         return has_been_seen or self.clock.now() - began > UNSEEN_S
 
-    def _tell(self, told: str) -> str:
-        """Says how far it is, if that has changed; returns what it has said."""
+    def _show_progress(self, shown: str) -> str:
+        """Show the progress if it has changed; return it."""
         progress = read_json(self.aws, self.run.bucket, self.run.prefix + PROGRESS) or {}
         if progress.get("run") != self.run.id:
-            return told
+            return shown
         step, last = str(progress.get("step", "")), str(progress.get("last", "")).strip()
         words = last if step == "publish" and last else STEPS.get(step, step)
-        if words != told:
+        if words != shown:
             self.say(f"  {words}")
         return words
 
@@ -98,17 +98,17 @@ class Follower:
         return {"code": MachineError.code, "step": "publish", "reason": reason}
 
 
-UNSEEN_S = 120.0  # EC2 does not list a new instance at once
-GONE_S = 600.0  # until a terminated one has let go of its group
+UNSEEN_S = 120.0  # EC2 may not list a new instance for a while
+GONE_S = 600.0  # until a terminated instance has released its group
 TRIES = 3
-# EC2's and the scheduler's words for what is not there, and for a group that an instance still has.
+# Error codes of EC2 and the scheduler: not found, and a group in use.
 GONE = (*requests.GONE, "InvalidInstanceID.NotFound")
 IN_USE = ("DependencyViolation", "InvalidGroup.InUse")
 
 
 @dataclass(frozen=True)
 class Remover:
-    """aws: in the region of the data set called `name`.  Everything here can be repeated."""
+    """Removes runs of the data set `name`.  Every step is idempotent."""
 
     aws: Aws
     clock: Clock
@@ -116,14 +116,14 @@ class Remover:
     name: str
 
     def remove_run(self, run: Run) -> None:
-        """Removes one run, and notes that it ended; another one of the same data set stays as it is.
+        """Remove one run, and record its end; other runs of the data set stay as they are.
 
-        Raises AwsError for what stays.
+        Raises AwsError for what cannot be removed.
         """
         self._remove(run.id)
 
     def stop(self) -> int:
-        """Removes all runs of the data set; returns how many things were removed.  Raises AwsError for what stays."""
+        """Remove all runs of the data set; return the number of resources.  Raises AwsError for the rest."""
         return self._remove(None)
 
     # ---- parts of it; run: its id, None for all
@@ -137,7 +137,7 @@ class Remover:
         return retrying(lambda: known_run(self.aws, self._bucket, self.name), self.clock, self.say)
 
     def _known_or_ended(self, run: str | None) -> tuple[Run | None, str, str]:
-        """The same.  Where S3 does not say it, the instances are ended all the same, which cost money."""
+        """_known(), or nothing if S3 cannot be read: the instances are ended all the same, as they cost money."""
         try:
             return self._known()
         except AwsError:
@@ -155,11 +155,11 @@ class Remover:
         parts = self._find(run)
         self._delete_groups(run)
         runs = {*parts.runs, *([begun.id] if begun else [])}
-        # Last of what could be billed: should this fail half-way, the time limit still ends the instance.
+        # After everything that is billed: should this fail halfway, the time limit still ends the instance.
         for one in sorted(runs):
             self._delete_limit(one)
         if begun is not None:
-            self._note_end(begun)
+            self._record_end(begun)
         return ends + len(parts.groups)
 
     def _delete_limit(self, run: str) -> None:
@@ -169,8 +169,8 @@ class Remover:
             if error.aws_code not in GONE:
                 raise
 
-    def _note_end(self, run: Run) -> None:
-        """Unless that is noted: by somebody else who removes it, or by a request whose answer was lost."""
+    def _record_end(self, run: Run) -> None:
+        """Record the end, unless another command or a request with a lost answer has."""
         for left in reversed(range(TRIES)):
             known, etag, ended = self._known()
             if known is None or known.id != run.id or ended:
@@ -184,13 +184,13 @@ class Remover:
                     raise
 
     def _call(self, request: Request) -> None:
-        """All users and tools of an account share a limit of calls, and what is not ended for that goes on costing."""
+        """Call AWS with retries, as the account's limit of calls is shared, and what is not ended goes on costing."""
         retrying(lambda: self.aws.call(request.service, request.operation, request.params), self.clock, self.say)
 
     def _end_all(self, run: str | None, begun: Run | None) -> int:
-        """Returns how many instances were ended, once all are terminated.
+        """Terminate the instances and wait until they are gone; return their number.
 
-        begun: that may have begun so recently that EC2 does not list its instance yet.
+        begun: a run that may be so recent that EC2 does not list its instance yet.
         """
         asked, give_up = set[str](), self.clock.now() + GONE_S
         unsure_until = begun.started.timestamp() + UNSEEN_S if begun else 0.0
@@ -206,7 +206,7 @@ class Remover:
             self.clock.sleep(LOOK_S)
 
     def _end(self, ids: list[str]) -> set[str]:
-        """Returns those that EC2 ends: what it lists, and does not know by its id yet, is to be asked for again."""
+        """Terminate instances; return those that EC2 accepts, as it may list one and not know its id yet."""
         return {one for one in ids if self._ends(one)}
 
     def _ends(self, name: str) -> bool:
@@ -220,7 +220,7 @@ class Remover:
         return True
 
     def _delete_groups(self, run: str | None) -> None:
-        """Deletes them until none is listed: EC2 may not know a new one by its id yet, nor let go of one in use."""
+        """Delete the groups until none is listed: EC2 may not know a new id yet, or may refuse while one is in use."""
         give_up = self.clock.now() + GONE_S
         while groups := self._groups(run):
             for group in groups:
@@ -230,13 +230,13 @@ class Remover:
             self.clock.sleep(LOOK_S)
 
     def _groups(self, run: str | None) -> tuple[Group, ...]:
-        """Those that are left.  An instance that EC2 lists only now, and that has one, is ended."""
+        """The groups that are left.  Also ends an instance in one of them that EC2 lists only now."""
         parts = self._find(run)
         self._end([one.id for one in parts.living])
         return parts.groups
 
     def _delete_group(self, group: Group, *, must: bool) -> None:
-        """Deletes it, if EC2 does so already."""
+        """Delete a group; a refusal is an error only if it must succeed now."""
         try:
             self._call(requests.delete_group(group.id))
         except AwsError as error:

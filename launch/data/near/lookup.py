@@ -41,7 +41,7 @@ AMI_PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-
 
 
 def look_up_run(aws: Aws, name: str) -> Near:
-    """What there is of a run: for `stop`, and for who follows.  Raises AwsError."""
+    """The facts of an existing run, for stopping and following it.  Raises AwsError."""
     caller = aws.call("sts", "GetCallerIdentity")
     account = str(caller["Account"])
     bucket = bucket_of(account, aws.region)
@@ -57,7 +57,7 @@ def look_up_run(aws: Aws, name: str) -> Near:
 
 
 def known_run(aws: Aws, bucket: str, name: str) -> tuple[Run | None, str, str]:
-    """The run in run.json, the object's ETag, and when the run ended; no run where it is damaged."""
+    """The run in run.json, the object's ETag, and when the run ended; no run if it is damaged."""
     try:
         answer = aws.call("s3", "GetObject", {"Bucket": bucket, "Key": prefix_of(name) + RUN})
     except AwsError as error:
@@ -67,7 +67,7 @@ def known_run(aws: Aws, bucket: str, name: str) -> tuple[Run | None, str, str]:
     content = _json(answer["Body"].read(SMALL_BYTES))
     try:
         run = read_run(content)
-    except (KeyError, TypeError, ValueError, OverflowError):  # of another version
+    except (KeyError, TypeError, ValueError, OverflowError):  # written by another version
         return None, str(answer["ETag"]), ""
     return run, str(answer["ETag"]), str(content.get("ended", ""))
 
@@ -109,7 +109,7 @@ def look_up(
     now: datetime,
     cache: Callable[[str], Path | None] = pricelist.no_cache,
 ) -> Near:
-    """All facts.  Raises nothing of AWS's: failures are among the problems."""
+    """Look up all facts; AWS's failures become problems."""
     lookups = Lookups()
     try:
         near = look_up_run(aws, name)
@@ -146,13 +146,13 @@ def look_up(
 
 
 def find_reports(aws: Aws, name: str, account: str, region: str) -> tuple[dict[str, str], ...]:
-    """What instances have left of their reports, and their code: each as a request for an object takes it."""
+    """Reports and code that instances have left, as parameters of requests for an object."""
     place = Place(bucket_of(account, region), prefix_of(name), account)
     return tuple(place.of(file) for file in sizes(aws, place))
 
 
 def look_up_source(aws: Aws, source: str) -> Near:
-    """Only what is in S3, for the plan of a copy to this machine."""
+    """The facts in S3 only, for the plan of a copy to this machine."""
     lookups = Lookups()
     nothing: Source | None = None
     found = lookups.required(partial(find_source, aws, source), nothing)

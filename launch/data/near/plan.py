@@ -1,4 +1,4 @@
-"""Facts -> the plan of an instance that publishes a data set.  Pure."""
+"""The plan of an instance that publishes a data set, from facts.  Pure."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -32,8 +32,8 @@ class Bundle:
 def plan_near(
     options: PublishOptions, name: str, near: Near, work: Work | None, ways: Ways | None, code: Bundle, now: datetime
 ) -> Plan[Run]:
-    """work, ways: None where the source was not found."""
-    goes_on = is_gone_on_with(options, name, near, now)
+    """The plan of the instance.  work, ways: None if the source was not found."""
+    goes_on = is_continued(options, name, near, now)
     run = near.run if near.run and goes_on else _new_run(options, name, near, ways, code.sha256, now)
     begun = ": begun before; continues" if goes_on else ""
     return Plan(
@@ -54,8 +54,8 @@ def plan_near(
     )
 
 
-def is_gone_on_with(options: PublishOptions, name: str, near: Near, now: datetime) -> bool:
-    """Whether a run goes on, or has ended the same publication without that anybody has seen it."""
+def is_continued(options: PublishOptions, name: str, near: Near, now: datetime) -> bool:
+    """Whether to continue a run: it is open, or has ended the same publication and its result is still unread."""
     return near.is_open(now) or (near.is_unseen and _is_same(options, name, near))
 
 
@@ -106,7 +106,7 @@ def _source_words(near: Near, run: Run) -> str:
 def _steps(
     options: PublishOptions, run: Run, near: Near, code: Bundle, *, goes_on: bool
 ) -> tuple[Request | Choice, ...]:
-    """What is still to do.  A run that is gone on with gets what it lacks; its requests are the same as before."""
+    """The requests that are still to be made.  For a continued run they are the same as before."""
     if goes_on and not _would_start(run, near):
         return ()
     begin: list[Request | Choice] = []
@@ -116,12 +116,12 @@ def _steps(
 
 
 def _would_start(run: Run, near: Near) -> bool:
-    """Whether a run that is gone on with has no instance yet, and had none."""
+    """Whether a continued run never had an instance."""
     return not (near.is_unseen or near.machines_of(run))
 
 
 def most_usd(run: Run, near: Near) -> float:
-    """What the instance costs if only its time limit ends it."""
+    """The cost of the instance if only its time limit ends it."""
     instance = catalog.find(run.type)
     hourly = machine_of(instance, near.prices.of(instance)).usd_per_hour
     return hourly * (run.deadline - run.started).total_seconds() / 3600
@@ -159,11 +159,11 @@ def _warnings(near: Near) -> tuple[str, ...]:
 def _problems(
     options: PublishOptions, near: Near, work: Work | None, ways: Ways | None, run: Run, *, goes_on: bool
 ) -> list[TrainerError]:
-    """The first reason against it, beside those of the look-ups."""
+    """The first problem, beside those of the look-ups."""
     if near.problems or work is None or ways is None:
         return []
     if goes_on:
-        return _against_going_on(options, near, run)
+        return _problems_of_continuing(options, near, run)
     if _is_published(near) and not options.replace:
         words = f"{run.name} is published already; add --replace to publish what is in {run.source} under this name."
         return [SettingsError(words)]
@@ -172,7 +172,7 @@ def _problems(
     return _limits(options, near, ways, run) or _places(near, run)
 
 
-def _against_going_on(options: PublishOptions, near: Near, run: Run) -> list[TrainerError]:
+def _problems_of_continuing(options: PublishOptions, near: Near, run: Run) -> list[TrainerError]:
     if not _is_same(options, run.name, near):
         return [_of_another(run)]
     return _quota(near, run) if _would_start(run, near) else []

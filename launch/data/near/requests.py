@@ -21,7 +21,7 @@ from launch.data.near.facts import EXIT, PROFILE, PROGRESS, Near, Run, put_run
 from launch.data.near.work import CONNECTIONS, machine_of
 from launch.data.options import PublishOptions
 
-# RunInstances' errors after which another zone may have room.
+# RunInstances' errors after which another zone may have capacity.
 NO_CAPACITY = {
     "InsufficientInstanceCapacity": "no capacity",
     "InsufficientHostCapacity": "no capacity",
@@ -43,7 +43,7 @@ def words(options: PublishOptions, name: str, region: str) -> tuple[str, ...]:
 
 
 def begin(run: Run, near: Near, code: bytes) -> list[Request]:
-    """The code, then the note that a run is begun, which is what the same command recognizes."""
+    """Upload the code, then run.json, by which the same command recognizes the run."""
     sum_ = base64.b64encode(hashlib.sha256(code).digest()).decode()
     place = {"Bucket": run.bucket, "Key": run.code_key, "ExpectedBucketOwner": run.account}
     params = {**place, "Body": code, "ChecksumAlgorithm": "SHA256", "ChecksumSHA256": sum_}
@@ -51,7 +51,7 @@ def begin(run: Run, near: Near, code: bytes) -> list[Request]:
 
 
 def leftovers(near: Near) -> list[Request]:
-    """What runs that have ended left: groups, which cost nothing, and time limits."""
+    """Delete leftovers of ended runs: groups, which cost nothing, and time limits."""
     made = list[Request]()
     for run, group in near.groups.items():
         living = any(one.run == run and one.state != "terminated" for one in near.machines)
@@ -75,7 +75,7 @@ def delete_limit(name: str) -> Request:
 
 
 def clear(run: Run, before: Run | None) -> list[Request]:
-    """Without the reports of the run before, and its code, if that is another."""
+    """Delete the reports of the previous run, and its code if that differs."""
     files = [EXIT, PROGRESS]
     if before is not None and before.code_key != run.code_key:
         files.append(before.code_key.removeprefix(run.prefix))
@@ -87,7 +87,7 @@ def time_limit(run: Run, role: str) -> list[Request]:
 
 
 def network(run: Run, near: Near) -> list[Request]:
-    """A group that lets nothing in, and HTTPS out."""
+    """A security group with nothing inbound, and HTTPS outbound."""
     there = near.groups.get(run.id)
     group: str | FromAnswer = there or FromAnswer(GROUP, "GroupId")
     rules = [machines.outbound(group, [machines.HTTPS], "outbound: HTTPS"), *machines.nothing_else_out(group)]
@@ -110,7 +110,7 @@ def places(near: Near, kind: str) -> list[Subnet]:
 
 
 def start(run: Run, near: Near) -> Choice:
-    """One instance, in the first zone that has room.
+    """Start one instance, in the first zone with capacity.
 
     https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_RunInstances.html
     """
@@ -167,8 +167,7 @@ def user_data(run: Run) -> str:
 
 PACKAGES = ("trainer", "launch", "infra")
 SUFFIXES = (".py", ".yaml", ".json", ".txt")
-# What publishing imports and reads: a tool needs the core and nothing else of launch.  The packages come by
-# infra/locks/publish.txt, with their hashes.
+# What publishing imports and reads of this repository.  Packages are installed by infra/locks/publish.txt, with hashes.
 LOCK = "infra/locks/publish.txt"
 NEEDED = ("trainer/", "launch/__init__.py", "launch/core/", "launch/data/", "infra/")
 NOT_NEEDED = (
@@ -179,7 +178,7 @@ NOT_NEEDED = (
 
 @cache
 def bundle() -> bytes:
-    """A .tar.gz without owners and times; made once."""
+    """The code as a .tar.gz without owners and times; cached."""
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=0, compresslevel=6) as zipped,

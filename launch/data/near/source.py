@@ -1,4 +1,4 @@
-"""Data that lie in S3: what is there, and a copy of it on this machine."""
+"""List data in S3, and copy them to this machine."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 from launch.aws.client import Aws
 from launch.aws.names import S3Uri, parse_s3
 from launch.core.manifest import MANIFEST
-from launch.data.patient import Patient
+from launch.data.pool import Pool
 from launch.data.upload import Counter
 from trainer.errors import DataError, SettingsError, not_written
 
@@ -21,9 +21,9 @@ PART = 16 * 2**20
 ARCHIVED = ("GLACIER", "DEEP_ARCHIVE")
 
 
-@dataclass(frozen=True, slots=True)  # of which ImageNet's folder has 1.28 million
+@dataclass(frozen=True, slots=True)  # ImageNet's folder has 1.28 million of them
 class Item:
-    """An object.  name: relative to the source; etag: its content's, by which it is read as it was listed."""
+    """An object.  name: relative to the source; etag: ensures that it is read as it was listed."""
 
     name: str
     key: str
@@ -32,7 +32,7 @@ class Item:
 
     @property
     def parts(self) -> range:
-        """Where each of them begins."""
+        """Where each part begins."""
         return range(0, max(1, self.bytes), PART)
 
 
@@ -51,7 +51,7 @@ class Source:
 
     @property
     def are_archives(self) -> bool:
-        """Whether most of it is in archives, in which nobody can count the images from here."""
+        """Whether most of it is in archives, whose images cannot be counted from here."""
         packed = sum(item.bytes for item in self.items if item.name.endswith(ARCHIVES))
         return 2 * packed > self.bytes
 
@@ -65,7 +65,7 @@ def is_in_s3(source: str) -> bool:
 
 
 def name_of(path: str) -> str:
-    """photos, of sources/photos/ and of photos.tar.gz."""
+    """The name of a data set: photos, for sources/photos/ and for photos.tar.gz."""
     name = path.rstrip("/").rpartition("/")[2]
     for suffix in sorted(ARCHIVES, key=len, reverse=True):
         name = name.removesuffix(suffix)
@@ -73,19 +73,19 @@ def name_of(path: str) -> str:
 
 
 def place_in_s3(source: str) -> S3Uri:
-    """The place.  Raises SettingsError for what is none, and for a whole bucket."""
+    """Parse an address in S3.  Raises SettingsError for any other, and for a whole bucket."""
     place = parse_s3(source)
     if place is None or not place.key.strip("/"):
-        raise SettingsError(f"{source} is no folder in S3; give one as s3://BUCKET/FOLDER, or s3://BUCKET/FILE.tar.")
+        raise SettingsError(f"{source} is not a folder in S3; give one as s3://BUCKET/FOLDER, or s3://BUCKET/FILE.tar.")
     return place
 
 
 def find_source(aws: Aws, source: str) -> Source:
-    """What is there.  Raises SettingsError if it is nothing."""
+    """List the source.  Raises SettingsError if it is empty."""
     place = place_in_s3(source)
     key = place.key.rstrip("/")
     uri = f"s3://{place.bucket}/{key}"
-    # In their order an object comes before all whose names begin with its own.
+    # Keys are sorted, so an object comes before others that begin with its key.
     for row in _page(aws, place.bucket, key, {"MaxKeys": 1}).get("Contents", []):
         if row["Key"] == key:
             _check_readable(uri, [row])
@@ -102,7 +102,7 @@ def find_source(aws: Aws, source: str) -> Source:
 
 
 def _rows(aws: Aws, bucket: str, prefix: str) -> Iterator[Mapping[str, Any]]:
-    """A page at a time: a row takes five times as much memory as what is kept of it."""
+    """The rows, page by page: a row takes five times as much memory as an Item."""
     more: Mapping[str, Any] = {}
     while True:
         answer = _page(aws, bucket, prefix, more)
@@ -120,7 +120,7 @@ def _page(aws: Aws, bucket: str, prefix: str, more: Mapping[str, Any]) -> Mappin
 def is_archived(row: Mapping[str, Any]) -> bool:
     """Whether it must be restored before it can be read.
 
-    https://docs.aws.amazon.com/AmazonS3/latest/API/API_RestoreStatus.html: there is none before that is asked for.
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_RestoreStatus.html is absent before a restore is requested.
     """
     status = row.get("RestoreStatus", {})
     is_restored = bool(status) and not status.get("IsRestoreInProgress")
@@ -128,7 +128,7 @@ def is_archived(row: Mapping[str, Any]) -> bool:
 
 
 def _check_readable(uri: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Raises SettingsError for what GetObject refuses (InvalidObjectState), hours after the instance was started."""
+    """Raise SettingsError for archived objects, which GetObject refuses (InvalidObjectState), hours after the start."""
     archived = [row for row in rows if is_archived(row)]
     if archived:
         first = f"{archived[0]['Key']} in {archived[0]['StorageClass']}"
@@ -142,17 +142,17 @@ def _item(row: Mapping[str, Any], prefix: str) -> Item:
     return Item(row["Key"].removeprefix(prefix), row["Key"], int(row["Size"]), str(row["ETag"]))
 
 
-# ---- a copy here
+# ---- a copy on this machine
 
 
 @dataclass
 class Copying:
-    """Copies a source into a folder, several parts at a time; what is whole there is not fetched again.
+    """Copies a source into a folder, several parts at a time, without files that are complete there.
 
-    progress: told of how many bytes of how many.
+    progress: called with the bytes done and in total.
     """
 
-    patient: Patient
+    pool: Pool
     source: Source
     folder: Path
     progress: Callable[[int, int], None]
@@ -160,7 +160,7 @@ class Copying:
     _lock: Lock = field(default_factory=Lock)
 
     def copy(self) -> Path:
-        """Returns what trainer.prepare takes: the folder, or the one file."""
+        """Copy; return the input of trainer.prepare: the folder, or the only file."""
         self._check()
         missing = [item for item in self.source.items if not self._is_there(item)]
         counter = Counter(sum(item.bytes for item in missing), self.progress)
@@ -175,7 +175,7 @@ class Copying:
         return self.folder / self.source.items[0].name if self.source.is_object else self.folder
 
     def _check(self) -> None:
-        """Raises DataError for a name that leads out of the folder."""
+        """Raise DataError for a name that leads out of the folder."""
         for item in self.source.items:
             check_name(item.name)
 
@@ -186,10 +186,10 @@ class Copying:
         def fetch(part: tuple[Item, int]) -> None:
             counter(self._fetch(*part))
 
-        self.patient.each(parts, fetch)
+        self.pool.each(parts, fetch)
 
     def _is_there(self, item: Item) -> bool:
-        """By its size: a file gets its name once it is whole."""
+        """Whether the file exists with its size; a file gets its name when it is complete."""
         path = self.folder / item.name
         return path.is_file() and path.stat().st_size == item.bytes
 
@@ -204,15 +204,15 @@ class Copying:
 
     @property
     def _unfinished(self) -> Path:
-        """Beside the folder: in it, any name may be that of an object."""
+        """The folder of unfinished files; outside of the copy, where any name may be an object's."""
         return self.folder.with_name(f"{self.folder.name}.partial")
 
     def _fetch(self, item: Item, at: int) -> int:
-        """Fetches a part; the file gets its name with the last one.  Returns its bytes."""
+        """Fetch a part, and rename the file with the last one.  Return the number of bytes."""
         params = {"Bucket": self.source.bucket, "Key": item.key, "IfMatch": item.etag}
         if item.bytes > PART:
             params["Range"] = f"bytes={at}-{min(item.bytes, at + PART) - 1}"
-        content = self.patient.call("s3", "GetObject", params)["Body"].read()
+        content = self.pool.call("s3", "GetObject", params)["Body"].read()
         if len(content) != min(item.bytes - at, PART):
             raise DataError(f"s3://{self.source.bucket}/{item.key} has changed while it was read; run it again.")
         with self._partial(item).open("r+b") as opened:
@@ -227,10 +227,12 @@ class Copying:
 
 
 def check_name(name: str) -> None:
-    """Raises DataError for a key that is no path below the folder: anybody may have written it."""
+    """Raise DataError for an untrusted key that is not a path below the folder."""
     parts = name.split("/")
     if {"", ".", ".."} & set(parts) or "\\" in name or "\0" in name:
-        raise DataError(f"{name!r} is the name of an object and no name of a file; remove it, or give another folder.")
+        raise DataError(
+            f"{name!r} is the name of an object and cannot be that of a file; remove it, or give another folder."
+        )
     with suppress(UnicodeEncodeError):
         if all(len(part.encode()) <= 240 for part in parts):
             return

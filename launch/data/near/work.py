@@ -1,6 +1,6 @@
-"""What each way to a published data set takes and costs, by one formula for both.  Pure.
+"""Time and cost of publishing from this machine and by an instance, by one formula.  Pure.
 
-Rates that were measured: tests/bench/RESULTS.md, "Preparing".  Those of AWS:
+Measured rates: tests/bench/RESULTS.md, "Preparing".  AWS's rates:
 https://docs.aws.amazon.com/ebs/latest/userguide/ebsapi-performance.html has 100 ms a block and 1,000 blocks a second;
 prices are those of launch/data/prices.py and infra/instances.yaml.  Those marked [E] are estimates.
 """
@@ -19,32 +19,29 @@ from launch.data.image import BLOCK
 from trainer.errors import SettingsError
 
 IMAGES_PER_VCPU_S = 250.0  # resized to 256 px: ImageNet's, on one core of an AMD EPYC
-KEPT_PER_VCPU_S = 2325.0  # small images, many: what an image costs beside its pixels
-IMAGE_BYTES = 110e3  # of ImageNet's, where images are in archives and cannot be counted
+KEPT_PER_VCPU_S = 2325.0  # many small images: the overhead of an image
+IMAGE_BYTES = 110e3  # ImageNet's mean, for images in archives, which cannot be counted
 BLOCK_S, BLOCKS_PER_S = 0.1, 1000.0
-OBJECTS_PER_S = 300.0  # [E] small objects that one process gets from S3 or sends there, with many connections
+OBJECTS_PER_S = 300.0  # [E] small objects that one process transfers from or to S3, with many connections
 LOCAL_BYTES_PER_S = prices.LOCAL_BYTES_PER_S
 NVME_BYTES_PER_S = 500e6  # [E] making the file system, and reading all twice for its digests
 STARTS_S = 240.0  # [E] until an instance has booted, and installed Python and the packages
 COMPLETES_S = 120.0  # [E] until AWS has completed a snapshot
-GET_OBJECT = 0.0004 / 1000  # USD, as remembered on 2026-11-23
+GET_OBJECT = 0.0004 / 1000  # USD, as of 2026-11-23
 ROOT = Volume(16)  # of an instance
-AGAIN = ("start", "fetch", "prepare", "file system", "compare")  # what a machine does on its own disks
-# Of the source: what is stored once it is resized, and what room is kept for that.
+AGAIN = ("start", "fetch", "prepare", "file system", "compare")  # steps on the machine's own disks
+# Shares of the source: what is stored after resizing, and the disk space reserved for it.
 SHARE, MOST_SHARE = 0.3, 0.5
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done, in bytes and numbers.
+    """What is to be done."""
 
-    source, objects: what lies in S3; images: to prepare, 0 where they are prepared; stored: of the shards.
-    """
-
-    source: int
-    objects: int
-    images: int
-    stored: int
+    source: int  # bytes in S3
+    objects: int  # in S3
+    images: int  # to prepare; 0 if they are prepared
+    stored: int  # bytes of the shards
     is_resized: bool = True
     to_s3: bool = True
     to_snapshot: bool = True
@@ -67,7 +64,7 @@ class Work:
 
 
 def work_of(size: int, objects: int, *, are_archives: bool, is_prepared: bool, resized: bool) -> Work:
-    """What a source in S3 comes to, as far as its sizes tell.  size: bytes."""
+    """Estimate the work for a source in S3 from its sizes.  size: bytes."""
     if is_prepared:
         return Work(size, objects, 0, size, is_resized=False)
     images = round(size / IMAGE_BYTES) if are_archives else objects
@@ -77,19 +74,16 @@ def work_of(size: int, objects: int, *, are_archives: bool, is_prepared: bool, r
 
 @dataclass(frozen=True)
 class Machine:
-    """Where the work is done.  bytes_per_s: to and from AWS; starts_s: until it can begin; usd_per_gb: from AWS to it.
-
-    usd_per_hour: with its disk.
-    """
+    """Where the work is done."""
 
     name: str
     vcpus: int
-    bytes_per_s: float
+    bytes_per_s: float  # to and from AWS
     disk_bytes_per_s: float
     connections: int
-    starts_s: float = 0.0
-    usd_per_hour: float = 0.0
-    usd_per_gb: float = 0.0
+    starts_s: float = 0.0  # until it can begin
+    usd_per_hour: float = 0.0  # including its disk
+    usd_per_gb: float = 0.0  # from AWS to it
 
 
 def here(vcpus: int, mbit_s: float, connections: int) -> Machine:
@@ -109,16 +103,16 @@ def machine_of(instance: Instance, hourly: float) -> Machine:
 
 @dataclass(frozen=True)
 class Way:
-    """seconds: by step; once_usd: by what it is paid for, all at most; again_usd: what a loss of the machine costs."""
+    """Time and cost of the work on a machine."""
 
     machine: Machine
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    once_usd: Mapping[str, float] = field(default_factory=dict)
-    again_usd: float = 0.0
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by step
+    once_usd: Mapping[str, float] = field(default_factory=dict)  # by item, all upper bounds
+    again_usd: float = 0.0  # the cost of losing the machine
 
     @property
     def again_s(self) -> float:
-        """What the next machine does again, at most, where this one is lost: nothing of it is kept in AWS."""
+        """Seconds of work that are lost with the machine, at most: nothing of it is kept in AWS."""
         return sum(self.seconds[name] for name in AGAIN)
 
     @property
@@ -142,7 +136,7 @@ class Way:
 
     @property
     def text(self) -> str:
-        """1 h 20 min, 3.10 USD: fetch 50 min, prepare 20 min, ..."""
+        """In words: 1 h 20 min, 3.10 USD: fetch 50 min, prepare 20 min, ..."""
         steps = ", ".join(f"{name} {_time(value)}" for name, value in self.seconds.items() if value >= 1)
         parts = ", ".join(f"{name} {value:,.2f}" for name, value in self.once_usd.items() if value >= 0.005)
         return f"{_time(self.total_s)}, {usd(self.total_usd)} once: {steps}" + (f"; USD: {parts}" if parts else "")
@@ -153,12 +147,12 @@ def _time(seconds: float) -> str:
 
 
 def way(work: Work, machine: Machine, before_s: float = 0.0) -> Way:
-    """What the work takes and costs on a machine: steps one after the other.
+    """Time and cost of the work on a machine, with its steps in sequence.
 
-    before_s: what copying the source to S3 takes, where it is not there.
+    before_s: for copying the source to S3 first, if it is not there.
     """
     images_per_s = machine.vcpus * (IMAGES_PER_VCPU_S if work.is_resized else KEPT_PER_VCPU_S)
-    # A connection waits for each block's answer; all together are no faster than AWS takes them.
+    # Each connection waits for a block's answer; all together are limited by AWS.
     blocks_per_s = min(machine.connections / BLOCK_S, BLOCKS_PER_S, machine.bytes_per_s / BLOCK)
     uploads = work.stored if work.to_s3 else 0
     seconds = {
@@ -184,19 +178,19 @@ def way(work: Work, machine: Machine, before_s: float = 0.0) -> Way:
 
 
 TYPES = ("c6id.2xlarge", "c6id.4xlarge", "c6id.8xlarge", "i4i.4xlarge")
-FREE_GB = 4.0  # of a disk, for Python and what a file system keeps
+FREE_GB = 4.0  # of a disk, for Python and file system overhead
 
 
 @dataclass(frozen=True)
 class Ways:
-    """Both ways; instance: None where no type has room."""
+    """Both ways; instance: None if no type has enough disk."""
 
     here: Way
     instance: Way | None
 
     @property
     def cheaper(self) -> str:
-        """here, or instance: what costs less, and of two that cost the same, what is done sooner."""
+        """The cheaper way: here or instance; at equal cost the faster one."""
         if self.instance is None:
             return "here"
         mine, other = ((round(one.total_usd, 2), one.total_s) for one in (self.here, self.instance))
@@ -221,9 +215,9 @@ def fits(instance: Instance, work: Work) -> bool:
 
 
 def ways_of(work: Work, mine: Machine, prices: Prices, types: Sequence[str] = TYPES, *, is_local: bool = False) -> Ways:
-    """Both ways for this work.  types: those to choose from, of which the one that costs least in all is taken.
+    """Both ways for this work.  types: candidates, of which the cheapest in total is taken.
 
-    is_local: whether the source is on this machine, and would have to go to S3 first.
+    is_local: whether the source is on this machine and would have to be copied to S3 first.
     """
     other = cheapest(work, prices, types, work.source / mine.bytes_per_s if is_local else 0.0)
     at_home = replace(work, source=0, objects=0) if is_local else work

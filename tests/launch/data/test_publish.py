@@ -150,8 +150,8 @@ def test_without_its_work_folder_a_pending_snapshot_is_still_gone_on_with(desk: 
 def test_the_journal_knows_what_has_been_put(tmp_path: Path) -> None:
     state = State(tmp_path / "work")
     state.prepare()
-    state.note_put("snap-1", 5)
-    state.note_put("snap-1", 7)
+    state.record_put("snap-1", 5)
+    state.record_put("snap-1", 7)
     assert state.put("snap-1") == {5, 7}
 
 

@@ -40,5 +40,5 @@ def test_a_name_that_leads_out_of_the_folder_is_not_written(
     monkeypatch.chdir(tmp_path / "here")
     desk.account.put(desk.account.bucket, f"sources/{NAME}/../../gotcha", b"1")
     assert desk.near("--to", "s3", by="here") == 3
-    assert "is the name of an object and no name of a file" in capsys.readouterr().err
+    assert "is the name of an object and not valid for a file" in capsys.readouterr().err
     assert not any(Path().iterdir())

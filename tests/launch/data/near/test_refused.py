@@ -54,7 +54,7 @@ def test_a_folder_of_this_machine_is_refused_with_the_command_that_helps(
 @pytest.mark.parametrize("source", ["s3://bucket", "s3:/photos", "s3://BUCKET/photos"])
 def test_what_is_no_place_in_s3_is_refused(source: str, desk: NearDesk, capsys: pytest.CaptureFixture[str]) -> None:
     assert desk.type("publish", source, "--name", NAME) == 2
-    assert "is no folder in S3; give one as s3://BUCKET/FOLDER" in capsys.readouterr().err
+    assert "is not a folder in S3; give one as s3://BUCKET/FOLDER" in capsys.readouterr().err
 
 
 def test_an_empty_place_is_said(desk: NearDesk, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from launch.aws.client import Aws
 from launch.data.near.source import Copying, Item, Source, find_source, is_archived
-from launch.data.patient import Patient
+from launch.data.pool import Pool
 from trainer.errors import SettingsError
 
 
@@ -88,7 +88,7 @@ class Bucket:
 def copied(contents: Mapping[str, bytes], folder: Path) -> Path:
     items = tuple(Item(name, name, len(content), "etag") for name, content in contents.items())
     source = Source("s3://bucket", "bucket", items)
-    return Copying(cast("Patient", Bucket(contents)), source, folder, lambda _done, _of: None).copy()
+    return Copying(cast("Pool", Bucket(contents)), source, folder, lambda _done, _of: None).copy()
 
 
 def test_no_object_is_written_over_by_the_unfinished_copy_of_another(tmp_path: Path) -> None:

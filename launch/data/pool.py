@@ -1,4 +1,4 @@
-"""Calls of which there are thousands, several at a time: each waits until AWS has room for it again."""
+"""Thousands of calls to AWS, several at a time, retried while AWS throttles or fails."""
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -12,12 +12,12 @@ from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from trainer.errors import TrainerError
 
-# EBS's own among the codes that pass; those that all services have are known to is_transient().  "You should always
+# EBS's own transient error codes; is_transient() knows those that all services have.  "You should always
 # retry requests that receive server (5xx) error responses, and ThrottlingException and RequestThrottledException":
 # https://docs.aws.amazon.com/ebs/latest/APIReference/API_PutSnapshotBlock.html
 FULL = "ConcurrentLimitExceededException"
-# Those of a ValidationException that are about the moment, not about the request: a block that came too slowly, or
-# while an earlier attempt at it was still being written.  ValidationExceptionReason in AWS's model of the service:
+# Transient reasons of a ValidationException: a block arrived too slowly, or while an earlier attempt at it was still
+# being written.  ValidationExceptionReason in AWS's model of the service:
 # https://docs.aws.amazon.com/ebs/latest/APIReference/API_PutSnapshotBlock.html
 PASSING = {"CONFLICTING_BLOCK_UPDATE", "WRITE_REQUEST_TIMEOUT"}
 RETRY_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 900.0, 1.0, 30.0
@@ -27,8 +27,8 @@ Item = TypeVar("Item")
 Call = Callable[..., Mapping[str, Any]]
 
 
-class Patient:
-    """Calls through `connections` clients; AWS's own are not shared by threads.  beside: codes that pass as well."""
+class Pool:
+    """Retried calls in threads, each through one of `connections` clients."""
 
     def __init__(self, make_aws: Callable[[], Aws], clock: Clock, connections: int) -> None:
         self._clock, self._connections = clock, connections
@@ -38,8 +38,11 @@ class Patient:
     def call(
         self, service: str, operation: str, params: Mapping[str, Any], beside: tuple[str, ...] = ()
     ) -> Mapping[str, Any]:
-        """The answer.  Raises AwsError for what does not pass, or has not for RETRY_S."""
-        retry = Retry(self._clock, RETRY_S, lambda error: _passes(error, beside))
+        """The answer.  Raises AwsError for errors that are not transient, or last longer than RETRY_S.
+
+        beside: further transient codes.
+        """
+        retry = Retry(self._clock, RETRY_S, lambda error: _is_transient(error, beside))
         pause_s = FIRST_PAUSE_S
         while True:
             aws = self._take()
@@ -58,16 +61,16 @@ class Patient:
         return self._make_aws()
 
     def each(self, items: Iterable[Item], act: Callable[[Item], None]) -> None:
-        """act(item) for all of them, several at a time.  Raises the first error, once what runs has ended."""
+        """Call act(item) for all items, several at a time.  Raises the first error, once running calls have ended."""
         if self._connections == 1:
             for item in items:
                 act(item)
             return
-        with ThreadPoolExecutor(self._connections) as pool:
+        with ThreadPoolExecutor(self._connections) as threads:
             running = set[Future[None]]()
             try:
                 for item in items:
-                    running.add(pool.submit(act, item))
+                    running.add(threads.submit(act, item))
                     if len(running) >= AHEAD * self._connections:
                         running = _without_done(running)
                 while running:
@@ -84,7 +87,7 @@ def _without_done(running: set[Future[None]]) -> set[Future[None]]:
     return left
 
 
-def _passes(error: TrainerError, beside: tuple[str, ...]) -> bool:
+def _is_transient(error: TrainerError, beside: tuple[str, ...]) -> bool:
     if is_transient(error):
         return True
     return isinstance(error, AwsError) and (error.aws_code in {FULL, *beside} or error.reason in PASSING)
