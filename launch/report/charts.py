@@ -1,4 +1,4 @@
-"""The charts of how a training scales with the number of GPUs.  Each is a chart, or the sentence why there is none."""
+"""The charts of a report.  Each function returns a chart, or a sentence why there is none."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from launch.report.points import Point, accuracy_over, key, short
 from launch.report.series import Comparison, Law, Series, amdahls, efficiency, gustafsons, limit, speedup
 
 FITS = 4  # drawn at most
-BEYOND = 8  # times the largest measured number of GPUs: where a fitted curve ends
+BEYOND = 8  # a fitted curve ends at this multiple of the largest measured number of GPUs
 
 Reading = Callable[[Point, Point], Measured | None]
 NO_SERIES = "needs the same settings on at least two numbers of {unit}s"
@@ -98,7 +98,7 @@ def gustafson(fits: Sequence[tuple[Series, Law]], unit: str) -> Chart | str:
 
 
 def _law(name: str, title: str, fits: Sequence[tuple[Series, Law]], unit: str) -> Chart:
-    """Measured speedups, the law through them, and dotted where nothing was measured."""
+    """Measured speedups with the fitted law, dotted outside of the measured range."""
     counts = _doubled(BEYOND * max(one.counts[-1] for one, _ in fits))
     lines: list[Line] = []
     for one, fit in fits[:FITS]:
@@ -117,7 +117,7 @@ def _measured_line(one: Series, fit: Law, unit: str) -> Line:
 
 
 def _fitted_lines(one: Series, fit: Law, counts: Sequence[int]) -> list[Line]:
-    """The curve from the first to the last measured point, and on from there if it describes these."""
+    """The curve through the measured range, extrapolated if it describes the measurements."""
     finely = [2 ** (step / 4) for step in range(4 * len(counts) - 3)]
     last = one.counts[-1]
     within, beyond = [n for n in finely if n < last], [n for n in finely if n > last]
@@ -141,20 +141,20 @@ def _fit_note(fits: Sequence[tuple[Series, Law]], unit: str) -> str:
 
 
 def _without_one(series: Sequence[Series], unit: str) -> str:
-    """The assumption behind a speedup over one GPU, where no run had one."""
+    """The assumption behind a speedup over one GPU if no run had one."""
     if all(one.base.replicas == 1 for one in series):
         return ""
     return f"Without a run on one {short(unit)}: the fewest {unit}s of a series, or the baseline, count as ideal."
 
 
 def _relative(fit: Law, one: Series, count: float) -> float:
-    """The fitted speedup over the same base that the measured ones have; the law's speeds are images/s."""
+    """The fitted speedup over the base of the measured ones; the law's speeds are images/s."""
     assert one.base.images_per_s
     return one.base.replicas / one.base.images_per_s.value * fit.speed(count)
 
 
 def _lines(series: Sequence[Series], read: Reading, unit: str) -> tuple[list[Line], tuple[float, ...]]:
-    """A line for each series that has the number at two places; and all the places."""
+    """A line for each series with at least two values, and all x values."""
     lines = []
     for one in series:
         places = tuple((float(p.replicas), value) for p in one.points if (value := read(p, one.base)))
@@ -185,7 +185,7 @@ def all_time(points: Sequence[Point], unit: str) -> list[Chart | str]:
 
 
 def row_label(point: Point) -> str:
-    """2 x 64, ddp: the number of GPUs, and the images per GPU and update."""
+    """A label such as `2 x 64, ddp`: the number of GPUs, and the images per GPU and update."""
     return f"{point.replicas} {TIMES} {point.per_gpu:,}  {point.label}"
 
 
@@ -264,7 +264,7 @@ def _single(
     unit: str,
     why_not: str,
 ) -> Chart | str:
-    """One bar for each point that has a value."""
+    """One bar for each point with a value."""
     rows = [
         Bar(row_label(point), (value.value,), f"{figure(value.value)} {unit}", value if value.is_spread else None)
         for point, value in values
@@ -317,7 +317,7 @@ def over_epochs(points: Sequence[Point], unit: str) -> Chart | str:
 
 
 def _over(points: Sequence[Point], unit: str, name: str, title: str, x_label: str, place: int) -> Chart | str:
-    """A line for the first run of each of some points.  place: of x in what accuracy_over() returns."""
+    """A line for the first run of each of a few points.  place: index of x in the rows of accuracy_over()."""
     scored = [point for point in points if len(accuracy_over(point.runs[0])) > 1]
     if not scored:
         return f"{title[5:]}: no run was evaluated twice."
@@ -359,7 +359,7 @@ def large_batch(compared: Comparison | None) -> Chart | str:
 
 def gaps(compared: Comparison | None) -> Chart | str:
     if compared is None:
-        return ""  # large_batch() says why
+        return ""  # large_batch() gives the reason
     others = sorted(compared.trials[1:], key=lambda trial: -trial.gap)
     rows = [Bar(f"{trial.per_update:,}  {trial.recipe}", (trial.gap,), signed(trial.gap)) for trial in others]
     shown, note = rows_of(rows)

@@ -1,4 +1,4 @@
-"""Reads runs, writes the report: the only module here that touches the disk."""
+"""Read runs and write the report: the only module here that uses files."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -22,7 +22,7 @@ FOREMOST = ("speedup", "breakdown", "time_per_epoch", "accuracy_over_time", "eff
 
 
 def report(places: Sequence[Path], options: ReportOptions, now: datetime, say: Callable[[str], None]) -> int:
-    """Writes the report of all runs in `places`; returns the exit code.  Raises SettingsError, MachineError."""
+    """Write the report of all runs in `places`; return the exit code.  Raises SettingsError, MachineError."""
     _check(places, options)
     known, unread = runs.readable(places)
     results = findings.find(
@@ -52,7 +52,7 @@ def _check(places: Sequence[Path], options: ReportOptions) -> None:
 
 
 def all_charts(results: Findings) -> list[Chart | str]:
-    """Every chart there is data for, and for the others a sentence why not; empty where another says it."""
+    """Every chart with data, and a sentence for each without, empty if another chart's covers it."""
     if results.is_of_scripts:
         return own.charts(results.own)
     return [
@@ -66,7 +66,7 @@ def all_charts(results: Findings) -> list[Chart | str]:
 def _write(
     results: Findings, charts: Sequence[Chart], missing: Sequence[str], options: ReportOptions, now: datetime
 ) -> list[Path]:
-    """Writes everything; returns the paths."""
+    """Write all files; return their paths."""
     from launch.core.drawing import picture
     from launch.report import page
 
@@ -87,12 +87,12 @@ def _write(
 
 
 def _remove_earlier(out: Path) -> None:
-    """Removes the pictures of an earlier report, as this one may not have them all.  Other files stay."""
+    """Remove the pictures of an earlier report, as this one may have fewer.  Other files stay."""
     from launch.report.page import MARK, SECTIONS
 
     try:
         is_ours = MARK.encode() in (out / PAGE).read_bytes()
-    except OSError:  # there is none
+    except OSError:  # no earlier report
         return
     if not is_ours:
         return
@@ -107,7 +107,7 @@ def _print(results: Findings, missing: Sequence[str], written: Sequence[Path], s
     say(f"{findings.title(results)}\n")
     for sentence in findings.sentences(results):
         say(one_row(sentence))
-    for table in tables.told(results):
+    for table in tables.for_terminal(results):
         say(f"\n{tables.as_text(table, width=terminal_width())}")
     for run in [run for run in results.runs if run.state == "failed"][:10]:
         say(f"failed: {run.name}: {run.reason or 'no reason is recorded'}")

@@ -1,4 +1,4 @@
-"""What runs cost: an epoch, the whole, a point of accuracy, and a target accuracy; None without a price.  Pure."""
+"""Costs of runs: per epoch, in total, per point of accuracy, and of a target accuracy; None without a price.  Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from launch.report.points import Point, final, median_of
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one point.  per_accuracy: USD of the whole training per percentage point of its eval accuracy."""
+    """The costs of a point.  per_accuracy: USD of the whole training per percentage point of its eval accuracy."""
 
     point: Point
     per_epoch: Measured | None
@@ -20,7 +20,7 @@ class Cost:
 
 
 def priced(runs: Iterable[Run], usd_per_gpu_hour: float | None) -> list[Run]:
-    """The runs; those without a price get that of their GPUs."""
+    """Give runs without a price that of their GPUs."""
     if usd_per_gpu_hour is None:
         return list(runs)
     return [_priced(run, usd_per_gpu_hour) for run in runs]
@@ -32,7 +32,7 @@ def _priced(run: Run, usd_per_gpu_hour: float) -> Run:
     hourly = usd_per_gpu_hour * run.replicas
     if all(_gpus(epoch) == run.replicas for epoch in run.epochs):
         return replace(run, usd_per_hour=hourly)
-    # Resumed on other GPUs: an epoch costs what it was trained on.
+    # A run may be resumed on other GPUs, so each epoch counts its own.
     usd = usd_per_gpu_hour * _gpu_seconds(run, len(run.epochs)) / HOUR_S
     return replace(run, usd_per_hour=hourly, usd=usd)
 
@@ -42,7 +42,7 @@ def _gpus(epoch: Mapping[str, Any]) -> float:
 
 
 def _gpu_seconds(run: Run, epochs: int) -> float:
-    """Of the first so many epochs, and of all that was not in an epoch, which is taken to come before the first."""
+    """GPU seconds of the first `epochs` epochs, and of time outside of epochs, which is assumed to come first."""
     rest_s = run.whole_s - sum(map(seconds_of, run.epochs))
     return rest_s * _gpus(run.epochs[0]) + sum(seconds_of(one) * _gpus(one) for one in run.epochs[:epochs])
 
@@ -67,7 +67,7 @@ def per_accuracy(run: Run) -> float | None:
 
 @dataclass(frozen=True)
 class Reached:
-    """A target accuracy at a point.  runs: of how many, by how many; s, usd: from the start to the evaluation."""
+    """When a point reached the target accuracy.  runs: how many did; s, usd: from the start to the evaluation."""
 
     point: Point
     runs: int
@@ -86,15 +86,15 @@ def reached(points: Iterable[Point], target: float) -> list[Reached]:
 
 
 def to_target(run: Run, target: float) -> tuple[float, float | None] | None:
-    """(seconds, USD) from the start to the first evaluation with `target` %; None for a run that never got there.
+    """(seconds, USD) from the start to the first evaluation with `target` %; None if it was not reached.
 
-    What is not in an epoch, such as initialization, is taken to come before the first.
+    Time outside of epochs, such as initialization, is assumed to come first.
     """
     whole, usd = _gpu_seconds(run, len(run.epochs)) if run.epochs else 0.0, run.whole_usd
     for count, epoch in enumerate(run.epochs, 1):
         accuracy = number(epoch, "eval_top1")
         if accuracy is not None and 100 * accuracy >= target:
             after_s = sum(map(seconds_of, run.epochs[count:]))
-            share = _gpu_seconds(run, count) / whole if whole else None  # epochs that took no time at all
+            share = _gpu_seconds(run, count) / whole if whole else None  # 0 if all epochs took no time
             return run.whole_s - after_s, None if usd is None or share is None else usd * share
     return None

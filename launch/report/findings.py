@@ -16,12 +16,12 @@ from launch.report.series import sentence as law_in_words
 from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean
 
-# Points of accuracy below which a gap between single runs is marked: a margin, for seeds differ too.
+# A gap between single runs below this many points of accuracy is marked, as seeds differ by as much.
 SEEDS_DIFFER = 1.0
 
 
 def baseline_of(results: Sequence[Point], name: str, runs: Sequence[Run]) -> Point:
-    """The point of the run with that name, or with that folder.  Raises SettingsError for none, and for several."""
+    """The point of the run with that name or folder.  Raises SettingsError if there is none, or several."""
     meant = [point for point in results if any(_is_named(run, name) for run in point.runs)]
     if len(meant) > 1:
         folders = [str(run.folder) for point in meant for run in point.runs if _is_named(run, name)]
@@ -34,7 +34,7 @@ def baseline_of(results: Sequence[Point], name: str, runs: Sequence[Run]) -> Poi
 
 def _unknown(name: str, names: Sequence[str]) -> SettingsError:
     if name in names:
-        return SettingsError(f"--baseline {name} has no measured epoch; name a run that has, or leave it out.")
+        return SettingsError(f"--baseline {name} has no measured epoch; give a run that has, or omit it.")
     return SettingsError(f"--baseline {name}: no run has that name{did_you_mean(name, names) or '.'}")
 
 
@@ -43,17 +43,17 @@ def _is_named(run: Run, name: str) -> bool:
 
 
 def check_used(name: str | None, base: Point | None, series: Sequence[Series], compared: Comparison | None) -> None:
-    """Raises SettingsError for a baseline that nothing can be compared with."""
+    """Raise SettingsError for a baseline that nothing can be compared with."""
     used = any(one.base is base for one in series) or (compared and base in compared.trials[0].points)
     if base and series and not used:
         raise SettingsError(
             f"--baseline {name} trained {base.per_gpu:,} images per GPU, {base.per_update:,} per update, and no series "
-            "has that model, data set and batch; name a run of a series, or leave it out."
+            "has that model, data set and batch; give a run of a series, or omit it."
         )
 
 
 def learning(points: Sequence[Point], compared: Comparison | None, unit: str) -> list[str]:
-    """The best accuracy, and what large batches cost of it."""
+    """The best accuracy, and the loss of it by large batches."""
     scored = [(end.value, point) for point in points if (end := point.ended_with("eval_top1"))]
     if not scored:
         return []
@@ -79,7 +79,7 @@ def _of_large_batches(compared: Comparison) -> list[str]:
 
 
 def _caution(zero: Trial, trials: Sequence[Trial]) -> str:
-    """What a small gap of the best or the worst trial to the baseline rests on, where that is little."""
+    """A warning if a small gap to the baseline may be chance."""
     told = [trials[0], trials[-1]]
     close = [trial for trial in told if abs(trial.gap) < SEEDS_DIFFER]
     is_single = any(sum(len(point.runs) for point in trial.points) == 1 for trial in (zero, *close))
@@ -106,9 +106,9 @@ def called(point: Point, unit: str) -> str:
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that is computed from the runs.  unit: GPU or CPU rank; copies: names of runs that are others' copies.
+    """Everything that is computed from the runs.  unit: GPU or CPU rank; copies: names of duplicate runs.
 
-    unread: why runs could not be read; target: an accuracy in %; reached: where it was; own: runs of scripts.
+    unread: why runs could not be read; target: an accuracy in %; reached: the points that reached it; own: of scripts.
     """
 
     runs: tuple[Run, ...]
@@ -125,25 +125,25 @@ class Findings:
 
     @property
     def is_of_scripts(self) -> bool:
-        """Whether there are metrics of scripts, and nothing of our trainer."""
+        """Whether there are only runs of scripts, and none of the built-in trainer."""
         return bool(self.own.runs and not self.points)
 
     @property
     def best(self) -> Series | None:
-        """The series with the most images per second, and of those the one that goes to the most GPUs."""
+        """The series with the most images per second; among equal ones, that with the most GPUs."""
         return max(self.series, key=lambda one: (_top(one), one.counts[-1]), default=None)
 
     def law_of(self, series: Series) -> Law | None:
-        """The law that was fitted to `series`."""
+        """The law fitted to `series`."""
         return next((law for one, law in self.laws if one is series), None)
 
 
 def find(
     runs: Sequence[Run], baseline: str | None = None, *, target: float | None = None, unread: Sequence[str] = ()
 ) -> Findings:
-    """Findings in `runs`.  baseline: the name of the run to compare to; target: an accuracy in %, whose price to find.
+    """Compute the findings.  baseline: name of the run to compare to; target: an accuracy in %, to find its price.
 
-    Raises SettingsError for a baseline that is unknown, has several meanings, or cannot be compared with.
+    Raises SettingsError for a baseline that is unknown, ambiguous, or cannot be compared with.
     """
     single, copies = _without_copies(runs)
     scripts = own_of(single)
@@ -160,12 +160,12 @@ def find(
 
 
 def _without_copies(runs: Sequence[Run]) -> tuple[list[Run], tuple[str, ...]]:
-    """The runs whose records no other has, and the names of the others: no two trainings take the same times."""
+    """The runs without copies, and the names of the copies: no two trainings have equal times."""
     own: dict[str, Run] = {}
     copies = []
     for run in runs:
-        is_ours = run.epochs and run.settings and not run.is_script  # a script's records may have no times in them
-        content = repr((dict(run.settings), [dict(epoch) for epoch in run.epochs])) if is_ours else str(run.folder)
+        is_trainers = run.epochs and run.settings and not run.is_script  # a script's records may have no times
+        content = repr((dict(run.settings), [dict(epoch) for epoch in run.epochs])) if is_trainers else str(run.folder)
         if own.setdefault(content, run) is not run:
             copies.append(run.name)
     return list(own.values()), tuple(copies)
@@ -197,7 +197,7 @@ def title(results: Findings) -> str:
 
 def sentences(results: Findings) -> list[str]:
     """The findings in sentences, the most important first."""
-    ours = [LEFT_OUT] if results.is_of_scripts else _of_ours(results)
+    ours = [LEFT_OUT] if results.is_of_scripts else _of_trainer(results)
     return [
         *(of_own(results.own) if results.own.runs else []),
         *ours,
@@ -207,8 +207,8 @@ def sentences(results: Findings) -> list[str]:
     ]
 
 
-def _of_ours(results: Findings) -> list[str]:
-    """What the records of our trainer show."""
+def _of_trainer(results: Findings) -> list[str]:
+    """Findings from the built-in trainer's records."""
     return [
         *_of_scaling(results),
         *_of_communication(results),
@@ -241,7 +241,7 @@ def _of_scaling(results: Findings) -> list[str]:
 
 
 def _of_certainty(results: Findings) -> list[str]:
-    """What the speeds of the best series rest on, where that is little."""
+    """A warning if the speeds of the best series rest on few measurements."""
     best = results.best
     assert best is not None
     lines, many = [], len(best.points)
@@ -298,23 +298,23 @@ def _cheapest(name: str, prices: Sequence[tuple[float, Point]], unit: str) -> li
 
 
 def _of_target(results: Findings) -> list[str]:
-    """Where the target accuracy was reached first, and for least."""
+    """Where the target accuracy was reached first, and at the lowest cost."""
     if results.target is None:
         return []
     if not results.reached:
         return [f"No run reached {results.target:g}% of eval accuracy."]
     fastest, target = results.reached[0], f"{results.target:g}%"
-    where = _got_there(fastest, results.unit)
+    where = _at_point(fastest, results.unit)
     lines = [f"Fastest to {target} of eval accuracy: {figure(fastest.s.value)} s ({where})."]
     if paid := [(one.usd.value, place) for place, one in enumerate(results.reached) if one.usd]:
         amount, place = min(paid)
-        where = _got_there(results.reached[place], results.unit)
+        where = _at_point(results.reached[place], results.unit)
         lines.append(f"Cheapest to {target}: {figure(amount)} USD ({where}).")
     return lines
 
 
-def _got_there(one: Reached, unit: str) -> str:
-    """The point, and how many of its runs did not get there, whose times are in no median."""
+def _at_point(one: Reached, unit: str) -> str:
+    """The point, and how many of its runs reached the target, if not all: only those are in the medians."""
     many = len(one.point.runs)
     return called(one.point, unit) + ("" if one.runs == many else f"; {one.runs} of its {many} runs reached it")
 

@@ -1,4 +1,4 @@
-"""Runs of scripts of the user's own: what their own metrics show, as sentences, charts and a table.  Pure."""
+"""Runs of users' own scripts: their metrics as sentences, charts and a table.  Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ Places = list[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Best:
-    """The run with the best value of a metric; word: lowest or highest."""
+    """The run with the best value of a metric.  word: lowest or highest."""
 
     metric: str
     word: str
@@ -34,14 +34,14 @@ class Best:
 
 @dataclass(frozen=True)
 class Own:
-    """runs: of scripts, with at least one record each; metrics: their names, in the order in which they came."""
+    """Runs of scripts with at least one record, and the names of their metrics by first appearance."""
 
     runs: tuple[Run, ...]
     metrics: tuple[str, ...]
 
     @property
     def bests(self) -> list[Best]:
-        """One for each metric whose name says which way is better; those of held-out data first."""
+        """The best run for each metric with a direction(); metrics of held-out data first."""
         found = []
         for metric in sorted(self.metrics, key=lambda name: not HELD_OUT.search(name.lower())):
             values = [(value, run.name) for run in self.runs if (value := best(run.epochs, metric)) is not None]
@@ -53,7 +53,7 @@ class Own:
 
 
 def own_of(runs: Sequence[Run]) -> Own:
-    """The runs that a script's metrics are all there is of; one started by hand has no settings of any trainer."""
+    """The runs with a script's metrics only.  A run that was started by hand has no settings."""
     found = [run for run in runs if (run.is_script or not run.settings) and metrics_of(run.epochs)]
     return Own(tuple(found), tuple(metrics_of(record for run in found for record in run.epochs)))
 
@@ -75,13 +75,13 @@ def _of_how_many(own: Own) -> str:
 
 
 def charts(own: Own) -> list[Chart | str]:
-    """A chart of each metric over what its records are counted by; of one that is known once, a bar for each run.
+    """A chart of each metric over its counter, or with a bar for each run if it has only one value.
 
-    Those whose names say which way is better come first.
+    Metrics with a direction() come first.
     """
     rated_first = sorted(own.metrics, key=lambda metric: direction(metric) is None)
     drawn: list[Chart | str] = [_chart(own, metric) for metric in rated_first[:MOST_CHARTS]]
-    drawn.sort(key=lambda chart: isinstance(chart, Bars))  # lines stand beside each other
+    drawn.sort(key=lambda chart: isinstance(chart, Bars))  # so that line charts are side by side
     if left := rated_first[MOST_CHARTS:]:
         drawn.append(f"{len(left)} more metrics, which the table has: {', '.join(left)}.")
     return drawn
@@ -100,7 +100,7 @@ def _chart(own: Own, metric: str) -> Chart:
 
 
 def _name(metric: str, own: Own) -> str:
-    """The name of its chart and file: train_loss and train/loss have the same letters, and are two."""
+    """The name of a metric's chart and file, distinct for train_loss and train/loss."""
     alike = [other for other in own.metrics if _letters(other) == _letters(metric)]
     place = alike.index(metric)
     return f"{CHART}{_letters(metric)}{f'_{place + 1}' if place else ''}"
@@ -119,13 +119,13 @@ def _lines(name: str, metric: str, axis: str, courses: Mapping[str, Places]) -> 
 
 
 def _thinned(places: Places) -> Places:
-    """At most so many of the places as a picture shows, the last among them."""
+    """Thin out to as many points as a picture can show, including the last."""
     step = -(-len(places) // MOST_POINTS)
     return [*places[:-1:step], places[-1]]
 
 
 def columns_and_rows(own: Own) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """A row for each run: what tells it from the others, and of each metric the newest and the best value."""
+    """The table's columns, and a row for each run: its point in the sweep, and newest and best values."""
     points = list(dict.fromkeys(name for run in own.runs for name in run.point))
     rated = [(metric, word) for metric in own.metrics if (word := _best_word(metric))]
     priced = any(run.whole_usd is not None for run in own.runs)
@@ -149,7 +149,7 @@ def _row(run: Run, own: Own, points: Sequence[str], rated: Sequence[str], *, pri
 
 
 def csv_row(run: Run) -> dict[str, Any]:
-    """For table.csv: the newest value of each metric, and the best."""
+    """Cells of table.csv: newest and best value of each metric."""
     last = newest(run.epochs)
     found: dict[str, Any] = {f"metric.{name}": f"{value:.6g}" for name, value in last.items()}
     return found | {

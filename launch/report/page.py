@@ -1,4 +1,4 @@
-"""The report as one page of HTML that needs nothing else: infra/report/ has its template and style."""
+"""The report as one self-contained HTML page; infra/report/ has its template and style."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from launch.report.series import efficiency, limit, speedup
 from launch.report.tables import Table
 from trainer.terminal import encodable
 
-# In the head of every page: it marks a report that a later one may replace.
+# Marks a page as a report, which a later report may replace.
 MARK = '<meta name="generator" content="launch.report">'
 # Headings, with the charts below them and the table at their end.
 SECTIONS = (
@@ -29,7 +29,7 @@ SECTIONS = (
 )
 
 
-# A chart, its address, whether it is wide, and its words.
+# A chart, its data URI, whether it is wide, and its alternative text.
 Picture = tuple[Chart, str, bool, str]
 Section = tuple[str, list[Picture], Table | None]
 Tile = tuple[str, str, str]
@@ -69,7 +69,7 @@ def as_html(
 
 
 def _sections(pictures: Mapping[str, Picture], tables: Mapping[str, Table]) -> list[Section]:
-    """Headings with their pictures and table; those that have neither are left out."""
+    """Headings with their pictures and table, without empty ones."""
     own = [picture for name, picture in pictures.items() if name.startswith(CHART)]
     sections: list[Section] = [("Metrics", own, tables.get("metrics"))]
     for heading, names, table in SECTIONS:
@@ -78,7 +78,7 @@ def _sections(pictures: Mapping[str, Picture], tables: Mapping[str, Table]) -> l
 
 
 def tiles(results: Findings) -> list[Tile]:
-    """(name, figure, remark) of what a reader looks for first."""
+    """(name, figure, remark) of the main numbers."""
     done = sum(run.state == "done" for run in results.runs)
     runs = ("Runs", str(len(results.runs)), f"{done} done" if done < len(results.runs) else "all done")
     return [runs, *_own_tiles(results), *_scaling_tiles(results), *_accuracy_tile(results), *_cost_tile(results)]

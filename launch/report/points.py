@@ -1,4 +1,4 @@
-"""Points: runs of the same family on the same GPUs with the same batch, and what was measured.  Pure."""
+"""Points: repeated runs of the same settings, GPUs and batch, with their measurements.  Pure."""
 
 import random
 from collections import Counter
@@ -14,32 +14,32 @@ from launch.core.runs import Run, number, seconds_of
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
-# Settings that change neither the result nor the speed; runs that differ in the seed are repetitions.
+# Settings without effect on result and speed; runs that differ in the seed are repetitions.
 APART = frozenset({
     "seed", "run_dir", "checkpoint_dir", "data_dir", "data_url", "data_cache_gb", "shuffle_shards", "cache_dir",
     "download", "checkpoint_every_s", "keep_checkpoints", "resume", "progress", "log_every", "probe_steps", "plot",
     "tensorboard", "wandb", "mlflow", "timeout_s", "device", "amp", "max_bad_images",
 })  # fmt: skip
 BATCH = frozenset({"batch_size", "global_batch_size"})
-# Settings that change what is learnt and not how long an update takes.
+# Settings that affect learning but not the time of an update.
 LEARNING = frozenset({
     "lr", "lr_scaling", "lr_base_batch", "schedule", "warmup_epochs", "milestones", "lr_gamma", "momentum", "nesterov",
     "weight_decay", "label_smoothing", "batch_ramp", "epochs", "max_steps", "eval_every", "init_from",
 })  # fmt: skip
-# Of an update whose size is the same: fewer GPUs may need more of them.
+# How an update of the same size is divided: fewer GPUs may need more passes.
 PASSES = frozenset({"accumulate"})
-OPTIONS = ("instance_type",)  # of a backend, those that change the speed
-# Values that need no name beside them; shown where they differ.
+OPTIONS = ("instance_type",)  # a backend's options that affect the speed
+# Settings with values that are clear without a name.
 NAMED = ("model", "dataset", "strategy", "precision", "backend", "instance_type", "device_name")
 Family = Mapping[str, Any]
-SPREAD_FROM = 3  # epochs: of fewer, the range says nothing
+SPREAD_FROM = 3  # epochs: a range of fewer is meaningless
 
 
 def median_of(values: Iterable[float | None]) -> Measured | None:
-    """The median with its 95 % interval by the percentile bootstrap; None where there are no values.
+    """The median with its 95 % interval by the percentile bootstrap; None without values.
 
-    Of up to five values the interval is their whole range: so few say no more.  The true median is in that of two
-    values in 50 of 100 cases, of three in 75, of four in 88, of five in 94: all are on one side of it in 2 * 0.5^n.
+    For up to five values the interval is their range, which contains the true median in 50 % of cases for two values,
+    75 % for three, 88 % for four and 94 % for five: all n values are on one side of it with probability 2 * 0.5^n.
     """
     known = tuple(value for value in values if value is not None)
     return _interval(known) if known else None
@@ -56,11 +56,11 @@ def _interval(values: tuple[float, ...]) -> Measured:
     return Measured(middle, min(medians[cut], middle), max(medians[-1 - cut], middle))
 
 
-# How the GPUs of a run share their work; without effect on a single GPU.
+# How several GPUs share their work; without effect on a single GPU.
 SHARING = frozenset({
     "strategy", "comm_hook", "powersgd_rank", "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "layout",
 })  # fmt: skip
-# Settings without effect on the result, but for rounding.
+# Settings without effect on the result, except for rounding.
 SPEED = SHARING - {"comm_hook", "powersgd_rank"} | {
     "threads", "workers", "decode", "channels_last", "compile", "compile_mode", "fused", "cudnn_benchmark",
     "deterministic", "eval_batch_size", "device_name", "instance_type", "backend",
@@ -70,15 +70,15 @@ WORDS = {"comm_hook": "{} hook", "lr_scaling": "{} lr scaling", "optimizer": "{}
 
 
 def family(run: Run) -> dict[str, Any]:
-    """The settings of `run` but for its batch and its number of GPUs; those at the trainer's defaults are left out."""
+    """The settings of `run` without its batch, its number of GPUs, and defaults."""
     values = _changed_settings(run)
     if run.settings.get("amp") is False:
         values["precision"] = "fp32"
     for name in ("model", "dataset", "strategy", "precision"):
         values.setdefault(name, _defaults()[name])
     if values["strategy"] == "auto":
-        values["strategy"] = "ddp"  # with several ranks, and one rank shares nothing
-    if precision := run.last.get("precision"):  # what auto was resolved to
+        values["strategy"] = "ddp"  # `auto` with several ranks; without effect on one
+    if precision := run.last.get("precision"):  # as `auto` was resolved
         values["precision"] = precision
     for name in OPTIONS:
         if run.options.get(name):
@@ -90,7 +90,7 @@ def family(run: Run) -> dict[str, Any]:
 
 
 def _changed_settings(run: Run) -> dict[str, Any]:
-    """The settings that tell families apart and are not at their defaults."""
+    """The settings that distinguish families and are not at their defaults."""
     changed = {}
     for name, value in run.settings.items():
         if name not in APART | BATCH and _plain(value) != _plain(_defaults().get(name)):
@@ -99,7 +99,7 @@ def _changed_settings(run: Run) -> dict[str, Any]:
 
 
 def key(of: Family) -> str:
-    """The same for the same family."""
+    """A hashable key of a family."""
     return repr(sorted(of.items()))
 
 
@@ -109,7 +109,7 @@ def without(of: Family, names: Iterable[str]) -> dict[str, Any]:
 
 
 def labels(families: Sequence[Family]) -> dict[str, str]:
-    """A label for each family by its key: what tells it from the others."""
+    """A label for each family by its key, with the settings that distinguish it."""
     names = sorted({name for one in families for name in one} - set(NAMED))
     usual = {name: Counter(_texts(families, name)).most_common(1)[0][0] for name in names}
     differ = [name for name in NAMED if len(set(_texts(families, name))) > 1]
@@ -121,14 +121,14 @@ def _texts(families: Sequence[Family], name: str) -> list[str]:
 
 
 def _label(one: Family, differ: Sequence[str], usual: Mapping[str, str]) -> str:
-    """differ: names of values to show; usual: of each other name, the value that is not worth showing."""
+    """A family's label.  differ: names of settings to show; usual: values of the others that are omitted."""
     parts = [str(one[name]) for name in differ if name in one]
     parts += [in_words(name, one.get(name)) for name, value in usual.items() if str(one.get(name)) != value]
     return ", ".join(part for part in parts if part) or plainly(one)
 
 
 def plainly(one: Family) -> str:
-    """The name of a family that nothing tells from others."""
+    """The label of a family without distinguishing settings."""
     return f"{one.get('strategy')}, {one.get('precision')}"
 
 
@@ -142,7 +142,7 @@ def in_words(name: str, value: Any) -> str:
 
 
 def shared(names: Iterable[str]) -> str:
-    """The parts that all these labels have: ('ddp', 'ddp, lr 0.2') -> 'ddp'; '' where they have none."""
+    """The common parts of labels: ('ddp', 'ddp, lr 0.2') -> 'ddp'; '' if there is none."""
     first, *others = [name.split(", ") for name in names]
     return ", ".join(part for part in first if all(part in parts for parts in others))
 
@@ -153,18 +153,18 @@ def counted(count: int, unit: str) -> str:
 
 
 def unit(runs: Iterable[Run]) -> str:
-    """GPU, or CPU rank where no run used a GPU."""
+    """GPU, or CPU rank if no run used a GPU."""
     devices = {str(run.last.get("device")) for run in runs if run.epochs}
     return "CPU rank" if devices == {"CPU"} else "GPU"
 
 
 def short(unit: str) -> str:
-    """'CPU rank' -> 'rank', for where there is little room."""
+    """A short unit: 'CPU rank' -> 'rank'."""
     return unit.split()[-1]
 
 
 def _plain(value: Any) -> Any:
-    """The same value whether it came from YAML, JSON or a command line."""
+    """Normalize a value from YAML, JSON or a command line."""
     if isinstance(value, Mapping):
         return ",".join(f"{start}:{images}" for start, images in value.items()) or None
     if isinstance(value, (list, tuple)):
@@ -187,7 +187,7 @@ def _defaults() -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Point:
-    """runs: repetitions.  per_update: the global batch, of a ramp its last; per_gpu: its share of one GPU."""
+    """Repetitions of a run.  per_update: the global batch, of a ramp the last; per_gpu: the share of one GPU."""
 
     family: Family
     replicas: int
@@ -205,7 +205,7 @@ class Point:
         return self.measured("images_per_s")
 
     def measured(self, name: str) -> Measured | None:
-        """A number of the steady epochs: over repetitions the interval of their medians, of one run its epochs'."""
+        """A field of the steady epochs: the interval of the repetitions' medians, or of a single run's epochs."""
         if len(self.runs) > 1:
             return median_of(run.typical(name) for run in self.runs)
         (run,) = self.runs
@@ -215,39 +215,39 @@ class Point:
         return exactly(value.value)
 
     def ended_with(self, name: str) -> Measured | None:
-        """The last value of each run that came to its end."""
+        """The last value of each completed run."""
         return median_of(final(run, name) for run in self.runs)
 
 
 def of(values: Iterable[float | None]) -> Measured | None:
-    """None where there are no values."""
+    """The median with its interval; None without values."""
     known = [value for value in values if value is not None]
     return Measured(median(known), min(known), max(known)) if known else None
 
 
 def newest(run: Run, name: str) -> float | None:
-    """The value of the last epoch that has one; evaluations may be rarer than epochs."""
+    """The value of the last epoch that has one, as evaluations may be rarer than epochs."""
     return next((value for epoch in reversed(run.epochs) if (value := number(epoch, name)) is not None), None)
 
 
 def final(run: Run, name: str) -> float | None:
-    """The value at the end of a run that is done; None for one that is not, whose end is unknown."""
+    """The value at the end of a run; None if it is not done."""
     wanted = 0 if run.settings.get("max_steps") else number(run.settings, "epochs") or 0
     return newest(run, name) if run.state == "done" and len(run.epochs) >= wanted else None
 
 
 def per_update(run: Run) -> int:
-    """The global batch, of a ramp the last one; 0 where no epoch says."""
+    """The global batch, of a ramp the last one; 0 if not recorded."""
     return int(number(run.last, "global_batch") or 0)
 
 
 def is_measured(run: Run) -> bool:
-    """Whether it has numbers: on how many GPUs, with which batch, how fast."""
+    """Whether the number of GPUs, the batch and the speed are recorded."""
     return bool(run.epochs and run.replicas and per_update(run) and run.typical("images_per_s"))
 
 
 def points(runs: Iterable[Run]) -> list[Point]:
-    """One for each family, number of GPUs and batch; families with the most points first.  Without labels."""
+    """A point for each family, number of GPUs and batch, without labels; families with the most points first."""
     measured = [run for run in runs if is_measured(run)]
     groups: dict[tuple[Any, ...], Point] = {}
     for run, own in zip(measured, _families(measured), strict=True):
@@ -266,7 +266,7 @@ def points(runs: Iterable[Run]) -> list[Point]:
 
 
 def _families(runs: Sequence[Run]) -> list[Family]:
-    """The family of each run; with its layout, where the same number of GPUs was tried on fewer nodes as well."""
+    """The family of each run; with its layout, if the same number of GPUs was used on different numbers of nodes."""
     families = [family(run) for run in runs]
     fewest: dict[tuple[str, int], int] = {}
     for run, own in zip(runs, families, strict=True):
@@ -279,7 +279,7 @@ def _families(runs: Sequence[Run]) -> list[Family]:
 
 
 def layout(replicas: int, nodes: int) -> str:
-    """(8, 2) -> '4 per node'."""
+    """The layout in words: (8, 2) -> '4 per node'."""
     return f"{replicas // nodes} per node"
 
 

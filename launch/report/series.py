@@ -1,4 +1,4 @@
-"""Series: points that differ in the number of GPUs only, with their baseline.  Pure."""
+"""Series: points that differ only in the number of GPUs; their speedups, laws, and comparisons of batches.  Pure."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from launch.report.points import (
     without,
 )
 
-# Strategies whose run on one GPU may stand in for a family without one.
+# Strategies that may provide the run on one GPU for a family without one.
 ALONE = ("single", "ddp")
 Kind = Literal["weak", "strong"]
 # Settings that two comparable accuracies share: the same task for the same number of epochs.
@@ -36,9 +36,9 @@ TERSE = ("precision", "comm_hook", "powersgd_rank")
 
 @dataclass(frozen=True)
 class Series:
-    """Points by number of GPUs, all different.  kind: weak where each GPU's batch stays, strong where the sum does.
+    """Points by number of GPUs, all different.  kind: weak with a fixed batch per GPU, strong with a fixed sum.
 
-    base: the point of speedup 1; points[0] unless the user named another.
+    base: the point of speedup 1; points[0] unless the user chose another.
     """
 
     label: str
@@ -56,7 +56,7 @@ class Series:
 
 
 def named(points: Sequence[Point]) -> list[Point]:
-    """The points with the label of their family."""
+    """Label the points by their family."""
     families = {key(point.family): point.family for point in points}
     names = labels(list(families.values()))
     return [replace(point, label=names[key(point.family)]) for point in points]
@@ -76,16 +76,16 @@ def series(points: Sequence[Point], kind: Kind, baseline: Point | None = None) -
 
 
 def _label(own: Sequence[Point]) -> str:
-    """What all points but that on one GPU are called, or where they differ, what nothing tells from others."""
+    """The common label of all points but that on one GPU, or a plain one if they have none."""
     label = shared(point.label for point in own if point.replicas > 1 or len(own) == 1)
     return label or plainly(own[-1].family)
 
 
 def _groups(points: Sequence[Point], kind: Kind) -> list[list[Point]]:
-    """Points of as many GPUs each, all different, that an update takes the same work in.
+    """Groups of points with different numbers of GPUs and comparable work per update.
 
-    Families that differ in learning only, or in how many passes an update of that size is made of, are one group,
-    unless both have a point on the same number of GPUs.
+    Families that differ only in learning, or in the number of passes of an equal update, are one group, unless both
+    have a point on the same number of GPUs.
     """
     families: dict[tuple[str, int], list[Point]] = {}
     for point in points:
@@ -103,14 +103,14 @@ def _groups(points: Sequence[Point], kind: Kind) -> list[list[Point]]:
 
 
 def _is_like(baseline: Point, first: Point, kind: Kind) -> bool:
-    """Whether speeds can be compared with the baseline's: the same images, network and batch."""
+    """Whether speeds are comparable with the baseline's: the same images, network and batch."""
     names = ("model", "dataset", "image_size")
     alike = all(baseline.family.get(name) == first.family.get(name) for name in names)
     return alike and _batch(baseline, kind) == _batch(first, kind)
 
 
 def scaling(points: Sequence[Point], baseline: Point | None = None) -> list[Series]:
-    """Both kinds, those with the most numbers of GPUs first, the others in the order of the points."""
+    """Series of both kinds, those with the most numbers of GPUs first, otherwise in the order of the points."""
     both = [*series(points, "weak", baseline), *series(points, "strong", baseline)]
     order = {label: place for place, label in enumerate(dict.fromkeys(point.label for point in points))}
     return sorted(both, key=lambda one: (-len(one.points), order.get(one.label, len(order))))
@@ -121,10 +121,10 @@ def _batch(point: Point, kind: Kind) -> int:
 
 
 def _borrowed(members: Sequence[Point], points: Sequence[Point], kind: Kind) -> list[Point]:
-    """Points of other families that belong in this series as well; the members go before them.
+    """Points of other families that also belong in this series; members take precedence.
 
-    A run on one GPU of a family that shares its work in another way, and where the members are a layout of their own,
-    points that have it without being told apart by it.
+    These are a run on one GPU with another way of sharing work, and if the members are distinguished by their layout,
+    points of that layout in families that are not.
     """
     first = members[0]
     others = [point for point in points if _batch(point, kind) == _batch(first, kind) and point not in members]
@@ -137,13 +137,13 @@ def _borrowed(members: Sequence[Point], points: Sequence[Point], kind: Kind) -> 
 
 
 def _alike(points: Sequence[Point], first: Point, but_for: frozenset[str]) -> list[Point]:
-    """Those of the same family as `first`, but for some settings."""
+    """The points of the same family as `first`, ignoring some settings."""
     wanted = key(without(first.family, but_for))
     return [point for point in points if key(without(point.family, but_for)) == wanted]
 
 
 def speedup(point: Point, base: Point) -> Measured | None:
-    """How many times the images per second of one GPU of `base`; its range has that of `base` in it."""
+    """Images/s over those of one GPU of `base`; the range includes that of `base`."""
     if point.images_per_s is None or base.images_per_s is None or not base.images_per_s.low:
         return None
     if point is base:
@@ -176,7 +176,7 @@ class Growth:
 
     @property
     def is_checked(self) -> bool:
-        """Whether there is a point more than the law has unknowns."""
+        """Whether there are more points than unknowns."""
         return self.counts > 2
 
     def speed(self, count: float) -> float:
@@ -184,7 +184,7 @@ class Growth:
 
 
 def grow(speeds: Sequence[tuple[int, float]]) -> Growth | None:
-    """The least squares of relative errors.  speeds: (number of GPUs, images/s); None with fewer than two numbers
+    """Fit by least squares of relative errors.  speeds: (number of GPUs, images/s); None with fewer than two numbers
     or without a solution.
 
     A serial part below 0 (faster than ideal) becomes 0, and one above 1 (slower with every GPU) becomes 1.
@@ -210,7 +210,7 @@ Law = Fit | Growth
 
 
 def law_of(one: Series) -> Law | None:
-    """The law as fitted to the images per second of `one`; None where too few points have them."""
+    """The law fitted to the images/s of `one`; None if too few points have them."""
     speeds = [(p.replicas, p.images_per_s.value) for p in one.points if p.images_per_s and p.images_per_s.value]
     if one.kind == "weak":
         return grow(speeds)
@@ -226,12 +226,12 @@ def gustafsons(laws: Sequence[tuple[Series, Law]]) -> list[tuple[Series, Growth]
 
 
 def limit(law: Law) -> float | None:
-    """The speedup that no number of GPUs exceeds; None for a law that has none, or does not describe the speeds."""
+    """The speedup that no number of GPUs exceeds; None if the law has none or does not describe the speeds."""
     return law.limit if isinstance(law, Fit) and law.describes else None
 
 
 def sentence(law: Law, unit: str, least: int = 1) -> str:
-    """The law in words, and how well it fits.  least: the fewest GPUs that were measured."""
+    """The law and its fit in words.  least: the smallest measured number of GPUs."""
     if not law.describes:
         name = "Amdahl's" if isinstance(law, Fit) else "Gustafson's"
         is_far = law.worst > MISFIT
@@ -290,9 +290,9 @@ class Comparison:
 
 
 def compare(points: Sequence[Point], baseline: Point | None = None) -> Comparison | None:
-    """The task with the most trials; None unless it was tried with two global batches, or two recipes.
+    """Compare the task with the most trials; None unless it has two global batches, or two recipes.
 
-    baseline: what the others are compared with; by default the best of the smallest global batch.
+    baseline: by default the best of the smallest global batch.
     """
     scored = [point for point in points if point.ended_with("eval_top1")]
     if not scored:
@@ -309,7 +309,7 @@ def compare(points: Sequence[Point], baseline: Point | None = None) -> Compariso
 
 
 def _of_one_task(scored: Sequence[Point], baseline: Point | None) -> list[Point]:
-    """The points of the baseline's task, or of the one with the most points."""
+    """The points of the baseline's task, or of the task with the most points."""
     tasks: dict[str, list[Point]] = {}
     for point in scored:
         tasks.setdefault(_task(point.family), []).append(point)
@@ -317,7 +317,7 @@ def _of_one_task(scored: Sequence[Point], baseline: Point | None) -> list[Point]
 
 
 def _is_alike(point: Point, first: Point) -> bool:
-    """Whether what lowers accuracy to save bytes is the same in both."""
+    """Whether both have the same settings that trade accuracy for fewer bytes."""
     return all(point.family.get(name) == first.family.get(name) for name in TERSE)
 
 
@@ -331,7 +331,7 @@ def _by_recipe(points: Sequence[Point]) -> dict[tuple[str, int], list[Point]]:
 
 
 def _trials(groups: Mapping[tuple[str, int], Sequence[Point]], first: Point) -> tuple[Trial, ...]:
-    """A trial per group; that of `first`, the baseline, before the others."""
+    """A trial per group, that of the baseline `first` before the others."""
     baseline = next(group for group in groups.values() if first in group)
     zero = _accuracy(baseline).value
     trials = []
@@ -348,7 +348,7 @@ def recipe(of_one: Family, differ: Iterable[str]) -> str:
 
 
 def _differing(points: Sequence[Point]) -> list[str]:
-    """Of the settings that change what is learnt, those that are not the same in all `points`; not the optimizer."""
+    """The settings of learning that differ among `points`, without the optimizer."""
     learns = [without(point.family, {*SPEED, *TASK, *TERSE, "strategy"}) for point in points]
     names = sorted({name for one in learns for name in one} - {"optimizer"})
     return [name for name in names if len({str(one.get(name)) for one in learns}) > 1]
@@ -359,7 +359,7 @@ def _task(of_one: Family) -> str:
 
 
 def _accuracy(points: Sequence[Point]) -> Measured:
-    """Over all runs of `points`, in %."""
+    """The accuracy over all runs of `points`, in %."""
     accuracy = median_of(final(run, "eval_top1") for point in points for run in point.runs)
     assert accuracy is not None  # only points with an accuracy get here
     return accuracy * 100

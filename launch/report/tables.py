@@ -26,9 +26,9 @@ OF_RUN = ("strategy", "precision", "device", "nodes", "parameters")
 
 @dataclass(frozen=True)
 class Table:
-    """texts: how many columns at the left are words; the others are numbers, aligned to the right.
+    """A table.  texts: how many columns at the left are words; the others are numbers, aligned to the right.
 
-    optional: the columns that a narrow terminal does without, the first of them first.
+    optional: the columns that are dropped on a narrow terminal, in this order.
     """
 
     name: str
@@ -40,14 +40,14 @@ class Table:
 
 
 def tables(results: Findings) -> dict[str, Table]:
-    """By name; those without a row are left out."""
+    """All tables with rows, by name."""
     every = [of_series(results), of_points(results), of_costs(results), of_targets(results), of_batches(results)]
     every += [of_metrics(results), of_runs(results)]
     return {table.name: table for table in every if table.rows}
 
 
-def told(results: Findings) -> list[Table]:
-    """Those that the terminal shows."""
+def for_terminal(results: Findings) -> list[Table]:
+    """The tables that the terminal shows."""
     every = tables(results)
     return [every[name] for name in ("metrics", "series") if name in every]
 
@@ -73,7 +73,7 @@ def _series_row(one: Series, point: Point, results: Findings) -> tuple[str, ...]
 
 
 def runs_of(point: Point) -> str:
-    """How many runs a point's numbers are from, and that they are those of a warm-up."""
+    """The number of runs of a point, and whether only warm-up epochs were measured."""
     return f"{len(point.runs)}" if any(run.is_warm for run in point.runs) else f"{len(point.runs)}, warm-up"
 
 
@@ -143,7 +143,7 @@ def of_metrics(results: Findings) -> Table:
 
 
 def of_runs(results: Findings) -> Table:
-    """Every run, with why it failed."""
+    """Every run, with the reason if it failed."""
     rows = tuple(
         (run.name, run.state, run.reason or DASH, f"{run.replicas or run.point.get('gpus', DASH)}",
          f"{len(run.epochs)}",
@@ -175,7 +175,7 @@ def percent_of_repeats(value: Measured | None) -> str:
 
 
 def as_csv(results: Findings) -> str:
-    """One line a run, also for failed ones; plain numbers, empty where there is none."""
+    """One line per run, including failed ones; plain numbers, empty if missing."""
     points = {id(run): point for point in results.points for run in point.runs}
     series = {id(point): one for one in reversed(results.series) for point in one.points}
     rows = []
@@ -208,7 +208,7 @@ def _csv_row(run: Run, point: Point | None, within: Series | None, unit: str) ->
 
 
 def _csv_own(run: Run, results: Findings) -> dict[str, Any]:
-    """What tells the run from the others of its sweep, and the metrics of a script."""
+    """The run's point in its sweep, and the metrics of a script."""
     metrics = own.csv_row(run) if run in results.own.runs else {}
     return {**metrics, **{f"point.{name}": value for name, value in run.point.items()}}
 
@@ -229,7 +229,7 @@ def _plain(value: float | None) -> str:
 
 
 def as_text(table: Table, most: int = 20, width: int | None = None) -> str:
-    """The first rows in columns for a terminal of `width` characters; None: as wide as it is."""
+    """The first rows in columns for a terminal of `width` characters; None: unlimited."""
     columns, rows = narrowed(table.columns, table.rows[:most], table.optional, width)
     text = aligned(columns, rows, right=set(table.columns[table.texts :]))
     more = len(table.rows) - most

@@ -1,4 +1,4 @@
-"""The command line of a sweep, together with its file.  Imports nothing heavy, as --help must be quick."""
+"""Parse a sweep's command line and file.  Imports nothing heavy, as --help must be quick."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ presets:
 
 
 def _counts(value: Any) -> Any:
-    """'1,2' -> ['1', '2']; anything else is left to the field's own type."""
+    """'1,2' -> ['1', '2']; anything else is left for the field's type to check."""
     return [word for word in value.split(",") if word.strip()] if isinstance(value, str) else value
 
 
@@ -69,7 +69,7 @@ class SweepOptions(Options):
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """overrides: settings and options that apply to every run; out: the folder of results."""
+    """A parsed command line.  overrides: settings and options of every run; out: the folder of results."""
 
     file: SweepFile
     backend: Backend
@@ -83,10 +83,10 @@ class SweepRequest:
 
 
 def read(argv: Sequence[str]) -> SweepRequest:
-    """The file and the flags.  Raises SettingsError; exits for --help."""
+    """Read the file and the flags.  Raises SettingsError; exits for --help."""
     words = list(argv)
     where = words.pop(0) if words and not words[0].startswith("-") else ""
-    if not where and not _needs_no_sweep(words):
+    if not where and not _is_help(words):
         raise SettingsError(f"no sweep is named; give a YAML file, or one of: {', '.join(grid.presets())}.")
     file = grid.read(where, small="--small" in words) if where else None
     backend = backends.find(_value_of("--backend", words) or (file.backend if file else DEFAULT_BACKEND))
@@ -97,7 +97,7 @@ def read(argv: Sequence[str]) -> SweepRequest:
 
 
 def _is_rehearsed(file: SweepFile, backend: Backend, options: SweepOptions) -> bool:
-    """The flag, or else what the file says of its own backend.  Raises SettingsError."""
+    """Whether to rehearse: by the flag, or else by the file for its own backend.  Raises SettingsError."""
     rehearse = options.rehearse
     if rehearse is None:
         rehearse = file.rehearse and backend.name == file.backend
@@ -113,7 +113,7 @@ def _default_out(file: SweepFile, options: SweepOptions) -> Path:
 
 
 def _flags(words: Sequence[str], backend: Backend) -> tuple[SweepOptions, dict[str, Any]]:
-    """The sweep's own options, and the values for all runs as they were written."""
+    """The sweep's own options, and the unparsed values for all runs."""
     own, about = _own_options(backend), ABOUT.format(presets=", ".join(grid.presets()))
     sections = {
         "backend": "launch.sweep", next(iter(own.model_fields)): backend.module, **SCRIPT_SECTION, **SECTIONS
@@ -132,20 +132,20 @@ def _flags(words: Sequence[str], backend: Backend) -> tuple[SweepOptions, dict[s
     return cast(SweepOptions, options), given
 
 
-def _needs_no_sweep(words: Sequence[str]) -> bool:
-    """Whether the command line is answered without a sweep: help, the version, or a shell's completion."""
+def _is_help(words: Sequence[str]) -> bool:
+    """Whether the command line needs no sweep: help, the version, or a shell's completion."""
     return completion.is_asked() or bool({"-h", "--help", "--version"} & set(words))
 
 
 def _value_of(flag: str, words: Sequence[str]) -> str | None:
-    """The last value given for `flag`, before the flags are known."""
+    """The last value of `flag`, before the flags are parsed."""
     values = [after for word, after in pairwise(words) if word == flag]
     values += [word.partition("=")[2] for word in words if word.startswith(f"{flag}=")]
     return values[-1] if values else None
 
 
 def _own_options(backend: Backend) -> type[BaseModel]:
-    """The backend's options but those that the sweep sets, or has itself."""
+    """The backend's options without those that the sweep sets, or has itself."""
     model = backend.options
     fields: Any = {
         name: (field.annotation, field) for name, field in model.model_fields.items()

@@ -1,4 +1,4 @@
-"""Carries out a sweep's command: plans the runs, shows them with their price, and starts them."""
+"""Perform a sweep's command: plan the runs, show them with their price, and start them."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from trainer.settings.registry import did_you_mean
 
 
 class StatusLine:
-    """One line at the bottom of a terminal, which is overwritten; nothing where the output is not a terminal."""
+    """A line at the bottom of a terminal that is overwritten; silent if the output is not a terminal."""
 
     def __init__(self, file: IO[str], env: Mapping[str, str]) -> None:
         self._file = file
@@ -46,7 +46,7 @@ class StatusLine:
 
 @dataclass(frozen=True)
 class Plan:
-    """places: of runs at the same time."""
+    """What the sweep would do.  places: where runs go at the same time."""
 
     request: SweepRequest
     work: Work
@@ -75,7 +75,7 @@ def as_text(plan: Plan) -> str:
 
 
 def _at_once(plan: Plan) -> list[str]:
-    """How many runs train at a time, what the dearest of them cost per hour together, and whether there is room."""
+    """How many runs train at a time, the highest price per hour of so many, and whether quotas allow that."""
     count = min(len(plan.places), len(plan.work.todo))
     if count < 2:
         return []
@@ -87,7 +87,7 @@ def _at_once(plan: Plan) -> list[str]:
 
 
 def no_room(plan: Plan) -> str:
-    """Why the account has no room for so many runs at a time; empty if it has."""
+    """Why the account's quotas are too small for so many runs at a time; empty if they are not."""
     found = shortage([price.needs for price in plan.work.prices.values()], len(plan.places))
     if not found:
         return ""
@@ -96,7 +96,7 @@ def no_room(plan: Plan) -> str:
 
 
 def _by_text(texts: Mapping[str, str]) -> dict[str, list[str]]:
-    """The names of the runs with each text, but for empty ones."""
+    """The names of the runs by text, without empty texts."""
     names: dict[str, list[str]] = {}
     for name, text in texts.items():
         if text:
@@ -129,7 +129,7 @@ def as_json(plan: Plan) -> str:
 
 
 def act(request: SweepRequest, env: Mapping[str, str]) -> int:
-    """Carries out the sweep; returns the exit code.  Raises TrainerError."""
+    """Perform the sweep; return the exit code.  Raises TrainerError."""
     plan = _plan(request, env)
     options = request.options
     if options.dry_run == "json":
@@ -167,9 +167,9 @@ def _plan(request: SweepRequest, env: Mapping[str, str]) -> Plan:
 
 
 def _begun(request: SweepRequest, todo: Sequence[Planned], before: Mapping[str, Run], identity: str) -> dict[str, str]:
-    """The jobs, by their runs, that a sweep which was killed may have left at work.
+    """{run: job} of jobs that a killed sweep may have left running.
 
-    Told their names, launchers do not take the machines of these jobs for somebody else's, which would leave no quota.
+    Launchers get these names, so as not to count the machines of these jobs against the quota twice.
     """
     if not request.costs:
         return {}
@@ -178,13 +178,13 @@ def _begun(request: SweepRequest, todo: Sequence[Planned], before: Mapping[str, 
 
 
 def _places(request: SweepRequest, todo: Sequence[Planned], env: Mapping[str, str]) -> list[Slot]:
-    """Where runs go at the same time; one place: one after the other.  Raises SettingsError."""
+    """The slots for parallel runs; one slot: one run after the other.  Raises SettingsError."""
     count, backend = request.options.parallel, request.backend
     if count == 1:
         return [Slot(())]
     if request.file.rehearse:
         raise SettingsError(f"--parallel {count} does not go with a rehearsal, which plays one job; leave it out.")
-    if backend.is_billed or backend.needs_wait_flag:  # each has machines of its own
+    if backend.is_billed or backend.needs_wait_flag:  # each run has its own machines
         return [Slot(())] * count
     return slots(machine(env), count, todo)
 
@@ -197,7 +197,7 @@ def _check_names(only: Sequence[str], runs: Sequence[Planned]) -> None:
 
 
 def _check_price(plan: Plan) -> None:
-    """Raises SettingsError where all runs, with what earlier ones cost, may cost more than --max-usd."""
+    """Raise SettingsError if all runs, including the cost of earlier ones, may exceed --max-usd."""
     request = plan.request
     limit = request.options.max_usd
     if limit is None:
@@ -208,7 +208,7 @@ def _check_price(plan: Plan) -> None:
     most, is_known = total([price.most_usd for price in plan.work.prices.values()])
     if not is_known:
         raise SettingsError(f"the highest possible cost is unknown, so --max-usd {limit:g} cannot hold; leave it out.")
-    # Others may have written what a run cost: less than nothing would let this sweep spend more.
+    # A negative cost in an untrusted RUN.json must not raise the limit.
     begun = (*plan.work.before.values(), *plan.work.others)
     gone = sum(max(0.0, spent(run, plan.work.prices.get(run.name)) or 0.0) for run in begun)
     if most + gone > limit:
@@ -220,7 +220,7 @@ def _check_price(plan: Plan) -> None:
 
 
 def _check_limit_holds(request: SweepRequest, limit: float) -> None:
-    """Raises SettingsError for a limit of what only --usd-per-hour prices, as nothing would end a run."""
+    """Raise SettingsError for a limit with prices from --usd-per-hour only, as nothing would end a run."""
     if request.options.usd_per_hour and not request.file.rehearse:
         billed = backends.all_with(lambda backend: backend.is_billed)
         raise SettingsError(f"--max-usd {limit:g} works for {' and '.join(billed)}, where a time limit ends each run; "
@@ -228,7 +228,7 @@ def _check_limit_holds(request: SweepRequest, limit: float) -> None:
 
 
 def _check_ready(plan: Plan) -> None:
-    """Raises the problem that keeps every run from starting; one that only some have is their own."""
+    """Raise the problem that all runs have; problems of single runs are reported when they start."""
     problems = [price for price in plan.work.prices.values() if price.problem]
     if problems and len(problems) == len(plan.work.todo) and not plan.request.file.rehearse:
         error = TrainerError(problems[0].problem)
@@ -269,7 +269,7 @@ def _carry_out(plan: Plan, env: Mapping[str, str]) -> int:
 
 
 def _swept(plan: Plan, context: Context) -> list[Run]:
-    """Every run as it ended: as many at a time as there are places, in one submission where the backend can do that."""
+    """Perform the runs, in one submission if the backend supports it; return them as they ended."""
     work, places = plan.work, plan.places
     if len(places) > 1:
         work, context = submitted(work, context, len(places))
@@ -277,7 +277,7 @@ def _swept(plan: Plan, context: Context) -> list[Run]:
 
 
 def _close(ended: Sequence[Run], out: Path) -> None:
-    """Prints the table of all runs, and what to do next."""
+    """Print the table of all runs, and the next command."""
     say(f"\n{table.closing_table(ended)}\n")
     failed = [run for run in ended if run.state == "failed"]
     if failed:
@@ -289,7 +289,7 @@ def _close(ended: Sequence[Run], out: Path) -> None:
 
 
 def _exit_code(ended: Sequence[Run]) -> int:
-    """0 if a run is done, as a run that fails is a result; otherwise that of the first that failed or was stopped."""
+    """0 if any run is done, as a failed run is a result; otherwise the code of the first that failed or was stopped."""
     failed = [run for run in ended if run.state == "failed"]
     failed += [run for run in ended if run.state == "interrupted"]
     if not failed or any(run.state == "done" for run in ended):

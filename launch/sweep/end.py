@@ -1,4 +1,4 @@
-"""How a run ends: because it diverges, or as its launcher says."""
+"""End runs that diverge, and interpret how launchers end."""
 
 import math
 import time
@@ -20,46 +20,46 @@ from trainer.errors import one_line
 from trainer.outcome import Outcome
 from trainer.settings.hidden import without_secrets
 
-LOSSES = ("train_loss", "loss")  # our trainer's, and what scripts call it
-# How often a job is asked to stop while that fails, such as without a network, and the seconds between.
+LOSSES = ("train_loss", "loss")  # the built-in trainer's, and a common name in scripts
+# Attempts to stop a job, which may fail without a network, and the seconds between them.
 ATTEMPTS, RETRY_DELAY_S = 10, 60.0
-MOST_OF_LINE = 300  # characters of a launcher's last line, which may be a training's
+MOST_OF_LINE = 300  # characters of a launcher's last line, which may come from the training
 
 
 class Watched:
-    """The training losses of one run, and its launcher.  diverged: why it was ended; empty while it was not."""
+    """Watches the training losses of one run, and ends it if it diverges.  diverged: why, if so."""
 
     def __init__(self, at: float, end: Callable[[int], None], earlier: Iterable[Mapping[str, Any]] = ()) -> None:
-        """at: how many times its lowest loss is too much; 0: any is fine.  end: called with what begin() was given.
+        """at: the limit as a multiple of the lowest loss; 0: none.  end: called with the argument of begin().
 
-        earlier: records of starts before this one: a run that is resumed has its first loss behind it.
+        earlier: records of previous starts of a resumed run.
         """
         self._at, self._end = at, end
         self._first = self._lowest = math.nan
         self._group: int | None = None
         self.diverged = ""
         for record in earlier:
-            self._note(_loss(record))
+            self._record(_loss(record))
 
     def begin(self, group: int) -> None:
-        """group: the launcher's process."""
+        """Start watching.  group: the launcher's process group."""
         self._group = group
 
     def before(self, on_record: Callable[[Record], None]) -> Callable[[Record], None]:
-        """`on_record`, after a look at the record."""
+        """Check each record before calling `on_record`."""
 
-        def looked_at(record: Record) -> None:
-            self.look_at(record)
+        def checked(record: Record) -> None:
+            self.check(record)
             on_record(record)
 
-        return looked_at
+        return checked
 
-    def look_at(self, record: Record) -> None:
-        """Ends the run at a record whose loss is far above its lowest, and above its first."""
+    def check(self, record: Record) -> None:
+        """End the run if the record's loss is far above the lowest, and above the first."""
         loss = _loss(record)
         if not self._at or self.diverged or loss is None:
             return
-        self._note(loss)
+        self._record(loss)
         lowest = self._lowest
         if lowest >= 0 and loss > self._at * lowest and loss > self._first:
             place = next((f" in {name} {record[name]}" for name in AXES if name in record), "")
@@ -70,8 +70,8 @@ class Watched:
             if self._group is not None:
                 self._end(self._group)
 
-    def _note(self, loss: float | None) -> None:
-        """Only the first and the lowest are kept: a training may tell a million of them."""
+    def _record(self, loss: float | None) -> None:
+        """Keep only the first and the lowest loss, as a training may record a million."""
         if loss is not None:
             self._first = loss if math.isnan(self._first) else self._first
             self._lowest = loss if math.isnan(self._lowest) else min(self._lowest, loss)
@@ -82,23 +82,23 @@ def _loss(record: Mapping[str, Any]) -> float | None:
 
 
 def ending(run: Planned, job: str, env: Mapping[str, str], *, rehearsed: bool) -> Callable[[int], None]:
-    """The function that ends the run: a signal to its launcher, or `stop` where that would not reach the job.
+    """The function that ends the run: a signal to its launcher, or `stop` if the job outlives that.
 
-    job: its name; rehearsed: its launcher plays the job, and `stop` would look for it in the account.
+    job: its name; rehearsed: the job runs in its launcher, and `stop` would search the account for it.
     """
     if rehearsed or not run.backend.outlives_launcher:
         return ask_to_end
     command = [*this_python(), *stopping(run, job)]
 
     def stop(group: int) -> None:
-        # It waits for the job's end, which the launcher shows in the meantime.
+        # `stop` waits for the job's end, while the launcher shows its log.
         Thread(target=insist, args=(command, env), name=f"stop {job}", daemon=True).start()
 
     return stop
 
 
 def insist(command: Sequence[str], env: Mapping[str, str], sleep: Callable[[float], object] = time.sleep) -> None:
-    """Runs `command` until it succeeds, a few times: a job that diverged would be paid for to its time limit."""
+    """Run `command` until it succeeds, a few times, as otherwise the job would cost until its time limit."""
     for _ in range(ATTEMPTS):
         if shell.run_captured(command, env).code == Exit.DONE:
             return
@@ -106,7 +106,7 @@ def insist(command: Sequence[str], env: Mapping[str, str], sleep: Callable[[floa
 
 
 def stopping(run: Planned, job: str) -> list[str]:
-    """The words after `python` that stop the run's job, looking for it in the regions that the run names."""
+    """The words after `python` that stop the run's job, in the regions of its options."""
     regions = getattr(run.where, "region", None) or ()
     named = regions if isinstance(regions, str) else ",".join(regions)
     return ["-m", run.backend.module, "stop", job, *(["--region", named] if named else [])]
@@ -117,14 +117,14 @@ class End:
     """How a launcher ended."""
 
     code: int
-    signal: int | None  # what asked the sweep to stop, if it did
+    signal: int | None  # that asked the sweep to stop, if any
     seconds: float
     error: str = ""  # why the launcher was lost
     outcome: Outcome | None = None  # what the launcher wrote
     trainer_reason: str = ""  # what the trainer wrote in the run's folder
     last: str = ""  # its last line
     diverged: str = ""  # why the sweep ended it, if it did
-    stop: str = ""  # the command that ends its job, if that can go on without the launcher
+    stop: str = ""  # the command that stops its job, if it outlives the launcher
 
     @property
     def state(self) -> State:
@@ -161,12 +161,12 @@ class End:
 
     @property
     def _was_asked(self) -> bool:
-        """Whether it ended by our own signal: then only an error tells something new, or that the job goes on."""
+        """Whether it ended by the sweep's own signal, without an error or a job that goes on."""
         return self.signal is not None and outcomes.state_of(self.code) != "failed" and not self._goes_on
 
     @property
     def _is_lost(self) -> bool:
-        """Whether somebody killed the launcher of a job that goes on without it."""
+        """Whether the launcher was killed, and its job goes on without it."""
         was_killed = bool(self.error) or self.signal is not None
         return bool(self.stop) and self.outcome is None and was_killed
 

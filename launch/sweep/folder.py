@@ -1,4 +1,4 @@
-"""A sweep's folder: one sweep at a time works in it; what is left to do of it, and the results that jobs bring."""
+"""A sweep's folder: its lock and identity, the runs that are left to do, and the results of jobs."""
 
 import fcntl
 import hashlib
@@ -24,14 +24,14 @@ from trainer.files import read_json, write_atomically
 
 SWEEP, LOCK = "sweep.json", ".lock"
 LOG = "log.txt"
-# Folder within the run's that the launcher writes its outcome.json into; the trainer's own is in the run's folder.
+# Subfolder for the launcher's outcome.json; the trainer's is in the run's folder itself.
 LAUNCHER = "launcher"
 JOB_NAME_LENGTH = 48  # of launch.aws.names
 
 
 @contextmanager
 def opened(out: Path, file: SweepFile) -> Iterator[str]:
-    """The sweep's id, from its folder, which is made; inside the block no other sweep can use the folder.
+    """Make and lock the folder for the block; return the sweep's id.
 
     Raises SettingsError if another sweep uses it, or it belongs to another; MachineError if it cannot be written.
     """
@@ -49,7 +49,7 @@ def opened(out: Path, file: SweepFile) -> Iterator[str]:
 
 
 def check(out: Path, file: SweepFile) -> str:
-    """The sweep's id; empty where it has no folder yet.  Reads only.
+    """The sweep's id; empty if it has no folder yet.  Reads only.
 
     Raises SettingsError for a folder that belongs to another sweep.
     """
@@ -57,7 +57,7 @@ def check(out: Path, file: SweepFile) -> str:
 
 
 def _identity(path: Path, file: SweepFile) -> str:
-    """The id in the sweep's file, which is written if it is not there."""
+    """The id in the file of the folder, which is written if it is missing."""
     owner = {"name": file.name, "backend": file.backend, "rehearse": file.rehearse}
     if not path.exists():
         identity = uuid.uuid4().hex[:8]
@@ -75,17 +75,17 @@ def _identity(path: Path, file: SweepFile) -> str:
 
 
 def job_name(sweep: str, run: str, identity: str) -> str:
-    """The backend's name of a run's job.  No two sweeps share one: a launcher would join the other's job."""
+    """The job name of a run.  Distinct for all sweeps, as a launcher would attach to the other sweep's job."""
     own = hashlib.sha256(f"{identity}\n{run}".encode()).hexdigest()[:6]
     stem = re.sub(r"[^A-Za-z0-9]+", "-", f"{sweep}-{run}")[: JOB_NAME_LENGTH - 7].strip("-")
     return f"{stem}-{own}"
 
 
 def collect_results(job: str, results: Path, folder: Path) -> None:
-    """Moves what a launcher fetched of `job` into `results` to the run's folder, earlier starts first.
+    """Move results that a launcher fetched for `job` into the run's folder, earlier starts first.
 
-    A job that SageMaker started again is called JOB--2.  What a sweep writes there itself is not taken from results:
-    it would say how the run ended, and what it cost.  Raises SettingsError for a result that cannot be moved.
+    A job that SageMaker has restarted is called JOB--2.  Files that the sweep itself writes are not taken from results,
+    as they hold the state and cost of the run.  Raises SettingsError for a result that cannot be moved.
     """
     if not results.is_dir():
         return
@@ -96,14 +96,14 @@ def collect_results(job: str, results: Path, folder: Path) -> None:
             remove(place / name)
         try:
             shutil.copytree(place, folder, symlinks=True, dirs_exist_ok=True, copy_function=shutil.move)
-        except shutil.Error as error:  # a file where a folder is
+        except shutil.Error as error:  # a file in place of a folder
             words = f"{place} cannot be moved into {folder} ({one_line(error, 200)}); remove what is odd, or all of it."
             raise SettingsError(words) from error
         shutil.rmtree(place, ignore_errors=True)
 
 
 def remove(path: Path) -> None:
-    """Removes a file or a folder, or nothing."""
+    """Remove a file or a folder, if it exists."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -111,18 +111,18 @@ def remove(path: Path) -> None:
 
 
 def write_records(folder: Path, logged: Sequence[Mapping[str, Any]], constants: Mapping[str, Any]) -> None:
-    """Adds records from a job's log to metrics.jsonl, where the job's own cannot be had.
+    """Add records from a job's log to metrics.jsonl, if the job's own file is not available.
 
-    constants: words that belong into each record.  A record of an epoch or step that is there already replaces it.
+    constants: text fields of every record.  A record replaces an earlier one of the same epoch or step.
     """
     records = merged([*read_epochs(folder), *({**constants, **record} for record in logged)])
     write_atomically(folder / METRICS, "".join(json.dumps(record) + "\n" for record in records))
 
 
 def lacks(folder: Path, logged: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a log has records that the folder's metrics.jsonl has not.
+    """Whether a log has records that the folder's metrics.jsonl lacks.
 
-    Those that say nothing of their place in the training are all there or none of them.
+    Records without a place in the training are assumed to be all there or all missing.
     """
     known = {place_of(record) for record in read_epochs(folder)}
     return any(place_of(record) not in known for record in logged)
@@ -131,8 +131,8 @@ def lacks(folder: Path, logged: Sequence[Mapping[str, Any]]) -> bool:
 def earlier(planned: Sequence[Planned], out: Path, *, retry_failed: bool) -> dict[str, Run]:
     """The runs that an earlier start of the sweep began, by name.
 
-    Raises SettingsError for one of other settings.
-    retry_failed: other settings may be the remedy for a run that failed before its first epoch.
+    Raises SettingsError for a run with other settings.
+    retry_failed: allows other settings for a run that failed before its first epoch, as they may fix it.
     """
     known = {run.name: runs.read(out / run.name) for run in planned if (out / run.name / RUN).exists()}
     for run in planned:
@@ -151,9 +151,9 @@ def _refuse_changes(run: Planned, before: Run, out: Path) -> None:
 
 
 def _changes(run: Planned, before: Run) -> str:
-    """Which settings differ, in words; empty where none does.
+    """Which settings differ, in words; empty if none does.
 
-    Of the options those count that change what is measured, and not, say, a time limit.
+    Only options count that affect the measurements, unlike a time limit.
     """
     counted = {*SIZES, *run.point}
     now = {"backend": run.backend.name, **_only(run.shown_options, counted), **run.settings}
@@ -167,16 +167,16 @@ def _only(values: Mapping[str, object], names: set[str]) -> dict[str, object]:
 
 
 def left(planned: Sequence[Planned], before: Mapping[str, Run], *, retry_failed: bool) -> list[Planned]:
-    """The runs to do: not those that are done, and those that failed only if they are to be tried again."""
+    """The runs to do: without those that are done, and unless they are to be retried without failed ones."""
     finished = ("done",) if retry_failed else ("done", "failed")
     return [run for run in planned if run.name not in before or before[run.name].state not in finished]
 
 
 @dataclass(frozen=True)
 class Work:
-    """runs: of the whole sweep; todo: those to do now, in order; prices: of those; before: runs begun earlier.
+    """A sweep's runs.  todo: to do now, in order; prices: of those; before: runs begun earlier.
 
-    others: earlier runs that the sweep's file does not name any more, or not now.
+    others: earlier runs that are no longer in the sweep's file, or not selected now.
     """
 
     runs: Sequence[Planned]
@@ -187,7 +187,7 @@ class Work:
 
 
 def others(planned: Sequence[Planned], out: Path) -> list[Run]:
-    """The runs in `out` that are not planned, such as those of a grid that was larger; unreadable ones left out."""
+    """The readable runs in `out` that are not planned, such as those of an earlier, larger grid."""
     names = {run.name for run in planned}
     found = []
     for mark in sorted(out.glob(f"*/{RUN}")):

@@ -1,6 +1,6 @@
-"""A sweep's file, checked for its shape, and its points: the values that tell a run from the others.
+"""Read a sweep's file, check its structure, and expand it into points: the values that distinguish the runs.
 
-What the settings mean is checked in planned.py.
+planned.py checks the settings themselves.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from trainer.settings.argparser import home_path
 from trainer.settings.registry import check_name, did_you_mean
 from trainer.settings.yaml_file import read_typed
 
-# What trains in place of our trainer: the same as under `fixed`.
+# What trains in place of the built-in trainer; the same as under `fixed`.
 SCRIPT = tuple(ScriptOptions.model_fields)
 # Keys that `small` may change.
 IN_SMALL = ("backend", "rehearse", "options", "fixed", "grid", "runs", "skip", *SCRIPT)
@@ -30,12 +30,12 @@ KEYS = ("name", "about", "small", *IN_SMALL)
 DEFAULT_BACKEND = "local"
 NAME = r"[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
 
-# Before the names of a script's own arguments: `args.lr: 0.1` is --lr=0.1 on its command line.
+# The prefix of a script's own arguments: `args.lr: 0.1` is --lr=0.1 on its command line.
 PREFIX = "args."
 
 Values = Mapping[str, Any]
 LONGEST = 80
-MOST_RUNS = 10_000  # each of which takes a command to plan; five axes of a hundred values would fill the memory
+MOST_RUNS = 10_000  # as planning takes a command for each; five axes of a hundred values would exceed the memory
 TAKEN = ("runs.csv", "runs.csv.tmp", "sweep.json")
 
 
@@ -45,7 +45,7 @@ def is_argument(name: str) -> bool:
 
 @dataclass(frozen=True)
 class SweepFile:
-    """What a sweep's file says."""
+    """The content of a sweep's file."""
 
     name: str
     about: str
@@ -68,7 +68,7 @@ def _folder() -> Traversable:
 
 
 def read(where: str, *, small: bool = False) -> SweepFile:
-    """The sweep in a file, or the preset of that name.  small: changed by its `small:`.  Raises SettingsError."""
+    """Read the sweep in a file, or the preset of that name.  small: apply its `small:`.  Raises SettingsError."""
     path: Path | Traversable = home_path(where)
     if not where.endswith((".yaml", ".yml")) and not path.is_file():
         check_name("sweep", where, presets())
@@ -79,7 +79,7 @@ def read(where: str, *, small: bool = False) -> SweepFile:
 
 
 def parse(content: Any, where: str, *, small: bool = False) -> SweepFile:
-    """The sweep that a file's `content` describes.  where: its name, for errors.  Raises SettingsError."""
+    """Parse the `content` of a sweep's file.  where: its name, for errors.  Raises SettingsError."""
     values = _mapping(content, where)
     _refuse_unknown(values, KEYS, where)
     changes = _mapping(values.pop("small", {}), f"{where}, small")
@@ -115,7 +115,7 @@ def _changed(values: dict[str, Any], changes: dict[str, Any], where: str) -> dic
 
 
 def _fixed(values: Values, where: str) -> dict[str, Any]:
-    """The settings of every run: those under `fixed`, and what trains in place of our trainer."""
+    """The settings of every run: those under `fixed`, and the script in place of the built-in trainer."""
     fixed = _mapping(values.get("fixed", {}), f"{where}, fixed")
     script = {name: values[name] for name in SCRIPT if name in values}
     for name in script:
@@ -130,7 +130,7 @@ def _fixed(values: Values, where: str) -> dict[str, Any]:
 
 
 def _mapping(content: Any, where: str) -> dict[str, Any]:
-    """The content by name, names spelled with underscores but for those of a script's own arguments."""
+    """The content by name, with underscores in names except those of a script's own arguments."""
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -194,7 +194,7 @@ class Point:
 
 
 def points(file: SweepFile) -> list[Point]:
-    """Every combination of the grid, then the listed runs, without those to skip.  Raises SettingsError for none."""
+    """The grid's combinations, then the listed runs, without skipped ones.  Raises SettingsError if none is left."""
     combined = _with_distinct_names([*_crossed(file), *_listed_runs(file)])
     kept = [point for point in combined if not _is_skipped({**file.fixed, **point.values}, file.skip)]
     if not kept:
@@ -237,7 +237,7 @@ def _check_names(file: SweepFile, kept: Sequence[Point]) -> None:
 
 
 def _with_distinct_names(combined: list[Point]) -> list[Point]:
-    """The points, numbered where different values give the same name (-1 and 1); names that were given stay."""
+    """Number the points if different values give the same name (-1 and 1); names from the file are unchanged."""
     apart: list[Point] = []
     seen: dict[str, list[Values]] = {}
     for point in combined:
@@ -249,12 +249,12 @@ def _with_distinct_names(combined: list[Point]) -> list[Point]:
 
 
 def _is_skipped(values: Values, skip: Sequence[Values]) -> bool:
-    """Whether one of `skip` matches: all that it names have that value, or one of those values."""
+    """Whether one of `skip` matches: every name in it has that value, or one of its values."""
     return any(each and _matches(values, each) for each in skip)
 
 
-def _matches(values: Values, wanted: Values) -> bool:
-    for name, allowed in wanted.items():
+def _matches(values: Values, pattern: Values) -> bool:
+    for name, allowed in pattern.items():
         texts = [str(one) for one in (allowed if isinstance(allowed, list) else [allowed])]
         if name not in values or str(values[name]) not in texts:
             return False
@@ -262,12 +262,12 @@ def _matches(values: Values, wanted: Values) -> bool:
 
 
 def _name(values: Values) -> str:
-    """gpus-2-strategy-ddp, lr-0.1 of args.lr; one that is too long ends with a hash."""
+    """A run's name: gpus-2-strategy-ddp, or lr-0.1 for args.lr; long ones are cut and end with a hash."""
     whole = "-".join(f"{name.removeprefix(PREFIX)}-{value}" for name, value in values.items())
     name = _slug(whole)
     return name if len(name) < LONGEST else f"{name[: LONGEST - 7]}-{hashlib.sha256(whole.encode()).hexdigest()[:6]}"
 
 
 def _slug(text: str) -> str:
-    """Letters, digits, dots and hyphens: a folder name anywhere."""
+    """Reduce to letters, digits, dots and hyphens, which are valid in any folder name."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.")[:LONGEST].rstrip("-.") or "run"

@@ -1,8 +1,8 @@
-"""Runs a sweep: as many runs at a time as it has places, each with a launcher that a thread follows.
+"""Run a sweep: one run at a time in each slot, with a launcher that a thread follows.
 
-Every way to run jobs is this loop.  On this machine a place is a share of its cores and GPUs; elsewhere it is a number,
-and a job that goes on without its launcher is resumed by launching it again.  Slurm has all jobs submitted beforehand,
-as arrays, and the launchers attach to them.
+All backends use this loop.  On this machine a slot is a share of the cores and GPUs; elsewhere slots only limit the
+number of runs, and a job that outlives its launcher is resumed by launching it again.  For Slurm, all jobs are
+submitted beforehand as arrays, and the launchers attach to them.
 """
 
 import os
@@ -30,19 +30,19 @@ from trainer.contract import STOPPED, Exit
 from trainer.errors import Interrupted, MachineError, SettingsError
 from trainer.settings.registry import import_function
 
-# Signals are handled in the main thread, which must not sleep through them: two Ctrl-C in that time would be one.
+# The main thread handles signals and must wake up often: two Ctrl-C within one wait would count as one.
 AWAKE_S = 0.05
-# Failures that the next runs may share: settings, data, AWS.
+# Exit codes of failures that the next runs may share: settings, data, AWS.
 SHARED = (Exit.SETTINGS, Exit.DATA, Exit.AWS)
-MOST_S = 1e12  # no timedelta holds much more
-# Of no run: those have no dot in front.
+MOST_S = 1e12  # close to the limit of timedelta
+# Not the name of a run, which has no leading dot.
 ARRAY = ".array"
 ENDED = ("done", "failed", "interrupted")
 
 
 @dataclass(frozen=True)
 class Slot:
-    """cores, gpus: their numbers; gpus as CUDA_VISIBLE_DEVICES has them."""
+    """A share of this machine.  cores: numbers; gpus: entries of CUDA_VISIBLE_DEVICES."""
 
     cores: tuple[int, ...]
     gpus: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Slot:
         return {**env, "CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else dict(env)
 
     def pin(self) -> None:
-        """Keeps this thread, and what it starts from now on, on the slot's cores, where the system can do that."""
+        """Bind this thread and processes that it starts to the slot's cores, if the system supports it."""
         if self.cores and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, self.cores)
 
@@ -67,7 +67,7 @@ def machine(env: Mapping[str, str]) -> Slot:
 def _gpus(env: Mapping[str, str]) -> tuple[str, ...]:
     visible = env.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        # CUDA sees those before the first that there is not; -1 is how people hide all.
+        # CUDA ignores everything from the first invalid entry on; -1 is a common way to hide all.
         return tuple(takewhile(lambda word: word and word != "-1", visible.split(",")))
     try:
         listed = shell.output_of(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], env=env)
@@ -77,7 +77,7 @@ def _gpus(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def slots(whole: Slot, count: int, runs: Sequence[Planned]) -> list[Slot]:
-    """`count` equal parts of the machine.  Raises SettingsError where a run needs more than one of them."""
+    """Divide the machine into `count` equal slots.  Raises SettingsError if a run needs more than one."""
     cores, gpus = len(whole.cores) // count, len(whole.gpus) // count
     if not cores:
         raise SettingsError(f"--parallel {count}: this machine has {len(whole.cores)} cores; give at most that many.")
@@ -96,10 +96,10 @@ ONE_AT_A_TIME = (Slot(()),)
 
 
 def sweep(work: Work, context: Context, places: Sequence[Slot] = ONE_AT_A_TIME) -> list[Run]:
-    """Carries the runs out, one in each place at a time, and keeps the table up to date; returns every run's state.
+    """Perform the runs, one in each slot at a time, and update the table; return the state of all runs.
 
     Call it from the main thread.  Raises Interrupted or Ended when it is stopped, and Ended when the next runs would
-    fail alike.  A run that its own time limit or somebody else ends is a row, and the next begins.
+    fail alike.  After a run that was ended otherwise, such as by its time limit, the next begins.
     """
     table.write_csv(rows(work, work.before, context), context.out)
     error: BaseException | None = None
@@ -126,7 +126,7 @@ def sweep(work: Work, context: Context, places: Sequence[Slot] = ONE_AT_A_TIME) 
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended, or the error that kept it from being performed.  asked_by: the signal that stopped it."""
+    """How a run ended, or the error that prevented it.  asked_by: the signal that stopped it."""
 
     slot: Slot
     run: Run | None = None
@@ -135,15 +135,15 @@ class Result:
 
 
 class _Batch:
-    """The runs of a sweep: those that wait, those at work, each in a thread and a slot, and those that ended."""
+    """The runs of a sweep: waiting, running in a thread and a slot each, or ended."""
 
     def __init__(self, work: Work, context: Context, places: Sequence[Slot]) -> None:
         self.known = dict(work.before)
         self._work, self._context, self._places = work, context, places
         self._todo, self._free = deque(work.todo), deque(places)
         self._results, self._ended = SimpleQueue[Result](), list[Run]()
-        self._unfinished = list[str]()  # the names of runs that a signal stopped
-        self._gave_up: Ended | None = None  # what a backend was told to end does not begin again
+        self._unfinished = list[str]()  # names of runs that a signal stopped
+        self._gave_up: Ended | None = None  # set once: a backend's ended batch does not begin again
 
     @property
     def may_submit(self) -> bool:
@@ -151,7 +151,7 @@ class _Batch:
 
     @property
     def _hopeless(self) -> Ended | None:
-        """The error to raise where those that wait would fail like the last that ended."""
+        """The error to raise if waiting runs would fail like the last one."""
         why = why_give_up(self._ended)
         return self._gave_up or (given_up(why, self._ended[-1], len(self._todo)) if why else None)
 
@@ -164,7 +164,7 @@ class _Batch:
         return len(self._places) == 1
 
     def submit(self) -> None:
-        """Starts the launcher of the next run, in a thread that follows it."""
+        """Start the launcher of the next run, in a thread that follows it."""
         run, slot, context = self._todo.popleft(), self._free.popleft(), self._context
         number = len(self._work.todo) - len(self._todo)
         context.say(f"{number}/{len(self._work.todo)}  {run.name}: {table.log_hint(context.folder(run))}")
@@ -178,7 +178,7 @@ class _Batch:
             self._context.show(f"{len(self._ended)} of {len(self._work.todo)} done, {busy} at work")
 
     def _perform(self, run: Planned, slot: Slot, on_record: Callable[[Record], None]) -> None:
-        """In a thread of its own, which with all that it starts stays on the slot's cores."""
+        """Perform a run in this thread, which with its child processes is bound to the slot's cores."""
         try:
             slot.pin()
             own = replace(self._context, env=slot.env(self._context.env))
@@ -189,7 +189,7 @@ class _Batch:
             self._results.put(Result(slot, error=error))
 
     def poll(self) -> Result | None:
-        """The next run that ends; None if none does for a while."""
+        """Wait a while for the next run to end; None if none does."""
         try:
             result = self._results.get(timeout=AWAKE_S)
         except Empty:
@@ -198,7 +198,7 @@ class _Batch:
         return result
 
     def collect(self, result: Result) -> None:
-        """Adds a run that ended to the table.  Raises what kept it from being performed, and OSError on a full disk."""
+        """Add an ended run to the table.  Raises the error that prevented it, and OSError on a full disk."""
         if result.error:
             raise result.error
         run, context = result.run, self._context
@@ -214,20 +214,20 @@ class _Batch:
         self._give_up_if_hopeless()
 
     def _give_up_if_hopeless(self) -> None:
-        """Ends what was submitted together and would begin without this process."""
+        """If waiting runs would fail alike, end the submitted batch, which would begin without this process."""
         if self._todo and self._context.batch and not self._gave_up and self._hopeless:
             self._gave_up = self._hopeless
             self._context.end_together(self._todo[0])
 
     def conclude(self, asked_by: int | None) -> None:
-        """Raises if somebody asked to stop, and where the runs that are left would fail as well."""
+        """Raise if the sweep was asked to stop, or if the remaining runs would fail as well."""
         if asked_by is not None and (self._todo or self._unfinished):
             raise stopped(self._unfinished, self._ended, asked_by)
         if self._todo and (error := self._hopeless):
             raise error
 
     def _progress_of(self, run: Planned) -> Callable[[Record], None]:
-        """Shows how far the run and the whole sweep are, at its start and after each epoch."""
+        """A function that shows the progress of the run and of the whole sweep after each record."""
         place = f"{len(self._ended) + 1}/{len(self._work.todo)}  {run.name}"
         context = self._context
         started = context.clock.now()
@@ -241,7 +241,7 @@ class _Batch:
         return show
 
     def _time_left(self, current: str = "", elapsed_s: float = 0.0, share: float = 0.0) -> str:
-        """'; about 4 min left for all runs', empty where nothing says how long they take."""
+        """'; about 4 min left for all runs', or empty if their time is not known."""
         begun = {current, *(run.name for run in self._ended)}
         to_begin = [run.name for run in self._work.todo if run.name not in begun]
         expected_s = {name: price.expected_s for name, price in self._work.prices.items()}
@@ -258,7 +258,7 @@ def left_s(
     elapsed_s: float = 0.0,
     share: float = 0.0,
 ) -> float | None:
-    """Seconds until the last run ends; None where nothing says how long a run takes.
+    """Seconds until the last run ends; None if the time of a run is not known.
 
     expected_s: by name, of the forecast; to_begin: runs that have not begun; took_s: of runs that ended.
     current: the run at work, with the time since it began and the share of its epochs that are done.
@@ -279,9 +279,9 @@ def _first_known(*values: float | None) -> float | None:
 
 
 def share_done(record: Record, epochs: int | None) -> tuple[float, str]:
-    """How much of its training is done, 0 where nothing says it, and in words: of a script its metrics.
+    """The share of a training that is done, 0 if not known, and its progress in words; for a script its metrics.
 
-    epochs: of the whole training, None where only the script knows.
+    epochs: of the whole training; None for a script.
     """
     epoch = record.get("epoch")
     if epochs is None or epoch is None:
@@ -290,7 +290,7 @@ def share_done(record: Record, epochs: int | None) -> tuple[float, str]:
 
 
 def why_give_up(ended: Sequence[Run]) -> str:
-    """Why the next runs would fail as well; empty if they may not.  ended: in this sweep, in order."""
+    """Why the next runs would fail as well, or empty.  ended: in this sweep, in order."""
     if not ended or ended[-1].state != "failed":
         return ""
     last = ended[-1]
@@ -304,20 +304,20 @@ def why_give_up(ended: Sequence[Run]) -> str:
 def _why_both_failed(before: Run, last: Run) -> str:
     if before.state == "failed" and before.reason == last.reason:
         return "two runs in a row failed alike, and so would the others"
-    if before.state == "interrupted" and before.exit_code == last.exit_code == Exit.AWS:  # its job goes on
+    if before.state == "interrupted" and before.exit_code == last.exit_code == Exit.AWS:  # the earlier job goes on
         return "AWS was lost in one run and refuses the next, as it would the others"
     return ""
 
 
 def given_up(why: str, last: Run, left: int) -> Ended:
-    """The error to raise where the `left` runs would fail as the last did."""
+    """The error to raise if the `left` remaining runs would fail like the last."""
     begun = "1 run was" if left == 1 else f"{left} runs were"
     return Ended(f"{why}: {last.reason} {begun} not started. Fix the cause and run the same command with "
                  "--retry-failed.", last.exit_code or Exit.BUG)  # fmt: skip
 
 
 def stopped(unfinished: Sequence[str], ended: Sequence[Run], asked_by: int) -> Exception:
-    """The error to raise where a signal asked the sweep to stop, in the `unfinished` runs or after one."""
+    """The error to raise after a signal, in the `unfinished` runs or after one."""
     if unfinished:
         where = f"in run{'s' * (len(unfinished) > 1)} {', '.join(unfinished)}"
     else:
@@ -327,9 +327,9 @@ def stopped(unfinished: Sequence[str], ended: Sequence[Run], asked_by: int) -> E
 
 
 def submitted(work: Work, context: Context, at_once: int) -> tuple[Work, Context]:
-    """The sweep whose runs wait in a queue by now, in the order of their starts, and whose launchers attach to them.
+    """Submit all runs as a batch; return the work ordered by their starts, and a context whose launchers attach.
 
-    As it was where runs cannot be submitted together.  Raises TrainerError.
+    Both are unchanged if the backend cannot submit a batch.  Raises TrainerError.
     """
     if not work.todo or not work.todo[0].backend.batch:
         return work, context
@@ -348,7 +348,7 @@ def _member(run: Planned, work: Work, context: Context) -> Member:
 
 
 def rows(work: Work, known: Mapping[str, Run], context: Context) -> list[Run]:
-    """Every run as it is, begun or not, and those of the folder that the sweep's file has no more."""
+    """All runs, begun or not, and those of the folder that are no longer in the sweep's file."""
     return [*(_row(run, known, context) for run in work.runs), *work.others]
 
 

@@ -1,4 +1,4 @@
-"""From points to runs that can be started, each with settings and options that have been checked.  Pure."""
+"""Turn points into runs with checked settings and options.  Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,23 +21,23 @@ from trainer.settings import flags
 from trainer.settings.argparser import as_text, flag, home_path
 from trainer.settings.registry import did_you_mean
 
-# --lr or -l as it is written, lr= for programs that take lr=0.1, and lr for --lr.
+# --lr and -l as written, lr= for programs that accept lr=0.1, and lr for --lr.
 ARGUMENT = r"(--?)?[A-Za-z_][\w.-]*=?"
 
 Values = Mapping[str, Any]
-# On every command line: backends have defaults of their own for these, and a sweep means the same on each.
+# Given on every command line, as backends have different defaults, and a sweep should mean the same on each.
 ALWAYS_GIVEN = {"model": "resnet18", "dataset": "digits", "batch_size": 128, "progress": False}
 # Set by the sweep for each run.
 OURS = ("job_name", "run_dir", "checkpoint_dir", "resume", "wait", "detach", "fetch")
-# Settings of one thing, the images per update and what trains: the one that is given closest to the run counts.
+# Alternative settings of the images per update, and of what trains: the one given closest to the run counts.
 RIVALS = (("batch_size", "global_batch_size", "batch_ramp"), ("script", "module"))
-# Options that determine on how much a run trains.
+# Options that determine how many machines and GPUs a run uses.
 SIZES = ("nodes", "instance_type", "nproc_per_node", "gpus_per_node")
 PER_NODE = ("nproc_per_node", "gpus_per_node")
 
 
 def named(values: Values) -> dict[str, Any]:
-    """The arguments among a sweep's `values`, by their own names.  Raises SettingsError for what is no name."""
+    """The script's arguments among `values`, by their own names.  Raises SettingsError for invalid names."""
     found = {name.removeprefix(PREFIX): value for name, value in values.items() if is_argument(name)}
     for name in found:
         if not re.fullmatch(ARGUMENT, name):
@@ -49,9 +49,9 @@ def named(values: Values) -> dict[str, Any]:
 
 
 def command_line(fixed: Sequence[str], values: Values) -> tuple[str, ...]:
-    """The script's arguments.  fixed: words for every run; values: of named().
+    """The script's command line.  fixed: words for every run; values: of named().
 
-    Raises SettingsError where both give one, and for a value that no command line has.
+    Raises SettingsError for an argument in both, and for a value that a command line cannot hold.
     """
     words = list(fixed)
     for name, value in values.items():
@@ -66,17 +66,17 @@ def command_line(fixed: Sequence[str], values: Values) -> tuple[str, ...]:
 
 
 def _flag(name: str) -> str:
-    """lr -> --lr; what has hyphens in front or = behind stays."""
+    """lr -> --lr; names with leading hyphens or a trailing = are unchanged."""
     return name if name.startswith("-") or name.endswith("=") else f"--{name}"
 
 
 def _gives(word: str, flag: str) -> bool:
-    """Whether a word of the fixed arguments is that flag; argparse and others take - and _ for different."""
+    """Whether a word of the fixed arguments is that flag; - and _ are different, as for argparse."""
     return word.startswith(flag) if flag.endswith("=") else word.partition("=")[0] == flag
 
 
 def _words(name: str, flag: str, value: Any) -> list[str]:
-    """The words that give `value`: a flag alone for true, none for false and null, several for a list."""
+    """The words of an argument: only the flag for true, none for false and null, several for a list."""
     if isinstance(value, dict):
         raise SettingsError(f"{PREFIX}{name}: {value} is no argument; give a text, a number, true, false or a list.")
     if flag.endswith("="):
@@ -96,7 +96,7 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Trained:
-    """train: what a run trains; given: its settings on the launcher's command line; arguments: those after --."""
+    """A run's training.  given: settings on the launcher's command line; arguments: those after --."""
 
     train: Training
     given: Values
@@ -105,15 +105,15 @@ class Trained:
 
 @dataclass(frozen=True)
 class Trainings:
-    """cwd: where the launchers are started.  A script's source is read once for all of its runs."""
+    """Makes the trainings of runs, reading a script's source once.  cwd: the launchers' working directory."""
 
     cwd: Path
     _found: dict[tuple[ScriptOptions, bool, Any], Script] = field(default_factory=dict)
 
     def of(self, values: Values, *, is_sent: bool) -> Trained:
-        """The training of a run with these values.  is_sent: on machines that do not have this one's files.
+        """The training of a run with these values.  is_sent: the source is uploaded to other machines.
 
-        Raises SettingsError for values that contradict each other, and for a script that cannot be run.
+        Raises SettingsError for contradictory values, and for a script that cannot be run.
         """
         own = {
             name: value for name, value in values.items() if name in ScriptOptions.model_fields and value is not None
@@ -122,7 +122,7 @@ class Trainings:
         options, arguments = cast(ScriptOptions, built), named(values)
         if not options.is_given:
             _check_without_script(own, arguments)
-            return _ours(values)
+            return _trainers(values)
         _check_with_script(options, values)
         words = command_line(options.args, arguments)
         shared = {name: values[name] for name in SHARED if values.get(name) is not None}
@@ -138,7 +138,7 @@ class Trainings:
         return self._found[key]
 
 
-def _ours(values: Values) -> Trained:
+def _trainers(values: Values) -> Trained:
     given = {name: value for name, value in values.items() if name in OUR_SETTINGS}
     always = dict(ALWAYS_GIVEN)
     if given.get("global_batch_size") is not None:
@@ -180,11 +180,11 @@ class Planned:
 
     @property
     def argv(self) -> list[str]:
-        """The flags of its settings and options; a value may begin with hyphens."""
+        """The flags of its settings and options, as --name=value, as values may begin with hyphens."""
         return [f"{flag(name)}={as_text(value)}" for name, value in {**self.options, **self.given}.items()]
 
     def words(self, *more: str) -> list[str]:
-        """Its launcher's words: its flags, then `more` flags, and behind them what is the script's."""
+        """The launcher's words: its flags, `more` flags, then the script's arguments."""
         return [*self.argv, *more, *((END, *self.arguments) if self.arguments else ())]
 
     @property
@@ -194,16 +194,16 @@ class Planned:
 
     @property
     def shown_options(self) -> dict[str, Any]:
-        """The backend's options that differ from its defaults, and those that determine on how much it trains."""
+        """The backend's options that differ from defaults, and those for the number of machines and GPUs."""
         options = self.where.model_dump(mode="json")
         sizes = {name: options[name] for name in SIZES if name in options}
         return {**sizes, **self.where.model_dump(mode="json", exclude_defaults=True)}
 
 
 def plan_runs(file: SweepFile, overrides: Values, gpus: Sequence[int]) -> list[Planned]:
-    """Every run of the sweep, checked.  overrides: values for what the file fixes; gpus: instead of the file's.
+    """Every run of the sweep, checked.  overrides: in place of the file's fixed values; gpus: in place of the file's.
 
-    Raises SettingsError that names the run, for names that do not exist and values that cannot work.
+    Raises SettingsError with the run's name for unknown names and invalid values.
     """
     file = _with_gpus(file, gpus)
     all_points = points(file)
@@ -218,12 +218,12 @@ def plan_runs(file: SweepFile, overrides: Values, gpus: Sequence[int]) -> list[P
         except SettingsError as error:
             raise SettingsError(f"run {point.name}: {error}") from error
     for run in runs:
-        check_no_secret({**run.train.settings, **dict(run.where)})  # without its name, which values make
+        check_no_secret({**run.train.settings, **dict(run.where)})  # without the run's name, which contains values
     return runs
 
 
 def _without_rivals(values: Values, given: Values) -> dict[str, Any]:
-    """`values` without those that `given` sets in another way."""
+    """`values` without alternatives of settings in `given`."""
     ruled_out: set[str] = set()
     for rivals in RIVALS:
         if set(rivals) & set(given):
@@ -232,7 +232,7 @@ def _without_rivals(values: Values, given: Values) -> dict[str, Any]:
 
 
 def _with_gpus(file: SweepFile, gpus: Sequence[int]) -> SweepFile:
-    """The sweep with these numbers of GPUs, as an axis if they are several."""
+    """Set the numbers of GPUs, as an axis if they are several."""
     if not gpus:
         return file
     if len(gpus) == 1 and "gpus" not in file.grid:
@@ -275,7 +275,7 @@ def _check_count(train: Training, gpus: int | None) -> None:
 
 
 def place_run(backend: Backend, demand: Demand) -> Place:
-    """Which machines the demand means on `backend`.  Raises SettingsError where it contradicts itself or cannot be."""
+    """Resolve the demand into machines of `backend`.  Raises SettingsError if it is contradictory or impossible."""
     gpus = demand.gpus
     if gpus is not None:
         for name in PER_NODE:

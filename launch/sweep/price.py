@@ -1,4 +1,4 @@
-"""What each run should cost and take, from the quotes of its launcher's plan: --dry-run=json, which starts nothing."""
+"""Expected cost and time of each run, from its launcher's plan (--dry-run=json)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from trainer.contract import Exit
 from trainer.errors import SettingsError
 
 AT_A_TIME = 2
-# Without an account a launcher plans as well as it can, and at once.
+# An environment without credentials, in which a launcher plans at once without look-ups.
 NO_ACCOUNT = {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
               "AWS_EC2_METADATA_DISABLED": "true"}  # fmt: skip
 
@@ -25,20 +25,20 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Price:
-    """The price of one run; None where a figure is not known."""
+    """The price of one run; None if a figure is not known."""
 
     usd_per_hour: float | None = None
     expected_usd: float | None = None
     expected_s: float | None = None
-    most_usd: float | None = None  # when the time limit ends it
+    most_usd: float | None = None  # at the time limit
     epoch_s: float | None = None
     images_per_s: float | None = None
     limited_by: str = ""
-    why_unknown: str = ""  # why nothing is expected
-    problem: str = ""  # why it could not start now
+    why_unknown: str = ""  # why there is no expectation
+    problem: str = ""  # why it cannot start now
     problem_code: int = 0  # the exit code of that problem
-    needs: tuple[Need, ...] = ()  # what it takes of quotas
-    spent_usd: float | None = None  # what its job has cost before, by AWS, also while no sweep followed it
+    needs: tuple[Need, ...] = ()  # quotas
+    spent_usd: float | None = None  # what its job has cost before, by AWS, including times without a sweep
 
 
 def prices(
@@ -49,9 +49,9 @@ def prices(
     usd_per_hour: float | None,
     jobs: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Price]:
-    """The price of each run, by its name.  Raises SettingsError for a run that its launcher refuses.
+    """The price of each run, by name.  Raises SettingsError for a run that its launcher refuses.
 
-    usd_per_hour: of machines that no launcher has a price of; jobs: of runs whose jobs may still run, their names.
+    usd_per_hour: of machines without a price; jobs: names of jobs that may still be running, by run.
     """
     looked_up = [run for run in runs if run.backend.looks_up]
     launcher_env = _without_account(env) if rehearsed else env
@@ -69,7 +69,7 @@ def _without_account(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _with_own_price(run: Planned, price: Price, usd_per_hour: float | None) -> Price:
-    """The price, with the user's own per machine where the launcher has none."""
+    """Fill in the user's price per machine if the launcher has none."""
     if price.usd_per_hour is not None or usd_per_hour is None:
         return price
     return replace(price, usd_per_hour=usd_per_hour * getattr(run.where, "nodes", 1))
@@ -91,7 +91,7 @@ def _look_up(run: Planned, env: Mapping[str, str], job: str) -> Price:
 
 
 def _error(captured: Captured) -> str:
-    """The launcher's own sentence."""
+    """The launcher's error message."""
     prefix = "error: "
     errors = [line.removeprefix(prefix) for line in captured.err.splitlines() if line.startswith(prefix)]
     return errors[-1] if errors else f"the launcher ended with exit code {captured.code}."
@@ -119,14 +119,14 @@ def read(plan: Values) -> Price:
 
 
 def spent(run: Run, price: Price | None) -> float | None:
-    """What a run has cost: by AWS where its launcher could look that up, or as the sweep has noted it.
+    """What a run has cost: by AWS if its launcher could look that up, otherwise as the sweep has recorded it.
 
-    A job that went on while its sweep was killed cost more than that.
+    The latter is too low for a job that went on after its sweep was killed.
     """
     return run.usd if price is None or price.spent_usd is None else price.spent_usd
 
 
 def total(values: Sequence[float | None]) -> tuple[float, bool]:
-    """The sum of what is known, and whether that is all of it."""
+    """The sum of the known values, and whether all are known."""
     known = [value for value in values if value is not None]
     return sum(known), len(known) == len(values)

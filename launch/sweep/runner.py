@@ -1,4 +1,4 @@
-"""One run of a sweep: its launcher as a child process, from its start to its results."""
+"""Perform one run of a sweep: start its launcher, follow it, and collect its results."""
 
 import os
 import shlex
@@ -24,15 +24,14 @@ from trainer.contract import METRIC_PREFIX, METRICS, OUTCOME, Exit
 from trainer.errors import MachineError, SettingsError, one_line
 from trainer.outcome import Outcome
 
-# In the environment of a launcher and of all that it starts, so that a sweep can end what one before it, which was
-# killed, had left running.
+# In the environment of a launcher and its child processes, so that a sweep can end what a killed one left running.
 MARK = "LAUNCH_SWEEP_RUN"
 # How long a launcher may take to save, or to remove its machines.
 GRACE_S, REMOVAL_S = 60.0, 900.0
 
 
 class Output:
-    """Logs a run's lines.
+    """Writes a run's lines to its log.
 
     last: the last line; records: those of [METRIC] lines, as in metrics.jsonl.
     """
@@ -43,7 +42,7 @@ class Output:
         self.records: list[Record] = []
 
     def add(self, line: str) -> None:
-        with suppress(OSError):  # on a full disk the run itself ends with that error
+        with suppress(OSError):  # on a full disk the run itself fails with that error
             self._log.write(f"{line}\n")
             self._log.flush()  # for `tail -f`
         self.last = line.strip() or self.last
@@ -53,7 +52,7 @@ class Output:
 
 
 def numbers(pairs: str) -> dict[str, Any]:
-    """'epoch=2 train_loss=0.5' -> {"epoch": 2, "train_loss": 0.5}; None for NaN, infinity and numbers beyond 1e15."""
+    """'epoch=2 train_loss=0.5' -> {"epoch": 2, "train_loss": 0.5}; NaN, infinity and numbers beyond 1e15 are None."""
     record: dict[str, Any] = {}
     for word in pairs.split():
         name, equals, text = word.partition("=")
@@ -67,7 +66,7 @@ def numbers(pairs: str) -> dict[str, Any]:
 
 
 def open_log(path: Path) -> IO[str]:
-    """The log of a run, opened to append to.  Raises OSError."""
+    """Open the log of a run for appending.  Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.open("a", encoding="utf-8", errors="backslashreplace")
 
@@ -76,7 +75,9 @@ def command(run: Planned, context: "Context") -> list[str]:
     """The launcher's command line."""
     folder = context.folder(run).resolve()
     if context.is_attached(run):
-        named = str(context.folder(run).absolute())  # as it was submitted: a link stays one
+        named = str(
+            context.folder(run).absolute()
+        )  # absolute() instead of resolve(): the same path as when it was submitted
         return [*this_python(), "-m", run.backend.module, "attach", named, "--outcome", str(folder / LAUNCHER)]
     words = ["--outcome", str(folder / LAUNCHER)]
     if run.backend.shares_folders:
@@ -102,11 +103,11 @@ class Context:
     clock: Clock
     rehearsed: bool
     say: Callable[[str], None]  # writes a line
-    show: Callable[[str], None] = lambda text: None  # overwrites the line that shows how far it is
+    show: Callable[[str], None] = lambda text: None  # overwrites the line of progress
     launcher: Callable[[Planned, "Context"], list[str]] = command  # a run's command line
-    run: Callable[..., int] = shell.run  # carries it out
-    diverged_at: float | None = 0.0  # times the lowest training loss at which a run is ended; 0: never; None: as usual
-    batch: str = ""  # the name of all jobs that were submitted together
+    run: Callable[..., int] = shell.run  # runs it
+    diverged_at: float | None = 0.0  # multiple of the lowest loss that ends a run; 0: never; None: default
+    batch: str = ""  # the name of the submitted batch
     attached: frozenset[str] = frozenset()  # the names of the jobs to attach to
 
     def folder(self, run: Planned) -> Path:
@@ -116,7 +117,7 @@ class Context:
         return job_name(self.sweep, run.name, self.identity)
 
     def end_together(self, run: Planned) -> None:
-        """Ends all jobs that were submitted together with that of `run`, and wait or train."""
+        """End all waiting and running jobs of the batch of `run`."""
         shell.run_captured([*this_python(), "-m", run.backend.module, "stop", self.batch], self.env)
 
     def is_attached(self, run: Planned) -> bool:
@@ -126,17 +127,17 @@ class Context:
 def perform(
     run: Planned, price: Price, before: Run | None, context: Context, on_record: Callable[[Record], None]
 ) -> tuple[Run, int | None]:
-    """Runs or resumes a run to its end; main thread only.  on_record: called with the record of each epoch.
+    """Start or resume a run, and wait for its end; main thread only.  on_record: called with each record.
 
-    Returns the run, which is also written, and the signal that asked to stop, if one did: a run may be done then.
+    Returns the run, which is also written, and the signal that asked to stop, if any; the run may be done even then.
     """
     folder = context.folder(run)
     end_left_over(folder)
     started = _started(run, price, before, context)
     runs.write(started)
     if not run.backend.shares_folders:
-        collect_results(context.job(run), context.results, folder)  # of a sweep that was killed before it could
-    if context.rehearsed:  # its AWS is gone, so it starts anew
+        collect_results(context.job(run), context.results, folder)  # of a sweep that was killed before
+    if context.rehearsed:  # its embedded AWS is gone, so it starts over
         (folder / METRICS).unlink(missing_ok=True)
     with open_log(folder / LOG) as log:
         ends = ending(run, context.job(run), context.env, rehearsed=context.rehearsed)
@@ -159,7 +160,7 @@ def perform(
 
 
 def end_left_over(folder: Path) -> None:
-    """Ends what a sweep that was killed had started for this folder, so that no two write into it."""
+    """End processes that a killed sweep left running for this folder, so that no two write into it."""
     kill_marked(f"{MARK}={_mark(folder)}\0")
 
 
@@ -218,7 +219,7 @@ def _launch(run: Planned, context: Context, output: Output, watched: Watched) ->
 
 
 def _stop_command(run: Planned, context: Context) -> str:
-    """What ends a job that goes on where its launcher is killed; empty where none does."""
+    """The command that stops a job that outlives its launcher; empty if it does not."""
     if context.rehearsed or not (run.backend.is_billed or run.backend.outlives_launcher):
         return ""
     return shlex.join(["python", *stopping(run, context.job(run))])
@@ -228,7 +229,7 @@ def _env(run: Planned, context: Context) -> dict[str, str]:
     env = dict(context.env)
     if run.backend.marks_children:
         env[MARK] = _mark(context.folder(run))
-        if run.backend.shares_folders:  # on this machine: elsewhere a job may go on without its sweep
+        if run.backend.shares_folders:  # elsewhere a job may go on without its sweep
             env[contract.LAUNCHER] = str(os.getpid())
     if run.visible is not None:
         devices = [word for word in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
@@ -237,7 +238,7 @@ def _env(run: Planned, context: Context) -> dict[str, str]:
 
 
 def _results(run: Planned, context: Context, output: Output, end: End) -> tuple[End, tuple[Mapping[str, Any], ...]]:
-    """How it ended, and its epochs.  A run whose results cannot be read has failed, and the others go on."""
+    """How it ended, and its epochs.  A run with unreadable results has failed, and the others go on."""
     try:
         _collect(run, context, output)
         return end, runs.read_epochs(context.folder(run))
@@ -250,7 +251,7 @@ def _results(run: Planned, context: Context, output: Output, end: End) -> tuple[
 
 
 def _collect(run: Planned, context: Context, output: Output) -> None:
-    """Brings its records into its folder: the job's own file, or those of its [METRIC] lines."""
+    """Collect its records: the job's own file, or those of its [METRIC] lines."""
     if run.backend.shares_folders:
         return
     folder = context.folder(run)
@@ -260,7 +261,7 @@ def _collect(run: Planned, context: Context, output: Output) -> None:
 
 
 def _constants(run: Planned) -> dict[str, Any]:
-    """The words of a record, which [METRIC] lines do not have: they have numbers only."""
+    """The text fields of a record, as [METRIC] lines have only numbers."""
     constants: dict[str, Any] = {}
     if instance := run.backend.machine(run.options):
         constants["device"] = instance.gpu_model or "CPU"
@@ -272,7 +273,7 @@ def _constants(run: Planned) -> dict[str, Any]:
 
 
 def _usd(run: Planned, started: Run, end: End, context: Context) -> float | None:
-    """What it cost so far: the launcher's bill, or else the time at the machine's price."""
+    """Its cost so far: the launcher's bill, or else its time at the machine's price."""
     if context.rehearsed:
         return started.usd
     earlier = started.usd or 0.0

@@ -23,22 +23,22 @@ CSV = "runs.csv"
 TYPICAL = ("images_per_s", "step_ms", "data_wait_ms", "forward_ms", "backward_ms", "communication_ms", "optimizer_ms",
            "eval_s", "gpu_utilization_percent")  # fmt: skip
 LAST = ("world_size", "replicas", "nodes", "device", "strategy", "precision", "parameters", "global_batch")
-# Columns of a run, which a script's metrics do not replace.
+# Columns of a run, which a script's metrics must not replace.
 TAKEN = ("name", "state", "reason", "exit_code", "backend", "records", "started", "seconds", "usd_per_hour", "usd")
 SHOWN_METRICS = 6  # in the closing table
 FINAL = ("train_loss", "train_top1", "eval_loss", "eval_top1")
 
 
 def row(run: Run) -> dict[str, Any]:
-    """A run's line of runs.csv.  seconds: of the whole run."""
+    """A run's row of runs.csv.  seconds: of the whole run."""
     values = {"name": run.name, "state": run.state, "reason": run.reason, "exit_code": run.exit_code, **run.point}
     measured = _of_script(run) if run.is_script else _of_trainer(run)
-    # A point's own value goes before what was measured under the same name: it is what was requested.
+    # A point's requested value takes precedence over a measured one of the same name.
     return {**values, **{name: value for name, value in measured.items() if name not in values}}
 
 
 def _of_script(run: Run) -> dict[str, Any]:
-    """Each metric of the script: the newest value, and the best where the name says which way is better."""
+    """The newest value of each metric, and the best if it has a direction()."""
     measured: dict[str, Any] = {"backend": run.backend, "records": len(run.epochs)}
     bill = {"started": run.started, "seconds": run.seconds, "usd_per_hour": run.usd_per_hour, "usd": run.usd}
     own: dict[str, Any] = dict(metrics.newest(run.epochs))
@@ -47,7 +47,7 @@ def _of_script(run: Run) -> dict[str, Any]:
 
 
 def _of_trainer(run: Run) -> dict[str, Any]:
-    """seconds_per_epoch: steady, without evaluation."""
+    """Columns of the built-in trainer.  seconds_per_epoch: steady, without evaluation."""
     measured: dict[str, Any] = {"backend": run.backend, **{name: run.last.get(name) for name in LAST}}
     measured |= {"epochs": len(run.epochs), "seconds_per_epoch": run.typical("epoch_s")}
     measured |= {name: run.typical(name) for name in TYPICAL}
@@ -59,7 +59,7 @@ def _of_trainer(run: Run) -> dict[str, Any]:
 
 
 def _newest(run: Run, name: str) -> Any:
-    """The number of the last epoch that has one."""
+    """The value of the last epoch that has one."""
     return next((epoch[name] for epoch in reversed(run.epochs) if number(epoch, name) is not None), None)
 
 
@@ -68,9 +68,9 @@ def _most(run: Run, name: str) -> Any:
 
 
 def write_csv(runs: Sequence[Run], out: Path) -> None:
-    """Writes OUT/runs.csv, whole or not at all: a line per run, empty where a value is not known."""
+    """Write OUT/runs.csv atomically: a row per run, with empty cells for unknown values."""
     rows = [harmless_row(row(run)) for run in runs]
-    names: dict[str, None] = {}  # in order; what a run has of its own before what was measured
+    names: dict[str, None] = {}  # ordered: a run's own values before measurements
     for run in runs:
         names |= dict.fromkeys(("name", "state", "reason", "exit_code", *harmless_row(dict(run.point))))
     for values in rows:
@@ -106,7 +106,7 @@ def _plan_row(run: Planned, price: Price, before: Run | None) -> list[str]:
 
 
 def _sum(values: Sequence[float | None], as_text: Callable[[float], str]) -> str:
-    """The sum in words, and that it is more where something is not known; empty where nothing is."""
+    """The sum in words, as a lower bound if a value is not known; empty if none is."""
     amount, is_all = total(values)
     if not amount:
         return ""
@@ -114,7 +114,7 @@ def _sum(values: Sequence[float | None], as_text: Callable[[float], str]) -> str
 
 
 def outcome(run: Run) -> str:
-    """How a run ended, in a line."""
+    """How a run ended, in one line."""
     state = f"{run.state} after {duration(timedelta(seconds=run.seconds or 0.0))}"
     if run.state != "done":
         return f"{state}: {run.reason}"
@@ -133,7 +133,7 @@ def outcome(run: Run) -> str:
 
 
 def closing_table(runs: Sequence[Run]) -> str:
-    """Every run with what was measured."""
+    """The table of all runs with their measurements."""
     names = metrics.metrics_of(record for run in runs if run.is_script for record in run.epochs)
     if any(run.is_script for run in runs):
         return _of_scripts(runs, names[:SHOWN_METRICS])
@@ -150,7 +150,7 @@ def closing_table(runs: Sequence[Run]) -> str:
 
 
 def _of_scripts(runs: Sequence[Run], names: Sequence[str]) -> str:
-    """The runs of a script, each with the newest values of these metrics, and how far it came."""
+    """The table of a script's runs, with the newest values of these metrics, and their progress."""
     axes = [axis for axis in metrics.AXES if any(axis in metrics.newest(run.epochs) for run in runs)][:1]
     rows = []
     for run in runs:
@@ -182,6 +182,6 @@ def _time(seconds: float | None) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], optional: Sequence[str]) -> str:
-    """The columns that have a value and fit on the terminal; numbers to the right."""
+    """A table of the columns that have a value and fit the terminal; numbers are aligned to the right."""
     shown, cells = narrowed(*without_empty(columns, rows), optional, terminal_width())
     return table(shown, cells, right=set(columns) - {"run", "state", "limited by"})

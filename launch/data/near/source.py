@@ -231,7 +231,7 @@ def check_name(name: str) -> None:
     parts = name.split("/")
     if {"", ".", ".."} & set(parts) or "\\" in name or "\0" in name:
         raise DataError(
-            f"{name!r} is the name of an object and cannot be that of a file; remove it, or give another folder."
+            f"{name!r} is the name of an object and not valid for a file; remove it, or give another folder."
         )
     with suppress(UnicodeEncodeError):
         if all(len(part.encode()) <= 240 for part in parts):

@@ -156,7 +156,7 @@ def test_every_refusal_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFix
         ([broken], f"{broken} has a run that cannot be read"),
         ([runs, "--format", "gif"], "--format gif: must be png, svg, pdf, or several with commas between."),
         ([runs, "--baseline", "dpp-1"], "--baseline dpp-1: no run has that name; did you mean 'ddp-1'?"),
-        ([runs, "--baseline", "oom"], "--baseline oom has no measured epoch; name a run that has, or leave it out."),
+        ([runs, "--baseline", "oom"], "--baseline oom has no measured epoch; give a run that has, or omit it."),
         ([runs, "--titel", "x"], "unknown flag --titel; did you mean --title? See --help for all of them."),
         ([runs, "--usd-per-gpu-hour", "0"], "--usd-per-gpu-hour 0: must be greater than 0."),
     ):

@@ -178,7 +178,7 @@ def test_a_scripts_loss_is_watched_only_where_somebody_asks() -> None:
     watched.begin(7)
 
     for loss in (1.0, 0.5, 3.0):
-        watched.look_at({"step": 4, "loss": loss})
+        watched.check({"step": 4, "loss": loss})
 
     assert ended == [7]
     assert watched.diverged.startswith("it diverged: training loss 3 in step 4 after 0.5")
@@ -190,9 +190,9 @@ def test_a_run_that_is_resumed_has_its_first_and_its_lowest_loss_behind_it() -> 
     watched = Watched(2.0, ended.append, [{"loss": 10.0}, {"loss": 1.0}])
     watched.begin(7)
 
-    watched.look_at({"loss": 9.0})
+    watched.check({"loss": 9.0})
     assert ended == []
-    watched.look_at({"loss": 11.0})
+    watched.check({"loss": 11.0})
     assert ended == [7]
     assert "training loss 11 after 1;" in watched.diverged
 
