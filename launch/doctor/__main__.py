@@ -34,13 +34,13 @@ did not answer).  Exit code 0: nothing is missing; 4: something is; 2: a setting
 """
 
 
-# Backends that say what their jobs need of the account; the first is the default.
+# Backends with an examination; the first is the default.
 EXAMINED = tuple(all_with(lambda backend: bool(backend.examination)))
 if TYPE_CHECKING:
     Examined = str
 else:
-    Examined = Literal[EXAMINED]  # --help names them, and no other is accepted
-# What is quicker to type -> the flag that it stands for.
+    Examined = Literal[EXAMINED]  # shown by --help; others are refused
+# Short forms -> flags.
 SHORT = {"--for": "--backend", "--job": "--config", "--json": "--format=json"}
 
 
@@ -61,7 +61,7 @@ def _spelt_out(argv: list[str]) -> list[str]:
 
 
 def _backend_in(argv: list[str]) -> str:
-    """The backend that a spelt-out command line names, right or wrong; the default if it names none."""
+    """The backend in a spelt-out command line, valid or not; the default if there is none."""
     backend = EXAMINED[0]
     for place, word in enumerate(argv):
         if word == "--backend" and place + 1 < len(argv):

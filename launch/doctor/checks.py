@@ -1,7 +1,7 @@
-"""The checks that every job needs, and run(), which makes them and those of its backend one after the other.
+"""The checks that every job needs, and run(), which performs them and those of the backend in order.
 
-To add a check that every job needs: a function that takes the case and yields verdicts, and a line in all_checks().
-What only one backend's jobs need is in its own Examination.
+To add a check for all jobs: a function that takes the case and yields verdicts, and a line in all_checks().
+Checks of one backend belong to its Examination.
 """
 
 import re
@@ -50,7 +50,7 @@ def all_checks(examination: Examination) -> tuple[Check, ...]:
 
 
 def run(case: Case[Any]) -> Iterator[Finding]:
-    """The findings of all checks.  Raises nothing of AWS's."""
+    """The findings of all checks; AWS's errors become findings."""
     for check in all_checks(case.examination):
         yield from (Finding(check.name, verdict) for verdict in _verdicts(check, case))
 
@@ -62,7 +62,7 @@ def _verdicts(check: Check, case: Case[Any]) -> Iterator[Verdict]:
         yield of_error(error, check.remedy)
 
 
-# ---- credentials, region and clock: without them nothing else can be asked
+# ---- credentials, region and clock, which all other checks need
 
 # Services refuse requests with a time that differs by more than five minutes, S3 by more than fifteen:
 # https://docs.aws.amazon.com/IAM/latest/UserGuide/signature-v4-troubleshooting.html
@@ -72,7 +72,7 @@ LOG_IN = "aws configure or aws sso login, then aws sts get-caller-identity"
 
 
 def identify(aws: Aws) -> Identity:
-    """Raises TrainerError without valid credentials and a region."""
+    """Identify the caller.  Raises TrainerError without valid credentials and a region."""
     check_region(aws.region)
     _check_exists(aws)
     answer = aws.call("sts", "GetCallerIdentity")
@@ -82,7 +82,7 @@ def identify(aws: Aws) -> Identity:
 
 
 def _check_exists(aws: Aws) -> None:
-    """Raises SettingsError for a region that this SDK does not know: it would be looked for on the network."""
+    """Raise SettingsError for a region that this SDK does not know, as calls would time out."""
     known: list[str] = aws.session.get_available_regions("ec2")
     if aws.region not in known:
         raise SettingsError(f"AWS has no region {aws.region!r}{did_you_mean(aws.region, known) or '.'}")
@@ -97,7 +97,7 @@ def _role_arn(aws: Aws, account: str, name: str) -> str:
 
 
 def not_identified(error: TrainerError, skew_s: float | None) -> Verdict:
-    """Why nothing can be asked."""
+    """The verdict if the caller cannot be identified."""
     if skew_s is not None and abs(skew_s) > SKEW_LIMIT_S:
         return missing(f"{error} {_skew(skew_s)}", SET_CLOCK)
     if isinstance(error, SettingsError) and "region" in str(error):
@@ -106,7 +106,7 @@ def not_identified(error: TrainerError, skew_s: float | None) -> Verdict:
 
 
 def skew_s(aws: Aws, now: datetime) -> float | None:
-    """By how much this machine's clock is ahead of AWS's; None without an answer."""
+    """Seconds by which this machine's clock is ahead of AWS's; None without an answer."""
     return None if aws.answered_at is None else (now - aws.answered_at).total_seconds()
 
 
@@ -135,7 +135,7 @@ def _skew(seconds: float) -> str:
     return f"this machine's clock is {abs(seconds):,.0f} s {'ahead of' if seconds > 0 else 'behind'} AWS's"
 
 
-# ---- what launch.infra sets up once, as far as every job needs it
+# ---- what launch.infra sets up, as far as every job needs it
 
 # States of a stack that is whole: https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html
 WHOLE = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "IMPORT_COMPLETE")
@@ -181,7 +181,7 @@ def budget(case: Case[Any]) -> Iterator[Verdict]:
 
 
 def bucket_key(case: Case[Any]) -> Iterator[Verdict]:
-    """The key of the bucket, where it is the user's own: nodes need permission to use it."""
+    """The bucket's key, if it is the user's own, as nodes need permission to use it."""
     query = {"Bucket": case.bucket, "ExpectedBucketOwner": case.account}
     try:
         answer = case.aws.call("s3", "GetBucketEncryption", query)
@@ -206,7 +206,7 @@ def _own_key(rule: dict[str, dict[str, str]]) -> str:
 
 
 def launcher_permissions(case: Case[Any]) -> Iterator[Verdict]:
-    """Whether the caller may do what a launcher of this job does."""
+    """Whether the caller has the permissions of this job's launcher."""
     if case.identity.is_root:
         yield ok("the root user may do everything")
         return
@@ -216,9 +216,9 @@ def launcher_permissions(case: Case[Any]) -> Iterator[Verdict]:
 
 
 def _attach(case: Case[Any], policies: Sequence[str]) -> str:
-    """How the caller gets policies of infra/iam."""
+    """The command that attaches policies of infra/iam to the caller."""
     names = [f"{TOOLKIT}-{policy}" for policy in policies]
-    if "/aws-reserved/sso.amazonaws.com/" in case.identity.principal:  # a role that only AWS may change
+    if "/aws-reserved/sso.amazonaws.com/" in case.identity.principal:  # a role that only IAM Identity Center can change
         return f"add the customer managed policies {' and '.join(names)} to the permission set, in IAM Identity Center"
     kind = "role" if ":role/" in case.identity.principal else "user"
     whom = f"--{kind}-name {case.identity.principal.rpartition('/')[2]}"

@@ -1,4 +1,4 @@
-"""Examines an account for a job: identifies the caller, makes the checks and prints what they found."""
+"""Examine an account for a job: identify the caller, perform the checks and print their findings."""
 
 import json
 import time
@@ -32,7 +32,7 @@ def _connect(region: str | None) -> Aws:
 
 
 def _read(url: str) -> bytes:
-    """What is at an address that AWS gave.  Raises AwsError."""
+    """Download from a URL signed by AWS.  Raises AwsError."""
     try:
         with urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:  # nosec B310  # AWS's own address
             content: bytes = answer.read()
@@ -68,14 +68,14 @@ def examination_of(backend: Backend) -> Examination:
 
 
 def subject_of(backend: Backend, train: Training, where: BaseModel) -> Subject:
-    """Raises SettingsError for a job that no account can run."""
+    """Resolve a job.  Raises SettingsError for one that no account can run."""
     job, examination = Job(train, where), examination_of(backend)
     return Subject(backend, examination, job, examination.resolve(job))
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was found in one region, and how long that took."""
+    """The findings in one region, and the time they took."""
 
     region: str | None
     findings: list[Finding]
@@ -87,7 +87,7 @@ class Report:
 
 
 def examine(subject: Subject, format_: str, runtime: Runtime) -> int:
-    """Prints the findings, region by region, as a table or as json; returns the exit code."""
+    """Print the findings of each region as a table or as JSON; return the exit code."""
     regions = subject.examination.regions(subject.job.where)
     reports = [_examine_in(region, subject, runtime) for region in regions]
     if format_ == "json":
@@ -137,7 +137,7 @@ STATES: tuple[State, ...] = ("missing", "warning", "unknown", "ok")
 
 
 def _as_text(findings: Sequence[Finding], title: str) -> str:
-    """A row per finding, and below it what fixes those that are not ok."""
+    """A row per finding, followed by the remedies of those that are not ok."""
     rows = [(finding.check, finding.verdict.state, finding.verdict.text) for finding in findings]
     return "\n".join(
         [title, "", table(("check", "state", "what was found"), rows), *_remedies(findings), "", _summary(findings)]

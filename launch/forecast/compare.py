@@ -1,4 +1,4 @@
-"""The time and cost of each candidate, ranked: as a table with a recommendation, and as JSON.  Pure."""
+"""Rank candidates by time and cost: as a table with a recommendation, and as JSON.  Pure."""
 
 import json
 import textwrap
@@ -30,7 +30,7 @@ WIDTH = 100  # without a terminal
 COLUMNS = ("machines", "GPUs", "s/epoch", "s/epoch range", "images/s", "measured", "efficiency", "limited by", "basis",
            "job", "USD/epoch", "USD", "USD range", "spot")  # fmt: skip
 WORDS = ("machines", "limited by", "basis")
-# Left out on a narrow terminal, the first of them first.
+# Columns that are dropped on a narrow terminal, in this order.
 OPTIONAL = ("s/epoch range", "USD/epoch", "spot", "efficiency", "USD range", "basis", "images/s", "limited by")
 MEANINGS = {
     "s/epoch": "with evaluation, once memory caches what fits.",
@@ -45,9 +45,9 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """A number of nodes of a type, with their forecast.  name: as it was given, with ml. or without.
+    """A number of nodes of a type, with their forecast.  name: as given, with or without ml.
 
-    measured: images/s of this very layout and batch in --from-run, the median; None where it was not run.
+    measured: median images/s of the same layout and batch in --from-run; None if it was not run.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """candidates: the best first; left_out: impossible ones, each with its reason; corrections: by --from-run."""
+    """Ranked candidates, the best first.  left_out: reasons for impossible ones; corrections: by --from-run."""
 
     config: TrainConfig
     options: ForecastOptions
@@ -95,10 +95,10 @@ class Comparison:
 
 
 def compare(config: TrainConfig, options: ForecastOptions, runs: Sequence[Measured]) -> Comparison:
-    """Every type with every number of nodes.  Raises SettingsError where none of them is possible."""
+    """Every type with every number of nodes.  Raises SettingsError if none is possible."""
     check(config)
     candidates, left_out = list[Candidate](), list[str]()
-    corrections, notes = dict[str, None](), dict[str, None]()  # each once, in this order
+    corrections, notes = dict[str, None](), dict[str, None]()  # ordered sets
     for name in dict.fromkeys(options.instance_type):
         instance = catalog.find(name)
         for nodes in dict.fromkeys(options.nodes):
@@ -124,7 +124,7 @@ def compare(config: TrainConfig, options: ForecastOptions, runs: Sequence[Measur
 
 
 def _corrections(calibrated: Calibrated) -> list[str]:
-    """What runs corrected, and which runs could not be used."""
+    """The corrections by runs, and the runs that could not be used."""
     return [*calibrated.corrections, *nothing_from(calibrated.refused)]
 
 
@@ -172,7 +172,7 @@ def _most_per_update(config: TrainConfig, replicas: int) -> int:
 
 
 def _own_images(config: TrainConfig, options: ForecastOptions) -> Images | None:
-    """What differs from the table of data sets; None where nothing does."""
+    """The user's own data set, if it differs from the table of data sets."""
     count = options.images or (_images(config, options) if options.prepared else None)
     if count is None:
         return None
@@ -212,7 +212,7 @@ def _candidate(
 
 @dataclass(frozen=True)
 class Offer:
-    """What is recommended: usd on demand, or of spot instances."""
+    """A candidate for the recommendation.  usd: on demand, or of spot instances."""
 
     label: str
     hours: float
@@ -239,13 +239,13 @@ def as_text(comparison: Comparison, width: int | None = None) -> str:
 def fitting(
     columns: Sequence[str], rows: Sequence[Row], optional: Sequence[str], width: int | None, *, with_spot: bool
 ) -> tuple[Sequence[str], Sequence[Row]]:
-    """The columns that have a value and fit, with their cells.  with_spot: the ranking rests on that column."""
+    """The columns that have a value and fit, with their cells.  with_spot: the ranking needs that column."""
     optional = [name for name in optional if name != "spot" or not with_spot]
     return narrowed(*without_empty(columns, rows), optional, width or WIDTH)
 
 
 def legend(meanings: Mapping[str, str], columns: Collection[str], width: int | None) -> str:
-    """What the columns mean.  meanings: of those that need words."""
+    """A legend of the shown columns.  meanings: of those that need one."""
     meanings = {**meanings, "spot": _spot_meaning()}
     words = " ".join(f"{name}: {meaning}" for name, meaning in meanings.items() if name in columns)
     return textwrap.fill(words, min(width or WIDTH, WIDTH))
@@ -282,7 +282,7 @@ def _cells(row: Candidate) -> tuple[str, ...]:
 
 
 def _small(amount: float) -> str:
-    """0.464, and 0.000229: three digits of what is below 1."""
+    """Three significant digits below 1: 0.464, 0.000229."""
     return f"{amount:,.{max(3, 2 - floor(log10(amount)))}f}" if amount > 0 else "0"
 
 
@@ -309,7 +309,7 @@ def _bill(offer: Offer) -> str:
 
 
 def time(amount: float) -> str:
-    """Hours in words; of what takes less than two minutes the seconds."""
+    """Hours in words; seconds below two minutes."""
     return hours(amount) if amount >= 1 / 30 else f"{seconds(amount * 3600)} s"
 
 

@@ -1,4 +1,4 @@
-"""What earlier runs say of times: our trainer's measurements, and how long a script took.  Reads only."""
+"""Times from earlier runs: the built-in trainer's measurements, and durations of scripts.  Reads only."""
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
@@ -26,16 +26,16 @@ from trainer.script.pace import Pace, parse
 
 NEEDED = ("step_ms", "images_per_s", "global_batch")
 Basis = Literal["measured", "fitted", "range"]
-# Beside nodes and types: how many ranks a node has is in the layout.
+# Not in the kind of a run: nodes, types, and ranks of a node, which are in its layout.
 OPTIONS = tuple(name for name in (*COUNTING, "gpu_type", "partition") if name != "nproc_per_node")
 SHOWN = 5
 Refused = list[tuple[str, str]]
 
 
 def measurements(places: Sequence[Path]) -> list[Measured]:
-    """The measurements of the runs in and below `places`.  Raises SettingsError where none has a timed epoch.
+    """The measurements of the runs in and below `places`.  Raises SettingsError if none has a timed epoch.
 
-    Runs of one epoch, which has the start of workers, tuning and compilation in it, count where there are no others.
+    Runs of one epoch, which includes the start of workers, tuning and compilation, count only if there are no others.
     """
     if not places:
         return []
@@ -51,7 +51,7 @@ def _is_measured(run: Run) -> bool:
 
 
 def measurement(run: Run) -> Measured:
-    """The medians of a run's steady epochs; of a batch ramp, of those at its last batch."""
+    """The medians of a run's steady epochs; with a batch ramp, of those at the last batch."""
     settings, last = run.settings, run.last
     accumulate, replicas = _count(settings, "accumulate"), max(1, run.replicas)
     nodes, per_update = min(_count(last, "nodes"), replicas), _count(last, "global_batch")
@@ -80,13 +80,13 @@ def measurement(run: Run) -> Measured:
 
 
 def _at_last_batch(run: Run, per_update: int) -> Run:
-    """The run with its steady epochs at that batch only, after one that takes the place of the first."""
+    """The run with only its steady epochs at that batch, after another one, as the first never counts."""
     alike = tuple(epoch for epoch in run.steady if number(epoch, "global_batch") == per_update)
     return replace(run, epochs=alike[:1] + alike)
 
 
 def _count(record: Mapping[str, Any], name: str, otherwise: int = 1) -> int:
-    """How many, at least one; `otherwise` for what is missing or no such number."""
+    """A count of at least 1; `otherwise` if it is missing or invalid."""
     found = number(record, name)
     return otherwise if found is None or found < 1 else int(found)
 
@@ -103,7 +103,7 @@ def _px(dataset: str) -> int:
 
 
 def _instance_type(run: Run) -> str:
-    """The type as it was given, the first of several; empty where the backend's options name none."""
+    """The type as given, the first of several; empty if the backend's options name none."""
     types = run.options.get("instance_type")
     first = types[0] if isinstance(types, (list, tuple)) and types else types
     return str(first or "")
@@ -114,23 +114,23 @@ class Sample:
     """How long a run took."""
 
     run: str
-    name: str  # of its instance type, as it was given; of its backend where it has none
-    layout: Layout  # its ranks stand for GPUs
+    name: str  # of its instance type, as given; of its backend if it has none
+    layout: Layout  # counts ranks as GPUs
     seconds: float
-    kind: Mapping[str, Any] = field(default_factory=dict)  # what else its time depends on, by name
-    done: float = 1.0  # the share that was measured, below 1 where it was cut short
+    kind: Mapping[str, Any] = field(default_factory=dict)  # other settings that its time depends on
+    done: float = 1.0  # the measured share; below 1 if it was cut short
 
     @property
     def machine(self) -> str:
-        """SageMaker's and EC2's machines of a type are the same."""
+        """The type's EC2 name, as SageMaker's machines are the same."""
         return plain(self.name)
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Of one script with the same arguments.  refused: runs that tell no time, each with the reason.
+    """Samples of one script with the same arguments.  refused: runs without a known time, each with the reason.
 
-    unread: for each run that could not be read the sentence why not.
+    unread: an error message for each run that could not be read.
     """
 
     script: str
@@ -141,7 +141,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Expected:
-    """Seconds.  value: None where nothing says where between best and worst."""
+    """Expected seconds.  value: None if only the bounds are known."""
 
     basis: Basis
     value: float | None
@@ -154,7 +154,7 @@ def plain(name: str) -> str:
 
 
 def expect(layout: Layout, samples: Sequence[Sample]) -> Expected | None:
-    """How long it takes there.  None where it was measured on as many GPUs alone, which other nodes have."""
+    """The expected time on a layout.  None if only as many GPUs on another number of nodes were measured."""
     own = [sample.seconds for sample in samples if sample.layout == layout]
     if own:
         usual = median(own)
@@ -181,40 +181,40 @@ def times_of(samples: Sequence[Sample]) -> list[tuple[int, float]]:
 
 
 def _bounds(count: int, times: Sequence[tuple[int, float]]) -> tuple[float, float] | None:
-    """The least and the most seconds, if more GPUs bring something between no gain and perfect scaling.
+    """The least and the most seconds, assuming between no gain and perfect scaling from each measured number of GPUs.
 
-    Each other number of GPUs that was measured says so; None if there is none.
+    None without measurements on another number of GPUs.
     """
     others = [(n / count, seconds) for n, seconds in times if n != count]
     if not others:
         return None
     best = max(seconds * min(1.0, share) for share, seconds in others)
     worst = min(seconds * max(1.0, share) for share, seconds in others)
-    return min(best, worst), max(best, worst)  # the other way round where more GPUs took longer, or scaled better
+    return min(best, worst), max(best, worst)  # they are reversed if more GPUs took longer, or scaled better
 
 
 def samples_of(script: ScriptOptions, arguments: Sequence[str], places: Sequence[Path]) -> Samples:
-    """The samples of the script's runs in and below `places`.  Raises SettingsError where there is none.
+    """The samples of the script's runs in and below `places`.  Raises SettingsError if there is none.
 
-    arguments: of the script; none: those that all of its runs have.
+    arguments: of the script; empty: those of its runs, which must be equal.
     """
-    wanted = f"-m {script.module}" if script.module else _spelt(str(script.script))
+    called = f"-m {script.module}" if script.module else _normalized(str(script.script))
     if not places:
-        raise SettingsError(f"how {wanted} scales is not known before it has run; {_remedy(script)}")
+        raise SettingsError(f"how {called} scales is not known before it has run; {_remedy(script)}")
     found, unread = runs.readable(places)
-    own = _with_arguments(_of_script(found, wanted, script, places[0]), wanted, arguments)
+    own = _with_arguments(_of_script(found, called, script, places[0]), called, arguments)
     refused: Refused = []
     samples = [sample for run in own if (sample := _sample(run, refused))]
     if not samples:
         run, why = refused[0]
         raise SettingsError(
-            f"no run of {wanted} below {places[0]} tells how long it takes: {run} {why}; train it to its end once."
+            f"no run of {called} below {places[0]} tells how long it takes: {run} {why}; train it to its end once."
         )
-    return Samples(f"{wanted} {_arguments_of(own[0])}".rstrip(), _without_cut(samples), tuple(refused), tuple(unread))
+    return Samples(f"{called} {_arguments_of(own[0])}".rstrip(), _without_cut(samples), tuple(refused), tuple(unread))
 
 
-def _spelt(path: str) -> str:
-    """A script as a run has it that was started here: ./train.py and train.py are one."""
+def _normalized(path: str) -> str:
+    """Normalize a script's path as runs record it: ./train.py is train.py."""
     return normpath(relpath(path) if isabs(path) else path)
 
 
@@ -226,14 +226,14 @@ def _remedy(script: ScriptOptions) -> str:
     )
 
 
-def _of_script(found: Sequence[Run], wanted: str, script: ScriptOptions, place: Path) -> list[Run]:
+def _of_script(found: Sequence[Run], called: str, script: ScriptOptions, place: Path) -> list[Run]:
     known = [run for run in found if run.is_script and isinstance(run.settings.get("args"), list)]
-    own = [run for run in known if _script_of(run) == wanted]
+    own = [run for run in known if _script_of(run) == called]
     if own:
         return own
     others = sorted({one_line(_script_of(run), 60) for run in known})[:SHOWN]
     if others:
-        raise SettingsError(f"{place} has no run of {wanted}; its runs are of {', '.join(others)}: name one of these.")
+        raise SettingsError(f"{place} has no run of {called}; its runs are of {', '.join(others)}: name one of these.")
     raise SettingsError(
         f"{place} has no run of a script that says on what machines it ran, as those of sweeps do; {_remedy(script)}"
     )
@@ -241,11 +241,11 @@ def _of_script(found: Sequence[Run], wanted: str, script: ScriptOptions, place: 
 
 def _script_of(run: Run) -> str:
     name = str(run.settings["script"])
-    return name if name.startswith("-m ") else _spelt(name)
+    return name if name.startswith("-m ") else _normalized(name)
 
 
-def _with_arguments(own: Sequence[Run], wanted: str, arguments: Sequence[str]) -> list[Run]:
-    """The runs with these arguments; without any, all of them if they have the same."""
+def _with_arguments(own: Sequence[Run], called: str, arguments: Sequence[str]) -> list[Run]:
+    """The runs with these arguments; without arguments all runs, which must have equal ones."""
     by_words: dict[str, list[Run]] = {}
     for run in own:
         by_words.setdefault(_arguments_of(run), []).append(run)
@@ -253,12 +253,12 @@ def _with_arguments(own: Sequence[Run], wanted: str, arguments: Sequence[str]) -
     asked = shlex.join(arguments)
     if not arguments and len(by_words) > 1:
         raise SettingsError(
-            f"the runs of {wanted} there have different arguments: {shown}; name those of one after --, or its folder "
+            f"the runs of {called} there have different arguments: {shown}; name those of one after --, or its folder "
             "with --from-run."
         )
     found = by_words.get(asked) if arguments else own
     if not found:
-        raise SettingsError(f"no run of {wanted} there has the arguments {asked}; they have {shown}.")
+        raise SettingsError(f"no run of {called} there has the arguments {asked}; they have {shown}.")
     return list(found)
 
 
@@ -267,7 +267,7 @@ def _arguments_of(run: Run) -> str:
 
 
 def _sample(run: Run, refused: Refused) -> Sample | None:
-    """How long the run took; None, and the reason in `refused`, where that is not known."""
+    """The time of a run; None if that is not known, with the reason added to `refused`."""
     seconds, done = _seconds(run)
     layout = _layout(run)
     if run.rehearsed:
@@ -284,7 +284,7 @@ def _sample(run: Run, refused: Refused) -> Sample | None:
 
 
 def _seconds(run: Run) -> tuple[float, float]:
-    """From its launch to its end, but for a queue; of one that was cut short by its pace.  With the share done."""
+    """Seconds from launch to end, without a queue, and the share done; by its pace if it was cut short."""
     if run.state == "done":
         held_s = backends.find(run.backend).held_s(run.folder) if run.backend in backends.BACKENDS else None
         return held_s or run.seconds or 0.0, 1.0
@@ -299,12 +299,12 @@ def _pace(path: Path) -> Pace | None:
 
 
 def _name(run: Run) -> str:
-    """The type as it was given; the backend's name where its machines have none."""
+    """The type as given; the backend's name if it has no types."""
     return _instance_type(run) or run.backend
 
 
 def _layout(run: Run) -> Layout | None:
-    """Nodes, and the ranks of each, or its GPUs where one process uses them all; None where that is not known."""
+    """Nodes, and ranks per node, or GPUs if one process uses them all; None if not known."""
     instance = catalog.load().get(plain(_name(run)))
     gpus = max(1, instance.gpus) if instance else number(run.options, "gpus_per_node")
     if run.settings.get("processes") == "one":
@@ -315,13 +315,13 @@ def _layout(run: Run) -> Layout | None:
 
 
 def _without_cut(samples: Sequence[Sample]) -> tuple[Sample, ...]:
-    """Where a run came to its end, those that did not on the same machines count for nothing."""
+    """Drop runs that were cut short, if a run on the same machines was completed."""
     whole = {(sample.machine, sample.layout) for sample in samples if sample.done == 1}
     return tuple(sample for sample in samples if sample.done == 1 or (sample.machine, sample.layout) not in whole)
 
 
 def nothing_from(refused: Sequence[tuple[str, str]]) -> list[str]:
-    """Which runs could not be used, by the reason.  refused: names of runs, each with its reason."""
+    """The runs that could not be used, by reason.  refused: names of runs, each with its reason."""
     by_reason: dict[str, list[str]] = {}
     for run, why in refused:
         by_reason.setdefault(why, []).append(run)
@@ -333,7 +333,7 @@ def nothing_from(refused: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def counted(counts: Collection[int], unit: str) -> str:
-    """({1, 4, 2}, 'GPU') -> '1, 2 and 4 GPUs'."""
+    """Numbers in words: ({1, 4, 2}, 'GPU') -> '1, 2 and 4 GPUs'."""
     *others, last = sorted(counts)
     several = others or last != 1
     return f"{', '.join(map(str, others))}{' and ' if others else ''}{last:,} {unit}{'s' if several else ''}"

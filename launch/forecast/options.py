@@ -12,7 +12,7 @@ from launch.core.training.options import END, OUR_SETTINGS
 from trainer.errors import SettingsError
 from trainer.settings.argparser import flag
 
-# Options that mean the same for a script; the others are of what our trainer reads and computes.
+# Options that also apply to a script; the others are about the built-in trainer's data and compute.
 FOR_SCRIPTS = ("instance_type", "nodes", "gpus_per_node", "from_run", "sort", "spot", "format")
 
 
@@ -51,7 +51,7 @@ class ForecastOptions(Options):
 
 
 class ScriptOptions(Options):
-    """Whose runs are looked at, where it is not our trainer."""
+    """The script to forecast, in place of the built-in trainer."""
 
     script: Path | None = Field(
         None, description="forecast this script from its runs below --from-run; its arguments follow --"
@@ -64,7 +64,7 @@ class ScriptOptions(Options):
 
 
 def check_script(script: ScriptOptions, given: Collection[str], arguments: Sequence[str]) -> None:
-    """Raises SettingsError for what contradicts a script, or its absence.
+    """Raise SettingsError for settings that contradict a script, or its absence.
 
     given: the names of all settings that the user gave; arguments: the words after --.
     """
@@ -73,7 +73,7 @@ def check_script(script: ScriptOptions, given: Collection[str], arguments: Seque
             raise SettingsError(f"{END} is followed by a script's arguments, and there is none; give --script FILE.")
         return
     if script.script is not None and script.module is not None:
-        raise SettingsError("--script and --module both say whose runs to look at; give one of them.")
+        raise SettingsError("--script and --module both name what to forecast; give one of them.")
     for name in given:
         if name in OUR_SETTINGS:
             raise SettingsError(

@@ -1,4 +1,4 @@
-"""The forecast against results that others have published (infra/published.yaml): how far off, row by row.  Pure."""
+"""Compare the forecast with published results (infra/published.yaml), row by row.  Pure."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -14,13 +14,13 @@ from launch.core.estimate.training import Training, evaluation_s, training
 from launch.core.terminal import table as aligned
 from trainer.config import TrainConfig
 
-# A machine whose GPU link is all that is known.
+# A machine of which only the GPU link is known.
 UNKNOWN = Instance("g5.xlarge", 1, 8, 1024, 0, 0, Rate(10, 10), Rate(1000, 1000), 0.0)
 
 
 @dataclass(frozen=True)
 class Row:
-    """seconds: of an epoch.  given: what the forecast took from this row, if anything; limit: of the forecast."""
+    """A published result with its forecast.  seconds: of an epoch; given: rates that were fitted to this row."""
 
     gpus: int
     nodes: int
@@ -32,7 +32,7 @@ class Row:
 
     @property
     def error(self) -> float:
-        """0.1: a tenth too long."""
+        """The relative error: 0.1 is a tenth too long."""
         return self.forecast_s / self.published_s - 1
 
 
@@ -41,12 +41,12 @@ class Case:
     name: str
     source: str
     rows: tuple[Row, ...]
-    bound: float | None  # how far off the other rows may be, as a share
+    bound: float | None  # the largest allowed error of the other rows
     unknown: str = ""
 
 
 def cases() -> list[Case]:
-    """Every published case, forecast."""
+    """Every published case with its forecast."""
     return [_case(written) for written in table("published")["cases"]]
 
 
@@ -70,7 +70,7 @@ def _row(written: Mapping[str, Any], row: Mapping[str, Any], rates: Rates | None
 
 
 def _fitted(written: Mapping[str, Any], row: Mapping[str, Any], name: str, rates: Rates | None) -> tuple[Rates, str]:
-    """Rates that give `row` its published time, and which of them were changed."""
+    """Rates that reproduce the published time of `row`, and the names of the fitted ones."""
     trained = _training(written, row)
     before, wanted = rates or _rates(written, trained), _seconds(row, trained)
 
@@ -81,7 +81,7 @@ def _fitted(written: Mapping[str, Any], row: Mapping[str, Any], name: str, rates
         return solved(lambda factor: as_measured(before, ("inner_per_s",), 1 / factor)), "network"
     fed = replace(before, decoded_per_s=FOREVER, read_per_s=FOREVER)
     if trained.kind.decodes and wanted > _epoch_s(written, trained, fed, "worst"):
-        # No GPU of that model is that slow: it waited for its images.
+        # No GPU of that model is that slow, so the input was the bottleneck.
         return solved(lambda factor: as_measured(before, INPUT, 1 / factor)), "input"
     return solved(lambda factor: as_measured(before, COMPUTE, factor)), "compute"
 
@@ -150,7 +150,7 @@ def _case_as_text(case: Case) -> str:
 
 
 def _digits(amount: float) -> str:
-    """As many digits as publications give."""
+    """Format with as many digits as publications."""
     return f"{amount:,.0f}" if amount >= 1000 else f"{amount:.4g}"
 
 

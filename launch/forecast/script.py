@@ -1,7 +1,7 @@
-"""How long a script of the user's own takes on each number of nodes, and what it costs, by its runs alone.  Pure.
+"""Forecast the time and cost of a user's own script on each number of nodes, from its runs.  Pure.
 
-Nothing is known of a script but how long it took.  So what was measured counts, and Amdahl's law where it describes
-two numbers of GPUs or more; each with the range from perfect scaling to none at all.
+Only the durations of a script are known.  So the forecast is a measurement, or Amdahl's law if it describes two or more
+numbers of GPUs; otherwise only a range from perfect scaling to no gain.
 """
 
 import json
@@ -35,9 +35,9 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class ScriptCandidate:
-    """A number of nodes of a type.  usd_per_hour: of all nodes, on demand; None where nobody sells them.
+    """A number of nodes of a type.  usd_per_hour: of all nodes, on demand; None if they are not for sale.
 
-    is_beyond: on fewer or more GPUs than were measured.
+    is_beyond: outside of the measured range of GPUs.
     """
 
     name: str
@@ -69,7 +69,7 @@ class ScriptCandidate:
 
     @property
     def spot_usd(self) -> Figure | None:
-        """USD at an estimated spot price; interruptions are not counted.  None where nothing is expected."""
+        """USD at an estimated spot price, without interruptions; None without an expected time."""
         if self.usd is None or self.usd_range is None:
             return None
         (low, high), share = self.usd_range, spot_share()
@@ -78,7 +78,7 @@ class ScriptCandidate:
 
 @dataclass(frozen=True)
 class ScriptComparison:
-    """candidates: the best first; left_out: the others, each with its reason; sources: what each type rests on."""
+    """Ranked candidates, the best first.  left_out: reasons for others; sources: the measurements of each type."""
 
     samples: Samples
     options: ForecastOptions
@@ -89,7 +89,7 @@ class ScriptComparison:
 
 
 def compare(options: ForecastOptions, samples: Samples) -> ScriptComparison:
-    """Every type with every number of nodes.  Raises SettingsError where nothing can be said of any."""
+    """Every type with every number of nodes.  Raises SettingsError if there is no candidate."""
     types = [_type(name, options, samples) for name in _names(options, samples)]
     candidates = list(chain.from_iterable(each.candidates for each in types))
     left_out = tuple(chain.from_iterable(each.left_out for each in types))
@@ -107,7 +107,7 @@ def compare(options: ForecastOptions, samples: Samples) -> ScriptComparison:
 
 
 def _names(options: ForecastOptions, samples: Samples) -> list[str]:
-    """The types that were asked for; unasked those that were measured."""
+    """The requested types, by default the measured ones."""
     measured = [sample.name for sample in samples.known]
     return list(dict.fromkeys(options.instance_type if "instance_type" in options.model_fields_set else measured))
 
@@ -118,7 +118,7 @@ def _unused(samples: Samples) -> list[str]:
 
 @dataclass(frozen=True)
 class _Type:
-    """What can be said of a type.  source: what that rests on, empty where nothing was measured."""
+    """The candidates of a type.  source: its measurements in words; empty if there are none."""
 
     candidates: Sequence[ScriptCandidate] = ()
     left_out: Sequence[str] = ()
@@ -139,12 +139,12 @@ def _type(name: str, options: ForecastOptions, samples: Samples) -> _Type:
 
 
 def _instance(name: str, own: Sequence[Sample]) -> Instance | None:
-    """The type in the catalog; None for machines that were measured and have none.  Raises SettingsError for others."""
+    """The type in the catalog; None for measured machines without a type.  Raises SettingsError for unknown types."""
     return None if own and plain(name) not in catalog.load() else catalog.find(name)
 
 
 def _check_alike(name: str, own: Sequence[Sample]) -> None:
-    """Raises SettingsError where runs differ in what a script's time depends on beside the number of GPUs."""
+    """Raise SettingsError if runs differ in anything but the number of GPUs that affects a script's time."""
     first, *others = own
     for other in others:
         for what in {**first.kind, **other.kind}:
@@ -157,7 +157,7 @@ def _check_alike(name: str, own: Sequence[Sample]) -> None:
 
 
 def _layouts(options: ForecastOptions, instance: Instance | None, own: Sequence[Sample]) -> list[Layout]:
-    """What was asked for; of machines that the catalog does not know, unasked what was measured."""
+    """The requested layouts; for machines without a type by default the measured ones."""
     nodes = list(options.nodes)
     if instance is None and "nodes" not in options.model_fields_set:
         nodes = sorted({sample.layout.nodes for sample in own})
@@ -192,7 +192,7 @@ def _usd_per_hour(name: str, instance: Instance | None) -> float | None:
 
 
 def _rank(candidate: ScriptCandidate, options: ForecastOptions) -> tuple[bool, bool, float, float]:
-    """Those of which nothing is expected last, by their worst; those without a price behind those that have one."""
+    """The sort key: candidates with an expected time first, others by their worst; without a price last."""
     hours = candidate.hours_range[1] if candidate.hours is None else candidate.hours
     price = hours * (candidate.usd_per_hour or 0.0)
     by_price = options.sort == "cost"
@@ -201,7 +201,7 @@ def _rank(candidate: ScriptCandidate, options: ForecastOptions) -> tuple[bool, b
 
 
 def _source(own: Sequence[Sample]) -> str:
-    """What the type's numbers rest on, in a sentence."""
+    """The measurements of a type, in a sentence."""
     counts = counted({sample.layout.replicas for sample in own}, "GPU")
     runs = counted({len(own)}, "run")
     return f"{own[0].machine}: measured on {counts} by {runs}; {_law_in_words(fit(times_of(own)))}"
@@ -265,7 +265,7 @@ def _all_notes(comparison: ScriptComparison) -> list[str]:
 
 
 def _cells(row: ScriptCandidate) -> tuple[str, ...]:
-    """What is not known is left empty."""
+    """The cells of a row, empty if not known."""
     return (
         row.label,
         str(row.layout.replicas),
@@ -283,7 +283,7 @@ def _basis(row: ScriptCandidate) -> str:
 
 
 def _recommended(comparison: ScriptComparison) -> list[str]:
-    """The cheapest and the fastest of those with a price of which something is expected; without prices the fastest."""
+    """The cheapest and the fastest of those with an expected cost; without prices only the fastest."""
     known = [(row.hours, row) for row in comparison.candidates if row.hours is not None]
     if not known:
         return ["Nothing is recommended, as none of these was measured: run the script once on one of them."]
@@ -304,7 +304,7 @@ def _offers(comparison: ScriptComparison) -> list[Offer]:
 
 
 def _perhaps_faster(comparison: ScriptComparison, hours: float) -> list[str]:
-    """The candidate of which nothing is expected that might be the fastest."""
+    """The candidate without an expected time that might be the fastest, if any."""
     unknown = [row for row in comparison.candidates if row.hours is None]
     best = min(unknown, key=lambda row: row.hours_range[0], default=None)
     if best is None or best.hours_range[0] >= hours:

@@ -31,12 +31,12 @@ from trainer.contract import STOPPED
 from trainer.errors import TrainerError
 
 PROJECT, LOG_GROUP = f"{TOOLKIT}-images", f"/{TOOLKIT}/images"
-# As in account.yaml.  Price of BUILD_GENERAL1_SMALL in us-east-1, from AWS's page as remembered on 2026-11-21.
+# As in account.yaml.  Price of BUILD_GENERAL1_SMALL in us-east-1, from AWS's page as of 2026-11-21.
 LIMIT_MINUTES, USD_PER_MINUTE = 60, 0.005
 LOOK_EVERY_S = 10.0
 
 RUNNING, DONE = "IN_PROGRESS", "SUCCEEDED"
-# Phases before our commands.
+# Phases before the commands of the buildspec.
 _BEGINNING = ("SUBMITTED", "QUEUED", "PROVISIONING", "DOWNLOAD_SOURCE")
 
 Description = Mapping[str, Any]  # CodeBuild's, of a build
@@ -75,7 +75,7 @@ def variables(source: Source, name: str, regions: Mapping[str, str], base: str =
 def remote_build(
     given: Mapping[str, str], context: Context, bucket: str, token: str, *, is_uploaded: bool
 ) -> RemoteBuild:
-    """token: the same for a repeated request, which then starts no second build; another for another build."""
+    """The requests of a build.  token: equal for a repeated request, which then starts no second build."""
     upload = Request(
         "s3",
         "PutObject",
@@ -136,7 +136,7 @@ def failure(build: Description, region: str) -> AwsError:
     log = f"aws logs tail {LOG_GROUP} --since 1d --log-stream-names {stream_of(build['id'])} --region {region}"
     phase, reason = _failed_phase(build)
     if status == "STOPPED":
-        sentence = f"somebody else stopped the build; {retry}"
+        sentence = f"the build was stopped from outside; {retry}"
     elif status == "TIMED_OUT":
         sentence = (
             f"AWS stopped the build after {LIMIT_MINUTES} minutes, in {phase}; use a smaller --base, or build on a "
@@ -162,16 +162,16 @@ def _failed_phase(build: Description) -> tuple[str, str]:
 
 # ---- following a build
 
-# How long AWS may be unreachable.
+# How long to retry while AWS is unreachable.
 RETRY_S = 300.0
 LAST_LINES = 20
 INDENT = " " * 10
-# The lines of docker's that show progress: a step starts, a layer is uploaded, all of them are.
+# docker's lines that show progress: a step starts, a layer is uploaded, the push is complete.
 _PROGRESS = re.compile(r" *(#\d+ \[|[0-9a-f]{12}: (Pushed|Layer already exists)|\S+: digest: sha256:)")
 
 
 class Watch:
-    """One build, from its start to its end.  Whatever ends this program stops the build, too."""
+    """One build, from its start to its end.  If this program ends, it stops the build."""
 
     def __init__(self, remote: RemoteBuild, aws: Aws, clock: Clock, say: Say) -> None:
         self._remote, self._aws, self._clock, self._say = remote, aws, clock, say
@@ -203,12 +203,12 @@ class Watch:
         self._say(f"started {self._id}; Ctrl-C stops it")
 
     def _request(self) -> str:
-        """The id of the build.  A repeated request gives the same build, by its token."""
+        """Request the build and return its id.  A repeated request returns the same build, by its token."""
         answers = perform((self._remote.start,), self._aws.call, unless_gone(self._say), self._clock.sleep)
         return str(answers["build"]["build"]["id"])
 
     def _follow(self) -> tuple[Description, list[str]]:
-        """Shows progress; returns the finished build and its log.  Raises AwsError after RETRY_S of trouble."""
+        """Show progress; return the finished build and its log.  Raises AwsError after RETRY_S of failures."""
         streams = Streams(LOG_GROUP, stream_of(self._id), rewrite=lambda line: INDENT + line)
         log = LogDisplay(LogTail(self._aws, streams), self._clock, self._say, _is_progress, LOOK_EVERY_S)
         try:

@@ -56,7 +56,7 @@ class Commands:
         return Exit.DONE
 
     def push(self, options: PushOptions) -> int:
-        """Brings the image into the repository, under the tag of its content and the moving one."""
+        """Push the image to the repository, with the tag of its content and the moving one."""
         runtime, source = self._runtime, self._source(options)
         aws = runtime.make_aws(options.region)
         facts = look_up(aws, options, source, runtime.which, runtime.make_aws)

@@ -9,7 +9,7 @@ from launch.image.options import Program
 from launch.image.source import Source
 
 PROGRAMS: tuple[Program, ...] = get_args(Program)
-# EC2 nodes and SageMaker's instances are x86, also if another machine builds.
+# EC2 nodes and SageMaker's instances are x86, whatever machine builds.
 PLATFORM = "linux/amd64"
 # As in the Dockerfile: the time of every file, for builders that would use today's.
 EPOCH = "315532800"
@@ -32,7 +32,7 @@ def build(builder: Program, source: Source, name: str, *, base: str = "") -> lis
 
 
 def _labels(source: Source, base: str) -> list[str]:
-    """What only some images can say of themselves; the Dockerfile has the labels of all.
+    """Labels that only some images have; the Dockerfile has the labels of all.
 
     https://github.com/opencontainers/image-spec/blob/main/annotations.md
     """

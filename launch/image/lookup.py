@@ -1,4 +1,4 @@
-"""What must be looked up in AWS, and on this machine, before a build.  Reads only."""
+"""Look-ups in AWS and on this machine before a build.  Reads only."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ def short(digest: str) -> str:
 
 @dataclass(frozen=True)
 class Facts:
-    """What AWS and this machine say.  Digests and account are "" where there is none or it could not be looked up."""
+    """The facts of a build.  Digests and account are "" if missing or if their look-up failed."""
 
     builder: Builder | None  # None if the requested one is not installed
     region: str = ""
@@ -54,7 +54,7 @@ Which = Callable[[str], str | None]
 
 
 def look_up(aws: Aws, options: PushOptions, source: Source, which: Which, make_aws: Callable[[str], Aws]) -> Facts:
-    """All facts.  Raises nothing of AWS's: failures are among the problems."""
+    """Look up all facts; AWS's failures become problems."""
     builder = find_builder(options, which) or (None if options.builder else "codebuild")
     context = pack(source) if builder == "codebuild" else None
     try:
@@ -95,10 +95,10 @@ def find_builder(options: BuildOptions, which: Which) -> Builder | None:
 
 
 def _is_uploaded(aws: Aws, context: Context, account: str) -> bool:
-    """Raises AwsError if there is no such bucket.
+    """Whether the bucket has the context.  Raises AwsError if there is no such bucket.
 
-    Lists, because HeadObject needs the right to list the whole bucket; only this account's, because anybody can own a
-    bucket of that name.
+    Lists objects, because HeadObject needs permission to list the whole bucket; checks the owner, because another
+    account could own a bucket of that name.
     """
     bucket = bucket_of(account, aws.region)
     query = {"Bucket": bucket, "Prefix": context.key, "MaxKeys": 1, "ExpectedBucketOwner": account}

@@ -126,7 +126,7 @@ def _later(push: Push) -> tuple[tuple[str, tuple[Request, ...]], ...]:
 
 
 def _local(source: Source, facts: Facts, uri: str) -> LocalBuild:
-    # Without a builder the plan shows the first, and has a problem.
+    # Without a builder the plan shows the first one, and has a problem.
     builder = facts.builder if facts.builder in engines.PROGRAMS else engines.PROGRAMS[0]
     name = f"{uri}:{source.tag}"
     build = engines.build(builder, source, name, base=_pinned(source, facts))
@@ -134,13 +134,13 @@ def _local(source: Source, facts: Facts, uri: str) -> LocalBuild:
 
 
 def _pinned(source: Source, facts: Facts) -> str:
-    """The base by the digest that was looked up, so that no other can come between; "" where none was."""
+    """The base by its looked-up digest, so that it cannot change meanwhile; "" without one."""
     name = re.sub(r":[^:/]*$", "", source.base)  # without its tag, if it has one
     return f"{name}@{facts.base}" if facts.base else ""
 
 
 def _remote(source: Source, facts: Facts, uri: str, now: datetime) -> RemoteBuild | None:
-    """None where CodeBuild is not the builder."""
+    """The build by CodeBuild; None if that is not the builder."""
     if facts.context is None:
         return None
     name = f"{uri}:{source.tag}"

@@ -21,7 +21,7 @@ _ALWAYS = (
     DOCKERFILE, ".dockerignore", "LICENSE", PROJECT, "infra/container", "infra/locks/notebook.txt", "trainer",
 )  # fmt: skip
 _LAB = ("infra", "launch", "notebooks/single_gpu.ipynb")
-# What projects call the address of their source, in small letters without punctuation:
+# Well-known labels of a project's source URL, in lower case without punctuation:
 # https://packaging.python.org/en/latest/specifications/well-known-project-urls/
 _SOURCE_URLS = ("source", "repository", "sourcecode", "github")
 
@@ -69,7 +69,7 @@ def read_source(folder: Path, target: Target, base: str | None) -> Source:
 
 
 def _url(folder: Path) -> str:
-    """From [project.urls], which is a part of the content: the same content has the same labels."""
+    """The source URL in [project.urls], which is part of the content, as equal content must have equal labels."""
     import tomllib  # only here: --help needs none
 
     project = tomllib.loads((folder / PROJECT).read_text(encoding="utf-8")).get("project", {})

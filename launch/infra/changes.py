@@ -15,9 +15,9 @@ from launch.core.terminal import Say, table
 from launch.infra.lookup import PLANNED, Stack, stack_of
 from launch.infra.template import KEPT, STACK, WITH_THEM
 
-# How long a change set or a drift detection may take, and how often to look.
+# Time limit of a change set or a drift detection, and the polling interval.
 LIMIT_S, CHANGE_SET_EVERY_S, DRIFT_EVERY_S = 600.0, 2.0, 3.0
-# CloudFormation's words for an empty change set.
+# CloudFormation's messages for an empty change set.
 NO_CHANGES = ("didn't contain changes", "No updates are to be performed")
 
 
@@ -141,7 +141,7 @@ def as_text(changes: Sequence[Change] | None) -> str:
 Event = Mapping[str, Any]
 
 FOLLOW_EVERY_S, FOLLOW_LIMIT_S = 5.0, 3600.0
-# How long AWS may be unreachable, and how long it may take to report the first event.
+# How long to retry while AWS is unreachable, and how long it may take to report the first event.
 RETRY_S, SILENCE_S = 120.0, 30.0
 
 GOOD = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE", "DELETE_COMPLETE")
@@ -218,7 +218,7 @@ def _line(event: Event) -> str:
 
 
 def _check(events: Sequence[Event], status: str, stack: str) -> None:
-    """Raises AwsError unless AWS did what it was asked to."""
+    """Raise AwsError unless the operation succeeded."""
     states = [event["ResourceStatus"] for event in events if event.get("PhysicalResourceId") == stack]
     failed = any("ROLLBACK" in state or state == "CREATE_FAILED" for state in states)
     # A new stack that was rolled back ends in DELETE_COMPLETE, too.

@@ -34,7 +34,7 @@ class Region:
         return bool(self.problems) and all(isinstance(problem, Forbidden) for problem in self.problems)
 
 
-# Names the jobs that hold something in a region, see Backend.holding.
+# Functions that list the active jobs of a region, see Backend.holding.
 Holders = Sequence[Callable[[Aws, datetime], tuple[str, ...]]]
 
 
@@ -85,7 +85,7 @@ def _check_no_stacks(others: Sequence[str], here: str) -> None:
         )
 
 
-# ---- attachments of others to the stack's policies and roles
+# ---- attachments to the stack's policies and roles that were made outside the stack
 #
 # CloudFormation cannot delete those then ("Cannot delete a policy attached to entities") and stops halfway:
 # https://docs.aws.amazon.com/IAM/latest/APIReference/API_DeletePolicy.html

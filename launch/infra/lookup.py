@@ -1,4 +1,4 @@
-"""What must be looked up in AWS before the account is changed.  Reads only."""
+"""Look-ups in AWS before the account is changed.  Reads only."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,7 +56,7 @@ class Vpc:
 
 @dataclass(frozen=True)
 class Facts:
-    """What AWS says of an account."""
+    """The facts of an account."""
 
     region: str
     account: str = ""  # "" if it could not be looked up
@@ -81,7 +81,7 @@ WIDE = {
 
 
 def look_up(aws: Aws, vpc_id: str | None = None) -> Facts:
-    """All facts.  Raises nothing of AWS's: failures are among the problems.
+    """Look up all facts; AWS's failures become problems.
 
     vpc_id: "" for no VPC, None for the stack's.
     """

@@ -17,7 +17,7 @@ from launch.infra.options import DOWN, UP, SetUpOptions, parameters
 from launch.infra.template import KEPT, STACK, WITH_THEM, Resource, filled, keeping, rates, read, resources
 from trainer.errors import SettingsError, TrainerError
 
-# The account of a plan that is made without one.
+# Stands for the account in a plan without one.
 SOME_ACCOUNT = "123456789012"
 SPOT = "spot.amazonaws.com"
 
@@ -280,7 +280,7 @@ def _no_vpc(values: Mapping[str, str]) -> TrainerError | None:
 
 
 def _in_the_way(facts: Facts) -> TrainerError | None:
-    """Resources that the stack cannot adopt.  They hold no data, but somebody may be using them."""
+    """Resources that the stack cannot adopt.  They hold no data, but may be in use."""
     if not facts.conflicts:
         return None
     names = ", ".join(f"{kind} {name}" for kind, name in facts.conflicts)

@@ -27,7 +27,7 @@ KEPT = ("JobBucket", "Repository", "NodeLogs")
 # Kept and deleted together with the bucket.
 WITH_THEM = ("JobBucketPolicy",)
 
-# Type -> rates by unit, and the same in words.  us-east-1, from AWS's price pages as remembered on 2026-11-21.
+# Type -> rates by unit, and the same in words.  us-east-1, from AWS's price pages as of 2026-11-21.
 RATES: Mapping[str, tuple[Mapping[str, float], str]] = {
     "AWS::S3::Bucket": ({"usd_per_gb_month": 0.023}, "0.023 USD per GB and month"),
     "AWS::ECR::Repository": ({"usd_per_gb_month": 0.10}, "0.10 USD per GB and month"),
@@ -75,7 +75,7 @@ def filled(account: str, region: str) -> str:
 
 
 def _without_sids(policy: Any) -> Any:
-    """The same policy without its statements' names, which say nothing to IAM, for the same reason as below."""
+    """Remove the statements' names of a policy, which have no effect in IAM, to save bytes as in without_words()."""
     rows = [{key: value for key, value in row.items() if key != "Sid"} for row in policy["Statement"]]
     return {**policy, "Statement": rows}
 
@@ -146,7 +146,7 @@ def resources(template: Mapping[str, Any], values: Mapping[str, str]) -> tuple[R
 
 
 def _holds(condition: Mapping[str, Any], values: Mapping[str, str], conditions: Mapping[str, Any]) -> bool:
-    """Whether a condition is true; knows the functions that the template uses."""
+    """Whether a condition is true; supports only the functions that the template uses."""
     ((function, rest),) = condition.items()
     if function == "Condition":
         return _holds(conditions[rest], values, conditions)

@@ -228,7 +228,7 @@ def test_a_module_and_the_arguments_say_which_runs_count(capsys: Capture) -> Non
             "--images is for forecasts of our trainer; that of a script rests on the times",
         ),
         (["--no-ebs"], "--ebs is for forecasts of our trainer"),
-        (["-m", "package"], "--script and --module both say whose runs to look at"),
+        (["-m", "package"], "--script and --module both name what to forecast"),
         (["--instance-type", "g5.2xlrge"], "unknown instance type 'g5.2xlrge'; did you mean 'g5.2xlarge'?"),
         (["--script", "other.py"], "runs has no run of other.py; its runs are of train.py: name one of these."),
         (["--from-run", "nowhere"], "there is no folder nowhere"),
