@@ -138,8 +138,8 @@ class LogTail:
         if len(self._seen) <= MOST_SEEN:
             # By AWS's clock: a machine's own may be up to two hours ahead, which must not hide other machines' lines.
             # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
-            said = (min(event["timestamp"], event.get("ingestionTime", event["timestamp"])) for event in fresh)
-            start_ms = max(said, default=0) - OVERLAP_MS
+            times = (min(event["timestamp"], event.get("ingestionTime", event["timestamp"])) for event in fresh)
+            start_ms = max(times, default=0) - OVERLAP_MS
         else:  # in a flood late lines are dropped, or the flood would be read again and again
             start_ms = max(self._seen.values()) + 1
         self._start_ms = max(self._start_ms, start_ms)

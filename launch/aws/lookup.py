@@ -114,8 +114,8 @@ def older_stack(role: Mapping[str, Any]) -> tuple[str, int]:
     Otherwise "" and the current version, also for a role that was made by hand.
     """
     tags = tag_values(role)
-    told = tags.get(ROLES_TAG, "1")
-    version = int(told) if told.isdecimal() else 1
+    tagged = tags.get(ROLES_TAG, "1")
+    version = int(tagged) if tagged.isdecimal() else 1
     region = re.fullmatch(r"[a-z0-9-]+", tags.get(STACK_TAG, ""))
     return (region[0], version) if region and version < ROLES_VERSION else ("", ROLES_VERSION)
 

@@ -91,8 +91,8 @@ def _machine(aws: Aws, name: str) -> float:
 
 def _price(aws: Aws, service: str, attributes: Mapping[str, str], what: str) -> float:
     """USD per unit of the one product with these attributes, in the region of `aws`."""
-    wanted = {**attributes, "regionCode": aws.region}
-    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()]
+    required = {**attributes, "regionCode": aws.region}
+    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in required.items()]
     rows = aws.pages("pricing", "GetProducts", "PriceList", {"ServiceCode": service, "Filters": filters})
     prices = [price for row in rows for price in _on_demand(json.loads(row))]
     if not prices:

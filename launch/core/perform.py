@@ -125,8 +125,8 @@ def _try(choice: Choice, attempt: Try, call: Callable[[Request], Answer], say: S
     try:
         return call(attempt.request)
     except AwsError as error:
-        told = f"{error.aws_code} {error}"
-        words = next((words for part, words in choice.lesser_after.items() if part in told), "")
+        reason = f"{error.aws_code} {error}"
+        words = next((words for part, words in choice.lesser_after.items() if part in reason), "")
         if attempt.lesser is None or not words:
             raise
         say(f"  {', '.join(attempt.label)}: {words}")

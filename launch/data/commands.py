@@ -221,8 +221,8 @@ def _check_plain(options: PublishOptions, source: str) -> None:
 
 def _check_flags(folder: Path, options: PublishOptions) -> None:
     """Raise SettingsError if an earlier run prepared with other flags than those given now."""
-    wanted, found = 0 if options.originals else options.resize, read_prepared(folder).content.px
-    if wanted is not None and wanted != found:
+    resize, found = 0 if options.originals else options.resize, read_prepared(folder).content.px
+    if resize is not None and resize != found:
         was = f"--resize {found}" if found else "--originals"
         raise SettingsError(f"{folder} was prepared with {was}; delete it, or give another folder with --prepared.")
 

@@ -99,11 +99,11 @@ def make(tools: Tools, folder: Path, image: Path, gib: int, digest: str, env: Ma
 def _run(command: Sequence[str], env: Mapping[str, str], image: Path) -> None:
     """Run one of the programs, whose exit code does not always show a failure."""
     ended = shell.run_captured(command, env)
-    said = " ".join(line for line in ended.err.splitlines() if not re.match(r"(debugfs|mke2fs) \d", line)).strip()
-    if "No space left" in said:
+    errors = " ".join(line for line in ended.err.splitlines() if not re.match(r"(debugfs|mke2fs) \d", line)).strip()
+    if "No space left" in errors:
         raise FullDisk(f"no room for {image}, which takes as much as the data; give another folder with --work-dir.")
-    if ended.code or said:
-        raise MachineError(f"{Path(command[0]).name} could not make {image}: {said or f'exit code {ended.code}'}")
+    if ended.code or errors:
+        raise MachineError(f"{Path(command[0]).name} could not make {image}: {errors or f'exit code {ended.code}'}")
 
 
 def _mke2fs(tools: Tools, folder: Path, image: Path, identity: str, files: int) -> list[str]:

@@ -116,8 +116,8 @@ def look_up(aws: Aws, name: str, prepared: Prepared | None = None, *, with_users
         open_uploads=tuple(lookups.required(partial(open_uploads, aws, place), no_uploads)),
     )
     if with_users:
-        nobody: tuple[str, ...] = ()
-        facts = _with(facts, users=lookups.required(partial(users, aws, place, facts.snapshots), nobody))
+        no_users: tuple[str, ...] = ()
+        facts = _with(facts, users=lookups.required(partial(users, aws, place, facts.snapshots), no_users))
     return _with(facts, problems=tuple(lookups.problems))
 
 

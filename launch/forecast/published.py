@@ -72,15 +72,15 @@ def _row(written: Mapping[str, Any], row: Mapping[str, Any], rates: Rates | None
 def _fitted(written: Mapping[str, Any], row: Mapping[str, Any], name: str, rates: Rates | None) -> tuple[Rates, str]:
     """Rates that reproduce the published time of `row`, and the names of the fitted ones."""
     trained = _training(written, row)
-    before, wanted = rates or _rates(written, trained), _seconds(row, trained)
+    before, target = rates or _rates(written, trained), _seconds(row, trained)
 
     def solved(slower: Callable[[float], Rates]) -> Rates:
-        return slower(solve(wanted, lambda factor: _epoch_s(written, trained, slower(factor))))
+        return slower(solve(target, lambda factor: _epoch_s(written, trained, slower(factor))))
 
     if name == "network_row":
         return solved(lambda factor: as_measured(before, ("inner_per_s",), 1 / factor)), "network"
     fed = replace(before, decoded_per_s=FOREVER, read_per_s=FOREVER)
-    if trained.kind.decodes and wanted > _epoch_s(written, trained, fed, "worst"):
+    if trained.kind.decodes and target > _epoch_s(written, trained, fed, "worst"):
         # No GPU of that model is that slow, so the input was the bottleneck.
         return solved(lambda factor: as_measured(before, INPUT, 1 / factor)), "input"
     return solved(lambda factor: as_measured(before, COMPUTE, factor)), "compute"

@@ -48,7 +48,7 @@ def _gpu_seconds(run: Run, epochs: int) -> float:
 
 
 def cost(point: Point) -> Cost | None:
-    """None for a point whose runs have no price."""
+    """The costs of a point; None if its runs have no price."""
     if all(run.whole_usd is None for run in point.runs):
         return None
     return Cost(

@@ -80,13 +80,13 @@ def _of_large_batches(compared: Comparison) -> list[str]:
 
 def _caution(zero: Trial, trials: Sequence[Trial]) -> str:
     """A warning if a small gap to the baseline may be chance."""
-    told = [trials[0], trials[-1]]
-    close = [trial for trial in told if abs(trial.gap) < SEEDS_DIFFER]
+    extremes = [trials[0], trials[-1]]
+    close = [trial for trial in extremes if abs(trial.gap) < SEEDS_DIFFER]
     is_single = any(sum(len(point.runs) for point in trial.points) == 1 for trial in (zero, *close))
     if close and is_single:
         return " Single runs: another seed may differ by as much."
     own = zero.accuracy
-    if any(trial.accuracy.low <= own.high and own.low <= trial.accuracy.high for trial in told):
+    if any(trial.accuracy.low <= own.high and own.low <= trial.accuracy.high for trial in extremes):
         return " With the ranges of their seeds the accuracies overlap: such a gap may be chance."
     return ""
 

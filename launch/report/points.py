@@ -232,8 +232,8 @@ def newest(run: Run, name: str) -> float | None:
 
 def final(run: Run, name: str) -> float | None:
     """The value at the end of a run; None if it is not done."""
-    wanted = 0 if run.settings.get("max_steps") else number(run.settings, "epochs") or 0
-    return newest(run, name) if run.state == "done" and len(run.epochs) >= wanted else None
+    planned = 0 if run.settings.get("max_steps") else number(run.settings, "epochs") or 0
+    return newest(run, name) if run.state == "done" and len(run.epochs) >= planned else None
 
 
 def per_update(run: Run) -> int:

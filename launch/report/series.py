@@ -138,8 +138,8 @@ def _borrowed(members: Sequence[Point], points: Sequence[Point], kind: Kind) -> 
 
 def _alike(points: Sequence[Point], first: Point, but_for: frozenset[str]) -> list[Point]:
     """The points of the same family as `first`, ignoring some settings."""
-    wanted = key(without(first.family, but_for))
-    return [point for point in points if key(without(point.family, but_for)) == wanted]
+    same = key(without(first.family, but_for))
+    return [point for point in points if key(without(point.family, but_for)) == same]
 
 
 def speedup(point: Point, base: Point) -> Measured | None:

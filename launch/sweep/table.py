@@ -120,8 +120,8 @@ def outcome(run: Run) -> str:
         return f"{state}: {run.reason}"
     if run.is_script:
         texts = [metrics.in_words(metrics.newest(run.epochs)), "" if run.usd is None else f"{run.usd:.2f} USD"]
-        told = ", ".join(filter(None, texts))
-        return f"{state}: {told}" if told else state
+        details = ", ".join(filter(None, texts))
+        return f"{state}: {details}" if details else state
     values = [
         (run.typical("epoch_s"), "{:.1f} s per epoch"),
         (run.typical("images_per_s"), "{:,.0f} images/s"),

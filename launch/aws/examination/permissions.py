@@ -136,8 +136,8 @@ def trusting(case: Case[Any], role: Mapping[str, Any], services: Sequence[str], 
     if not distrusted:
         return ok(f"{name}, for {' and '.join(services)}")
     document = f"--policy-document '{_document(file, case.account)}'"
-    mend = f"{SET_UP}, or aws iam update-assume-role-policy --role-name {name} {document}"
-    return missing(f"role {name} may not be assumed by {' and '.join(distrusted)} for this account", mend)
+    fix = f"{SET_UP}, or aws iam update-assume-role-policy --role-name {name} {document}"
+    return missing(f"role {name} may not be assumed by {' and '.join(distrusted)} for this account", fix)
 
 
 def _document(file: str, account: str) -> str:

@@ -176,10 +176,10 @@ def _of_volume(training: Training, bytes_per_s: float) -> str:
     promise, image_bytes = training.volume.promise if training.volume else None, training.data.image_bytes
     if promise is None or promise.bytes_per_s(image_bytes, training.layout.nodes) > bytes_per_s:
         return ""
-    whose = "of the volume that all read" if promise.is_shared else "of a volume"
+    scope = "of the volume that all read" if promise.is_shared else "of a volume"
     if promise.limits_operations(image_bytes):
-        return f"{promise.operations_per_s:,.0f} operations/s {whose}"
-    return f"{promise.mib_per_s:,.0f} MiB/s {whose}"
+        return f"{promise.operations_per_s:,.0f} operations/s {scope}"
+    return f"{promise.mib_per_s:,.0f} MiB/s {scope}"
 
 
 def _at_first(filling: Filling | None) -> list[Ceiling]:

@@ -121,14 +121,14 @@ def _file(path: Path, top: Path) -> Iterator[File]:
 def _within(path: Path, link: str, top: Path) -> str:
     """A link's target, relative to the link.  Raises SettingsError if it is outside of `top`, as it is not uploaded."""
     real = Path(os.path.realpath(path))
-    said = Path(os.path.normpath(path.parent / link))
+    target = Path(os.path.normpath(path.parent / link))
     if not real.is_relative_to(top):
         name = one_line(path.relative_to(top).as_posix(), 300)
         raise SettingsError(
             f"the link {name} leads out of the source folder {one_line(top, 300)}, to {one_line(link, 300)}; put the "
             f"line /{name} into .gitignore, or the files themselves in its place."
         )
-    if not Path(link).is_absolute() and said.is_relative_to(top):
+    if not Path(link).is_absolute() and target.is_relative_to(top):
         return link
     return os.path.relpath(real, path.parent.resolve())
 

@@ -206,8 +206,8 @@ class Ways:
         return tuple(rows)
 
 
-def types_for(wanted: str | None) -> tuple[str, ...]:
-    return (wanted,) if wanted else TYPES
+def types_for(chosen: str | None) -> tuple[str, ...]:
+    return (chosen,) if chosen else TYPES
 
 
 def fits(instance: Instance, work: Work) -> bool:
@@ -230,13 +230,13 @@ def cheapest(work: Work, prices: Prices, types: Sequence[str], before_s: float =
     return min(ways, key=lambda one: (round(one.total_usd, 2), one.total_s), default=None)
 
 
-def no_room(work: Work, wanted: str | None) -> SettingsError:
+def no_room(work: Work, chosen: str | None) -> SettingsError:
     """Why no instance can take the work."""
     gb, largest = work.room / 1e9, max(catalog.find(name).nvme_gb for name in TYPES)
-    if wanted:
-        has = catalog.find(wanted).nvme_gb
+    if chosen:
+        has = catalog.find(chosen).nvme_gb
         return SettingsError(
-            f"--instance-type {wanted}: its local disks have {has:,} GB, and this takes {gb:,.0f}; omit it, and the "
+            f"--instance-type {chosen}: its local disks have {has:,} GB, and this takes {gb:,.0f}; omit it, and the "
             "cheapest type that has room is taken."
         )
     return SettingsError(
