@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from launch.aws.client import Aws
-from launch.aws.retry import RETRY_S, STOP_RETRY_S, Result, is_transient, retrying
+from launch.aws.retry import RETRY_S, STOP_RETRY_S, Given, is_transient, retrying
 from launch.core.clock import duration
 from launch.core.errors import AwsError, NoAnswer
 from launch.core.perform import perform
@@ -194,7 +194,7 @@ class Starter:
             elif node.state == "running" and node.id not in volume.attached_to:
                 self._do(requests.attach(volume.id, node.id))
 
-    def _retrying(self, act: Callable[[], Result], limit_s: float = STOP_RETRY_S) -> Result:
+    def _retrying(self, act: Callable[[], Given], limit_s: float = STOP_RETRY_S) -> Given:
         """Retry a repeatable action, so that its failure ends neither a wait nor nodes that were waited for."""
         return retrying(act, self.runtime.clock, self.say, limit_s=limit_s)
 
