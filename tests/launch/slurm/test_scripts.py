@@ -26,6 +26,8 @@ print("rank", dist.get_rank(), "of", dist.get_world_size(), sys.argv[1:], os.env
 dist.barrier()
 dist.destroy_process_group()
 if "foreign" in sys.argv:
+    import time
+    time.sleep(2 * int(os.environ["RANK"]))  # until the first rank has closed the store of the group above
     foreign()
 """
 )
