@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pydantic import Field, create_model
 
@@ -175,7 +175,7 @@ def leaks_as_text(columns: Sequence[str], leaks: Sequence[Leak]) -> str:
 class Jobs(Protocol):
     """The jobs of a backend.  Options are those of the verb, with the backend's own such as region.
 
-    Every method may raise TrainerError.  A backend without leaks or shells lacks those verbs, see verbs_of().
+    Every method may raise TrainerError.
     """
 
     @property
@@ -190,9 +190,14 @@ class Jobs(Protocol):
     def log(self, options: Any) -> Log: ...
     def stop(self, options: Any) -> None: ...  # idempotent and verified; prints what it removed
     def attach(self, options: Any) -> Outcome | None: ...
-    def leaks(self, options: Any) -> tuple[Sequence[Leak], bool]: ...  # also: whether all regions answered
-    def active(self, options: Any) -> tuple[Sequence[Leak], bool]: ...  # what `stop --all` ends
+    def active(self, options: Any) -> tuple[Sequence[Leak], bool]: ...  # what `stop --all` ends; see leaks()
     def remove(self, leaks: Sequence[Leak]) -> Sequence[str]: ...  # returns a sentence for each failure
+
+
+class CloudJobs(Jobs, Protocol):
+    """Jobs on machines that are rented: they can be leaks, and have shells.  Other backends lack those verbs."""
+
+    def leaks(self, options: Any) -> tuple[Sequence[Leak], bool]: ...  # also: whether all regions answered
     def shell(self, options: Any) -> Iterable[str]: ...  # lines to paste
 
 
@@ -231,6 +236,11 @@ class Commands:
 
     command: str
     jobs: Jobs = field(repr=False)
+
+    @property
+    def _cloud(self) -> CloudJobs:
+        """For the verbs that other backends lack."""
+        return cast(CloudJobs, self.jobs)
 
     def status(self, options: Any) -> int:
         for text in self.jobs.overview(options) if options.job is None else [str(self.jobs.state(options))]:
@@ -272,9 +282,9 @@ class Commands:
     def leaks(self, options: Any) -> int:
         if options.running and not options.delete:
             raise SettingsError("--running needs --delete; all jobs are listed anyway.")
-        found, is_complete = self.jobs.leaks(options)
+        found, is_complete = self._cloud.leaks(options)
         if options.delete and self._deleted(options, found):
-            found, is_complete = self.jobs.leaks(options)
+            found, is_complete = self._cloud.leaks(options)
         return self._report(options, found, is_complete)
 
     def _report(self, options: Any, found: Sequence[Leak], is_complete: bool) -> int:
@@ -301,7 +311,7 @@ class Commands:
             self.jobs.say(text)
 
     def ssh(self, options: Any) -> int:
-        for line in self.jobs.shell(options):
+        for line in self._cloud.shell(options):
             self.jobs.say(line)
         return Exit.DONE
 

@@ -140,12 +140,6 @@ class SlurmJobs:
         self.say("all of them are stopped; the same commands with --job-name resume them")
         return ()
 
-    def leaks(self, options: JobOptions) -> tuple[Sequence[Leak], bool]:
-        return (), True  # Slurm ends its jobs itself
-
-    def shell(self, options: JobOptions) -> Sequence[str]:
-        raise NotImplementedError("the nodes are the cluster's")
-
     def _followed(self, options: AttachOptions) -> tuple[Path, Outcome]:
         """A job's folder and its outcome."""
         job = retrying(partial(self._to_attach_to, options), self.runtime.clock, self.runtime.say, _is_unreachable)
