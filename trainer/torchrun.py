@@ -25,7 +25,7 @@ from trainer.contract import SCRIPT_WORKER, STOPPED, TIME_IN_NAMES, Exit, random
 from trainer.distributed import loopback
 from trainer.process import libraries
 from trainer.process.parent import TORCHRUN_WITHIN_S, end_with_parent
-from trainer.process.workers import Worker, all_done, finish_when_done, keep_workers, serve_forks, start_as_forks
+from trainer.process.workers import Worker, all_done, finish_when_done, keep_workers
 
 MEET_WITHIN = timedelta(minutes=5)
 # How long a node of our own training, whose ranks end together, waits at the end for one that may be lost.
@@ -68,9 +68,8 @@ def failed_leaving(codes: Collection[int]) -> bool:
 
 def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     """Runs the workers that torchrun's flags describe; returns the exit code.  verbose: keep torchrun's own log."""
-    no_workers: list[int] = []
     workers: dict[int, Worker] = {}
-    _leave_quietly_when_asked(no_workers, workers)
+    _leave_quietly_when_asked(workers)
     _before_torch(argv, verbose=verbose)
     # Imported here because it takes seconds, and a signal meanwhile must end this quietly.
     from torch.distributed import DistError, run
@@ -79,10 +78,10 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     from torch.distributed.elastic.rendezvous import RendezvousError
 
     args = run.parse_args(list(argv))
-    no_workers += _fork_ranks(args)
-    logging.disable(logging.NOTSET if verbose else logging.ERROR)  # of this process, and not of its forks
+    logging.disable(logging.NOTSET if verbose else logging.ERROR)
     keep_workers(workers)
     module = args.training_script if args.module else ""
+    _keep_safe_path(args)
     finish_when_done(workers, EXIT_WITHIN_S if module == "trainer" else None)
     reports_all = module == SCRIPT_WORKER
     try:
@@ -110,20 +109,18 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
 
 
 def _before_torch(argv: Sequence[str], *, verbose: bool) -> None:
-    """What torch heeds while it is imported, which ranks that are forks of this process then have as well."""
+    """Set what torch reads from the environment while it is imported, for this process and its workers."""
     if not verbose:  # or the end of one node is a page about stack frames on every other
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if _module_of(argv) == "trainer":
         libraries.set_defaults(os.environ)
 
 
-def _fork_ranks(args: Namespace) -> list[int]:
-    """Has ranks of ours be forks of this process; returns the process ids of its children that are no ranks."""
-    server = serve_forks(args.training_script) if args.module else None
-    if server is None:
-        return []
-    start_as_forks(server)
-    return [server.pid]
+def _keep_safe_path(args: Namespace) -> None:
+    """Starts the workers with `-P` where this process has it: the current folder may have files named like ours."""
+    if sys.flags.safe_path and args.module and not args.no_python:
+        args.training_script_args = ["-P", "-u", "-m", args.training_script, *args.training_script_args]
+        args.training_script, args.module, args.no_python = sys.executable, False, True
 
 
 def _left(signum: int, workers: Mapping[int, Worker], *, reports_all: bool) -> int:
@@ -204,17 +201,17 @@ def _code_when_stopped_by(signum: int) -> int:
     return Exit.INTERRUPTED if signum in (signal.SIGTERM, signal.SIGUSR1) else 128 + signum
 
 
-def _leave_quietly_when_asked(no_workers: Collection[int], workers: Collection[int]) -> None:
+def _leave_quietly_when_asked(workers: Collection[int]) -> None:
     """Until torchrun installs its own handlers, a signal ends this process with the right code and no traceback.
 
-    no_workers: children that are not asked, at the time; workers: the ranks that were started.
+    workers: the ranks that were started.
     """
 
     def leave(signum: int, _frame: FrameType | None) -> NoReturn:
         sys.exit(_code_when_stopped_by(signum))
 
     def pass_on(signum: int, frame: FrameType | None) -> None:
-        if _signal_children(signum, no_workers):
+        if _signal_children(signum):
             return
         if workers:  # which have all ended
             from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -233,15 +230,15 @@ def _kill_workers_left() -> None:
     _signal_children(signal.SIGKILL)
 
 
-def _signal_children(signum: int, besides: Collection[int] = ()) -> bool:
+def _signal_children(signum: int) -> bool:
     """Signals every child of this process; returns whether there was one."""
     pid = os.getpid()
     listed = Path(f"/proc/self/task/{pid}/children")  # of the main thread, whichever asks; Linux only
     children = {int(word) for word in listed.read_text().split()} if listed.exists() else set()
-    for child in children - {*besides}:
+    for child in children:
         with suppress(ProcessLookupError):
             os.kill(child, signum)
-    return bool(children - {*besides})
+    return bool(children)
 
 
 def _module_of(argv: Sequence[str]) -> str | None:

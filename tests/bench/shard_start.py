@@ -4,8 +4,6 @@
 
 All ranks, each a process, are looked at once all have come to the same place, so that what they share counts as shared:
 the pages of libraries and of the index, which lie in memory once.  What is a process's own is what one more costs.
-Ranks are started by themselves, as by mpirun and srun, and as forks that share an imported torch, as by
-trainer.torchrun.
 """
 
 import argparse
@@ -16,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +25,6 @@ import numpy as np
 from tests.bench.report import machine, say
 from trainer.datasets.manifest import ENTRY, Half, Index, Manifest, Shard, Splits
 from trainer.prepare.shard import _index_bytes
-from trainer.process.forks import Command, serve
 
 IN_SHARD, LENGTH = 2_000, 30_000  # images of a shard, bytes of an image
 VAL = 50_000
@@ -110,8 +107,8 @@ class Started:
 
 
 @contextmanager
-def by_themselves(root: Path, ranks: int) -> Iterator[list[Started]]:
-    """Each imports torch for itself."""
+def started(root: Path, ranks: int) -> Iterator[list[Started]]:
+    """The ranks, each of which imports torch for itself."""
     files = [_fifos(root, number) for number in range(ranks)]
     processes = []
     for said, go in files:
@@ -120,24 +117,6 @@ def by_themselves(root: Path, ranks: int) -> Iterator[list[Started]]:
     yield [_opened(process.pid, *pair) for process, pair in zip(processes, files, strict=True)]
     for process in processes:
         process.wait()
-
-
-@contextmanager
-def as_forks(root: Path, ranks: int) -> Iterator[list[Started]]:
-    """All share one imported torch."""
-    server = serve(lambda: __import__("trainer.run"))
-    assert server is not None, "processes adopt others on Linux only"
-    files = [_fifos(root, number) for number in range(ranks)]
-    forks = []
-    for said, go in files:
-        words = ["--rank", str(root), "--go", str(go)]
-        fork = server.start(Command("tests.bench.shard_start", words, dict(os.environ), stdout=str(said)))
-        assert fork is not None
-        forks.append(fork)
-    yield [_opened(fork.pid, *pair) for fork, pair in zip(forks, files, strict=True)]
-    for fork in forks:
-        fork.wait()
-    server.close()
 
 
 def _fifos(root: Path, number: int) -> tuple[Path, Path]:
@@ -153,16 +132,16 @@ def _opened(pid: int, said: Path, go: Path) -> Started:
     return Started(pid, said.open(), go.open("w"))
 
 
-def measure(root: Path, ranks: int, start: Callable[..., object]) -> dict[str, float]:
+def measure(root: Path, ranks: int) -> dict[str, float]:
     """Seconds, and the MiB at each of STAGES, of the rank that has most."""
     found: dict[str, float] = {}
-    with start(root, ranks) as started:  # type: ignore[attr-defined]
+    with started(root, ranks) as processes:
         for stage in STAGES:
-            for one in started:
+            for one in processes:
                 _keep_most(found, json.loads(one.said.readline()))
-            for one in started:
+            for one in processes:
                 _keep_most(found, {f"{kind}, {stage}": mib for kind, mib in memory_mib(one.pid).items()})
-            for one in started:
+            for one in processes:
                 one.go.write("go on\n")
                 one.go.flush()
     return found
@@ -196,13 +175,12 @@ def main() -> None:
     say(f"{given.images:,} images, {given.ranks} ranks   ({machine()})")
     with tempfile.TemporaryDirectory() as folder:
         lay(Path(folder), given.images)
-        for name, start in (("by themselves", by_themselves), ("as forks of torchrun's", as_forks)):
-            rounds = [measure(Path(folder), given.ranks, start) for _ in range(given.rounds)]
-            _show(name, {name: min(one[name] for one in rounds) for name in rounds[0]})
+        rounds = [measure(Path(folder), given.ranks) for _ in range(given.rounds)]
+        _show({name: min(one[name] for one in rounds) for name in rounds[0]})
 
 
-def _show(name: str, best: dict[str, float]) -> None:
-    say(f"{name}: ready after {best['loaded_s']:.2f} s, with the first epoch's order {best['ready_s']:.2f} s")
+def _show(best: dict[str, float]) -> None:
+    say(f"ready after {best['loaded_s']:.2f} s, with the first epoch's order {best['ready_s']:.2f} s")
     say(f"  {'MiB of a rank, after':<32}{'resident':>10}{'its own':>10}")
     for stage in STAGES:
         say(f"  {stage:<32}{best[f'resident, {stage}']:>10.0f}{best[f'own, {stage}']:>10.0f}")

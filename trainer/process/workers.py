@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainer.process.forks import Command, Fork, Server, serve
 from trainer.process.parent import ignore_requests_to_leave
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
-
-Process = subprocess.Popen[bytes] | Fork
 
 
 @dataclass
 class Worker:
     """was_forced: torchrun killed it, because it had not left in time; siblings: how many this node has, with it."""
 
-    process: Process
+    process: subprocess.Popen[bytes]
     siblings: int
     was_forced: bool = False
 
@@ -87,43 +83,3 @@ def finish_when_done(workers: Mapping[int, Worker], exit_within_s: float | None)
             super()._exit_barrier()  # type: ignore[no-untyped-call]
 
     vars(api)["LocalElasticAgent"] = Agent
-
-
-def serve_forks(module: str) -> Server | None:
-    """What starts ranks of `module` without the seconds that torch takes; None for a module that is not ours.
-
-    Others may do, while they are imported, what no fork should share.
-    """
-    if module.split(".")[0] != "trainer":
-        return None
-    return serve(_import_run if module == "trainer" else lambda: None)
-
-
-def _import_run() -> None:
-    import trainer.run  # noqa: F401
-
-
-def start_as_forks(server: Server) -> None:
-    """Has torchrun start workers through `server`, where it can."""
-    from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
-
-    popen = SubprocessHandler._popen
-
-    def fork(handler: SubprocessHandler, args: tuple[str, ...], env: dict[str, str]) -> Process:
-        return _forked(server, handler, args, env) or popen(handler, _as_safe(args), env)
-
-    SubprocessHandler._popen = fork  # type: ignore[assignment,method-assign]
-
-
-def _as_safe(args: tuple[str, ...]) -> tuple[str, ...]:
-    """The command with `-P` where this process has it: the current folder may have files named like ours."""
-    is_python = args[:1] == (sys.executable,) and sys.flags.safe_path
-    return (args[0], "-P", *args[1:]) if is_python else args
-
-
-def _forked(server: Server, handler: SubprocessHandler, args: tuple[str, ...], env: dict[str, str]) -> Fork | None:
-    """None for a command that is not `python -u -m MODULE ...`, such as one that numactl binds to a socket."""
-    if args[:3] != (sys.executable, "-u", "-m"):
-        return None
-    stdout, stderr = (None if file is None else str(file.name) for file in (handler._stdout, handler._stderr))
-    return server.start(Command(args[3], args[4:], env, stdout, stderr))

@@ -13,7 +13,6 @@ from launch.core.shell import TOOLKIT, interpreter, this_python
 from launch.slurm.script import step
 from tests.conftest import trainer_env
 from tests.launch.slurm.jobs import EVERY_KIND, resolved
-from trainer.process.workers import _as_safe
 
 
 def test_no_module_of_a_shared_folder_runs_in_a_job_that_starts_there(tmp_path: Path) -> None:
@@ -52,15 +51,16 @@ def test_every_kind_of_job_on_slurm_is_started_so(kind: str) -> None:
     assert words[python + 1 : python + 3] == ["-P", "-m"]
 
 
-def test_ranks_that_are_no_forks_are_started_as_torchrun_was() -> None:
-    rank = (sys.executable, "-u", "-m", "trainer")
-    assert _as_safe(("numactl", *rank)) == ("numactl", *rank)
-    code = "import sys; from trainer.process.workers import _as_safe; print(*_as_safe((sys.executable, '-u'))[1:])"
-    for flags, expected in (((), "-u"), (("-P",), "-P -u")):
-        said = subprocess.run(
-            [sys.executable, *flags, "-c", code], env=trainer_env(), capture_output=True, text=True, check=True
-        )
-        assert said.stdout.split() == expected.split()
+def test_torchrun_starts_ranks_as_it_was_started(tmp_path: Path) -> None:
+    (tmp_path / "trainer.py").write_text("raise SystemExit('the wrong trainer')\n")
+
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "trainer.torchrun", "--nproc-per-node", "1", "-m", "trainer", "--help"],
+        cwd=tmp_path, env=trainer_env(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("usage: python -m trainer")
 
 
 def test_a_checkout_is_run_from_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
