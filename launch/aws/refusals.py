@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from launch.aws import denials
 from launch.core.errors import NotSetUp
 from trainer.errors import one_line
 
@@ -71,22 +72,19 @@ _REMEDIES = {
     "administrator to run: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
     "AccountLimitExceededException": "the account has reached its limit of concurrent builds: {message}; wait for "
     "other builds, or ask for more under Service Quotas, CodeBuild.",
-    "OptInRequired": "the account is not signed up for this; open {region} in the AWS console once.",
+    "OptInRequired": "the account has not enabled {region}: {message}; enable it under Account, AWS Regions in the "
+    "console (aws account enable-region --region-name {region}), which takes minutes to hours.",
+    "PendingVerification": "AWS is still verifying the account for {region}, which takes minutes, rarely up to four "
+    "hours; start the same command again later, or with --wait-for-capacity HOURS.",
 }
 
 
 def sentence(code: str, message: str, action: str, region: str, policy: str = "launcher") -> str:
     """A sentence and a remedy for AWS's error `code` of `action`, such as ec2:RunInstances."""
     code, message = _precise(code, message), message.rstrip(". ")
-    # A request may need further permissions: RunInstances passes a role and creates tags.
-    denied = re.search(r"not authorized to perform: ([\w-]+:\w+)", message)
-    action = denied[1] if denied else PERMISSIONS.get(action, action)
-    if is_forbidden(code, message):
-        return f"the organization forbids {action} in {region} for the whole account; choose another region."
     if code in DENIED:
-        return (
-            f"these credentials may not {action}; ask for the policy in {granted_by(action, policy)}, which allows it."
-        )
+        denial = denials.parse(message, PERMISSIONS.get(action, action))
+        return denials.explain(denial, granted_by(denial.action, policy))
     if code in EXPIRED:
         return "the AWS credentials have expired; get new ones (aws sso login), and start the same command again."
     if code in INVALID_KEYS:
@@ -107,11 +105,8 @@ def _precise(code: str, message: str) -> str:
 
 
 def is_forbidden(code: str, message: str) -> bool:
-    """Whether a policy of the organization denies it, which the account cannot change.
-
-    https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html
-    """
-    return code in DENIED and "explicit deny in a service control policy" in message
+    """Whether a policy of the organization denies it for the whole account."""
+    return code in DENIED and denials.is_by_organization(message)
 
 
 # Operations whose permission has another name.
