@@ -178,8 +178,9 @@ _FAMILIES = (
 
 
 def quota_of(instance: Instance, spot: bool) -> Family:
-    """The quota that limits how many of `instance` run."""
-    return next(family for family in _FAMILIES if family.spot == spot and family.counts(instance.name))
+    """The quota that limits how many of `instance` run; one without a code if it is not in the table."""
+    families = (family for family in _FAMILIES if family.spot == spot and family.counts(instance.name))
+    return next(families, Family("", "", (), spot))
 
 
 def find_quotas(aws: Aws, families: Iterable[Family]) -> dict[str, Quota]:
@@ -188,7 +189,7 @@ def find_quotas(aws: Aws, families: Iterable[Family]) -> dict[str, Quota]:
     reservations = aws.pages("ec2", "DescribeInstances", "Reservations", running)
     nodes = [node for reservation in reservations for node in reservation["Instances"]]
     quotas = {}
-    for family in families:
+    for family in (family for family in families if family.code):
         query = {"ServiceCode": "ec2", "QuotaCode": family.code}
         limit = aws.call("service-quotas", "GetServiceQuota", query)["Quota"]["Value"]
         in_use = sum(_vcpus(node) for node in nodes if family.is_of(node["InstanceType"], spot=_is_spot(node)))

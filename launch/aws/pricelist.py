@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from launch.aws.client import Aws
+from launch.core import catalog
 from launch.core.catalog import SAGEMAKER_PREFIX
 from launch.core.errors import AwsError
 from launch.core.price import CATALOGS, CATALOGS_REGION, GIB, Prices
@@ -56,9 +57,9 @@ def cache_of(env: Mapping[str, str], region: str) -> Path | None:
 def look_up(aws: Aws, types: Sequence[str], now: datetime, cache: Path | None) -> Prices:
     """The prices of these types in the region of `aws`.  Raises AwsError where the list has none, or may not be read.
 
-    The catalog has those of us-east-1, which are not looked up.
+    The catalog has those of us-east-1; only types that it lacks are looked up there.
     """
-    if aws.region == CATALOGS_REGION:
+    if aws.region == CATALOGS_REGION and all(_in_catalog(name) for name in types):
         return CATALOGS
     known = _recent(cache, now)
     if known is None or not set(types) <= known.usd_per_hour.keys():
@@ -67,6 +68,10 @@ def look_up(aws: Aws, types: Sequence[str], now: datetime, cache: Path | None) -
             _keep(cache, known)
     mine = {name: known.usd_per_hour[name] for name in types}
     return Prices(mine, known.storage, f"those of {aws.region} in AWS's price list, read {known.read}")
+
+
+def _in_catalog(name: str) -> bool:
+    return name.removeprefix(SAGEMAKER_PREFIX) in catalog.load()
 
 
 def _is_aws(aws: Aws) -> bool:

@@ -39,7 +39,11 @@ class Prices:
     spot: Mapping[str, float] = field(default_factory=dict)  # by instance type, now; only those that AWS reported
 
     def of(self, instance: "Instance") -> float:
+        """USD per hour on demand; 0 if it is not known."""
         return self.usd_per_hour.get(instance.name, instance.usd_per_hour)
+
+    def knows(self, instance: "Instance") -> bool:
+        return self.of(instance) > 0
 
 
 CATALOGS = Prices()

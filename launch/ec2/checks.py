@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
+from types import MappingProxyType
 
 from launch.aws.names import parse_s3
 from launch.aws.published import check_name
@@ -96,18 +97,21 @@ def highest_usd(
 
 # The open driver begins with Turing (sm_75): https://docs.aws.amazon.com/dlami/latest/devguide/important-changes.html
 NO_DRIVER = ("sm_70",)
-NOTHING: Mapping[str, float] = {}
+NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
-def resolve(job: Job[Ec2Options]) -> Resolved:
-    """Resolve the job's settings.  Raises SettingsError for those that cannot work or may cost too much."""
+def resolve(job: Job[Ec2Options], found: Mapping[str, Instance] = MappingProxyType({})) -> Resolved:
+    """Resolve the job's settings.  Raises SettingsError for those that cannot work or may cost too much.
+
+    found: types that the catalog lacks, as EC2 describes them.
+    """
     options = job.where
     _check_regions(options)
     if options.nodes > options.max_nodes:
         raise SettingsError(f"--nodes {options.nodes} exceeds --max-nodes {options.max_nodes}; raise it if intended.")
     if options.job_name is not None:
         check_job_name(options.job_name)
-    instances = tuple(_instance(name, options) for name in options.instance_type)
+    instances = tuple(_instance(name, options, found) for name in options.instance_type)
     if not instances:
         raise SettingsError("--instance-type is empty; give for example g5.2xlarge.")
     if job.train.run_dir is not None or job.train.checkpoint_dir is not None:
@@ -141,11 +145,11 @@ def _check_regions(options: Ec2Options) -> None:
             raise SettingsError(f"{given} names a resource of one region; give one --region, or leave {given} out.")
 
 
-def _instance(name: str, options: Ec2Options) -> Instance:
+def _instance(name: str, options: Ec2Options, found: Mapping[str, Instance]) -> Instance:
     if name.startswith(catalog.SAGEMAKER_PREFIX):
         on_ec2 = name.removeprefix(catalog.SAGEMAKER_PREFIX)
         raise SettingsError(f"--instance-type {name} is a SageMaker name; on EC2 give {on_ec2}.")
-    instance = catalog.find(name)
+    instance = found.get(name) or catalog.unknown(name) or catalog.find(name)
     if not instance.is_gpu and not options.allow_cpu:
         raise SettingsError(f"--instance-type {name} has no GPU; add --allow-cpu if intended.")
     if instance.architecture in NO_DRIVER and options.ami is None:
@@ -160,7 +164,7 @@ def _instance(name: str, options: Ec2Options) -> Instance:
 
 def _check_processes(resolved: Resolved, instance: Instance) -> None:
     processes = resolved.options.nproc_per_node
-    if processes is not None and instance.is_gpu and processes > instance.gpus:
+    if processes is not None and instance.is_known and instance.is_gpu and processes > instance.gpus:
         gpus = "1 GPU" if instance.gpus == 1 else f"{instance.gpus} GPUs"
         raise SettingsError(f"--nproc-per-node {processes}: {instance.name} has {gpus}; use one process per GPU.")
 

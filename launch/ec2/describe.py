@@ -226,7 +226,8 @@ def _script_too_long(cluster: Cluster) -> TrainerError | None:
 
 def _too_expensive(cluster: Cluster) -> TrainerError | None:
     resolved, snapshot, prices = cluster.resolved, cluster.snapshot, cluster.prices
-    if resolved.options.max_usd is not None and not prices.are_known:
+    is_priced = prices.are_known and all(map(prices.knows, resolved.instances))
+    if resolved.options.max_usd is not None and not is_priced and not resolved.options.capacity_block:
         return no_price(resolved.options.max_usd, cluster.region)
     once = {i.name: volume_init(resolved, i, snapshot, prices).usd for i in resolved.instances}
     try:

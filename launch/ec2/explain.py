@@ -137,8 +137,9 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
     resolved, options, prices = cluster.resolved, cluster.resolved.options, cluster.prices
     gib = cluster.snapshot.gib if cluster.snapshot else 0
     fill = volume_init(resolved, instance, cluster.snapshot, prices)
-    on_demand = hourly_usd(resolved, instance, gib, prices)
-    usd_per_hour: float | None = on_demand
+    is_priced = bool(options.capacity_block) or prices.knows(instance)
+    on_demand = hourly_usd(resolved, instance, gib, prices) if is_priced else None
+    usd_per_hour = on_demand
     if options.spot:
         spot = facts.spot_usd_per_hour.get(instance.name)
         usd_per_hour = None if spot is None else hourly_usd(resolved, instance, gib, prices, spot)
@@ -160,7 +161,7 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
         market=market(options),
         usd_per_hour=usd_per_hour,
         on_demand_usd_per_hour=on_demand,
-        most_usd=highest_usd(resolved, instance, gib, prices, fill.usd),
+        most_usd=highest_usd(resolved, instance, gib, prices, fill.usd) if is_priced else None,
         most_s=options.max_hours * 3600,
         forecast=forecast,
         why_unknown=why_unknown,
@@ -191,6 +192,7 @@ def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
     resolved = cluster.resolved
     sentences = [*facts.unknown, *resolved.warnings]
     sentences += [sentence for sentence in map(catalog.warning, resolved.instances) if sentence]
+    sentences += [_unknown(one) for one in resolved.instances if not one.is_known]
     sentences += [f"left out: {why}" for why in unreachable(cluster, facts)]
     sentences += _beyond_the_policies(cluster)
     if facts.old_stack:
@@ -204,6 +206,11 @@ def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
     if "@" not in cluster.image and not cluster.image.startswith("<"):
         sentences.append(f"{cluster.image} has no digest; nodes that start later may run other code.")
     return tuple(sentences)
+
+
+def _unknown(instance: Instance) -> str:
+    gpus = "one GPU is assumed" if instance.is_gpu else "no GPU is assumed"
+    return f"{instance.name} is not in the catalog, and was not looked up: {gpus}, and its price is not known."
 
 
 def _beyond_the_policies(cluster: Cluster) -> list[str]:

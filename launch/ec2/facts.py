@@ -8,6 +8,7 @@ from typing import Any
 from launch.aws.machines import Quota, Subnet
 from launch.aws.names import ROLES_VERSION
 from launch.aws.network import Exit
+from launch.core.catalog import Instance
 from launch.core.earlier import Earlier
 from launch.core.manifest import Content
 from launch.core.price import CATALOGS, Prices
@@ -56,6 +57,7 @@ class Facts:
     owner: str = ""  # aws:userid of the caller
     subnets: tuple[Subnet, ...] = ()
     exits: Mapping[str, Exit] = field(default_factory=dict)  # by subnet; empty if unknown
+    types: Mapping[str, Instance] = field(default_factory=dict)  # those that the catalog lacks, by name
     offered: Mapping[str, frozenset[str]] = field(default_factory=dict)  # type -> zones
     ami: Ami | None = None
     image: str | None = None  # URI with digest

@@ -9,10 +9,12 @@ from typing import Any
 
 from launch.aws import machines, network, pricelist
 from launch.aws.client import Aws
+from launch.aws.instance_types import find_types
 from launch.aws.lookup import Lookups, check_bucket, content_at, missing, older_stack, region_or_some
 from launch.aws.machines import Quota, Subnet, find_subnets, quota_of
 from launch.aws.names import DATA_TAG, ROLES_VERSION, Folder, bucket_of, tag_values
 from launch.aws.published import content_of
+from launch.core.catalog import Instance
 from launch.core.errors import AwsError
 from launch.core.price import CATALOGS, Prices
 from launch.ec2.checks import Resolved
@@ -235,9 +237,11 @@ def _with_parts(
     options = resolved.options
     types = [instance.name for instance in resolved.instances]
     offered: dict[str, frozenset[str]] = {}
+    none: dict[str, Instance] = {}
     find_given_image = partial(find_image, aws, options.image, str(facts.account), facts.region)
     return replace(
         facts,
+        types=lookups.required(partial(find_types, aws, resolved.instances), none),
         offered=lookups.optional("zones of the types", partial(offered_zones, aws, types), offered),
         exits=lookups.optional("routes out of the subnets", partial(find_exits, aws, facts.subnets), {}),
         ami=lookups.required(partial(find_ami, aws, options.ami or earlier.get("ami")), None),

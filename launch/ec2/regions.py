@@ -242,6 +242,7 @@ def _plan_in(region: str | None, job: Job[Ec2Options], runtime: Runtime, *, is_f
     aws, cache = runtime.make_aws(region), partial(cache_of, runtime.env)
     facts = look_up(aws, resolved, name, job.train.dataset, now, cache)
     bucket = job.where.bucket or bucket_of(str(facts.account), facts.region)
+    resolved = checks.resolve(job, facts.types) if facts.types else resolved
     if not facts.problems:
         facts = replace(facts, is_sent=is_sent(aws, bucket, job.train, times(job.where, facts)[0]))
     if not facts.problems and is_first:

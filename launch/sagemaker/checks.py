@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from launch.aws.names import TOOLKIT
 from launch.core import catalog
@@ -75,8 +76,10 @@ class Resolved:
     @property
     def is_priced(self) -> bool:
         """Whether the price of every type is known."""
-        return all(one.is_known or f"{catalog.SAGEMAKER_PREFIX}{one.name}" in self.prices.usd_per_hour
-                   for one in self.instances)  # fmt: skip
+        return all(
+            one.sagemaker_usd_per_hour or f"{catalog.SAGEMAKER_PREFIX}{one.name}" in self.prices.usd_per_hour
+            for one in self.instances
+        )
 
     def on(self, instance: Instance) -> "Resolved":
         """The same job on one of its types."""
@@ -107,11 +110,14 @@ class Resolved:
         return self.usd_per_hour * self.most_s / 3600
 
 
-def resolve(job: Job[SageMakerOptions]) -> Resolved:
-    """Resolve the job's settings.  Raises SettingsError for those that cannot work or could cost too much."""
+def resolve(job: Job[SageMakerOptions], found: Mapping[str, Instance] = MappingProxyType({})) -> Resolved:
+    """Resolve the job's settings.  Raises SettingsError for those that cannot work or could cost too much.
+
+    found: types that the catalog lacks, by their names on EC2, as EC2 describes them.
+    """
     options = job.where
     _check_names(options)
-    instances, channels = instances_of(options), read_channels(options.data)
+    instances, channels = instances_of(options, found), read_channels(options.data)
     _check_paths(job.train)
     _check_words(job.train)
     _check_data(job.train, options, channels)
@@ -300,9 +306,9 @@ def check_price(resolved: Resolved) -> None:
 MOST_TYPES = 5  # of InstancePreferences
 
 
-def instances_of(options: SageMakerOptions) -> tuple[Instance, ...]:
+def instances_of(options: SageMakerOptions, found: Mapping[str, Instance]) -> tuple[Instance, ...]:
     """The instance types of a job, the preferred one first.  Raises SettingsError."""
-    instances = tuple(_instance(name, options) for name in options.types)
+    instances = tuple(_instance(name, options, found) for name in options.types)
     if not instances:
         raise SettingsError("--instance-type is empty; give for example ml.g5.2xlarge.")
     if len({one.name for one in instances}) < len(instances) or len(instances) > MOST_TYPES:
@@ -352,10 +358,11 @@ def _check_plan(options: SageMakerOptions) -> None:
         raise SettingsError("--training-plan is capacity that is reserved for you, and --spot is not; leave one out.")
 
 
-def _instance(name: str, options: SageMakerOptions) -> Instance:
+def _instance(name: str, options: SageMakerOptions, found: Mapping[str, Instance]) -> Instance:
     if not name.startswith(catalog.SAGEMAKER_PREFIX):
         raise SettingsError(f"--instance-type {name} is EC2's name; SageMaker calls it ml.{name}.")
-    instance = catalog.unknown(name.removeprefix(catalog.SAGEMAKER_PREFIX)) or catalog.find(name)
+    on_ec2 = name.removeprefix(catalog.SAGEMAKER_PREFIX)
+    instance = found.get(on_ec2) or catalog.unknown(on_ec2) or catalog.find(name)
     if not instance.is_gpu and not options.allow_cpu:
         raise SettingsError(f"--instance-type {name} has no GPU; add --allow-cpu if you mean it.")
     if instance.name == "p5.48xlarge" and options.distribution == "pytorchddp":

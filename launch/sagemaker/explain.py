@@ -189,8 +189,8 @@ def _about_the_type(resolved: Resolved) -> Iterator[str]:
     instance = resolved.instance
     if not instance.is_known:
         yield (
-            f"{resolved.type} is not in this toolkit's catalog: its GPUs, speed and price are not known, and one "
-            "GPU is assumed; if SageMaker has no such type it refuses the job."
+            f"{resolved.type} is not in the catalog, and was not looked up: one GPU is assumed, and its price is not "
+            "known; if SageMaker has no such type, it refuses the job."
         )
         if resolved.options.kms_key is not None:
             yield f"if {resolved.type} has disks of its own, SageMaker takes no key for them: then leave --kms-key out."

@@ -1,9 +1,10 @@
 """The results of the look-ups, for the planner."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from launch.core.catalog import Instance
 from launch.core.earlier import Earlier
 from launch.core.manifest import Content
 from launch.core.price import CATALOGS, Prices
@@ -61,6 +62,7 @@ class Facts:
     role_from: str = ""
     bucket: str | None = None
     image: str | None = None  # by its digest
+    types: Mapping[str, Instance] = field(default_factory=dict)  # those that the catalog lacks, by name on EC2
     quotas: tuple[Quota, ...] = ()
     content: Content | None = None  # of a prepared data set in S3
     taken: tuple[str, ...] = ()  # names of existing training jobs that are, or look like, starts of this job

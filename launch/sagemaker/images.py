@@ -59,9 +59,9 @@ def _lacking(images: list[tuple[Mapping[str, Any], Image]]) -> tuple[str, ...]:
 
 
 def _runs_on(image: Image, instance: Instance) -> bool:
-    if not instance.is_known:
+    if instance.architecture is None:  # it has no GPU, or is not in the catalog
         return bool(image.architectures) == instance.is_gpu
-    return instance.architecture in image.architectures if instance.is_gpu else not image.architectures
+    return instance.architecture in image.architectures
 
 
 def _same(uri: str, images: list[Image]) -> Image | None:
@@ -144,7 +144,7 @@ def _check_age(uri: str, tag: re.Match[str]) -> None:
 def _check_kernels(uri: str, torch: str, instance: Instance) -> None:
     rows = [row for row in _table()["images"] if row["torch"].startswith(f"{torch}.") and "cuda" in row]
     built_for = {architecture for row in rows for architecture in row["architectures"]}
-    if instance.is_gpu and instance.is_known and built_for and instance.architecture not in built_for:
+    if instance.architecture is not None and built_for and instance.architecture not in built_for:
         raise SettingsError(
             f"--image {uri}: its PyTorch has no kernels for {instance.gpu_model} ({instance.architecture}) of "
             f"ml.{instance.name}; leave --image out for one that has."

@@ -12,9 +12,11 @@ from typing import Any
 from launch.aws import pricelist
 from launch.aws.client import Aws
 from launch.aws.ecr import NOT_FOUND, by_digest
+from launch.aws.instance_types import find_types
 from launch.aws.lookup import Lookups, check_bucket, content_at, missing, older_stack, region_or_some, spec_version
 from launch.aws.names import SCHEDULER_ROLE, SHARED_SINCE, TOOLKIT, Folder, bucket_of
 from launch.aws.refusals import DENIED
+from launch.core.catalog import Instance
 from launch.core.errors import AwsError
 from launch.core.price import CATALOGS
 from launch.sagemaker.channels import whole_in_s3
@@ -62,6 +64,7 @@ def look_up(
     starts = lookups.required(lambda: starts_of(aws, job, now), no_starts)
     etag = lookups.required(lambda: spec_version(aws, Folder(bucket, job), BACKEND)[1], "")
     no_quotas: tuple[Quota, ...] = ()
+    no_types: dict[str, Instance] = {}
     facts = Facts(
         region,
         now,
@@ -71,6 +74,7 @@ def look_up(
         role_from=source,
         bucket=bucket,
         image=_image(aws, lookups, resolved),
+        types=lookups.optional("the instance type", lambda: find_types(aws, resolved.instances), no_types),
         quotas=lookups.optional("the quotas", lambda: find_quotas(aws, resolved, now), no_quotas),
         content=content_at(aws, data_url or whole_in_s3(resolved.channels)),
         taken=tuple(start.name for start in starts),

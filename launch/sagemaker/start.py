@@ -44,6 +44,7 @@ def prepare(job: Job[SageMakerOptions], runtime: Runtime) -> SageMakerPlan:
     resolved, now = resolve(job), runtime.clock.utc()
     name = job.where.job_name or default_job_name(job.train.label, now.astimezone(), random_letters())
     facts = look_up(runtime.aws, resolved, name, now, runtime.prices_file, job.train.data_url)
+    resolved = resolve(job, facts.types) if facts.types else resolved
     if facts.bucket is not None and not facts.problems:
         facts = replace(
             facts,

@@ -27,6 +27,7 @@ _CUDA_FOR: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = {
     "sm_89": ((11, 8), (99, 0)),
     "sm_90": ((11, 8), (99, 0)),
     "sm_100": ((12, 8), (99, 0)),
+    "sm_120": ((12, 8), (99, 0)),
 }
 # CUDA's major version -> the oldest driver that runs it, by minor-version compatibility:
 # https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html

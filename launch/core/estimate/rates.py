@@ -152,7 +152,9 @@ class Kind:
 
 
 def rates_of(instance: Instance, cost: Cost, kind: Kind) -> Rates:
-    """The rates of one node of that type."""
+    """The rates of one node of that type.  Raises SettingsError if the speed of its GPUs is not known."""
+    if instance.is_gpu and instance.name.split(".")[0] not in table("rates")["families"]:
+        raise SettingsError(f"no forecast for {instance.name}: infra/rates.yaml does not have its GPUs.")
     compute = _gpu(instance, cost, kind) if instance.is_gpu else _cpu(instance, cost, kind)
     known = table("rates")
     per_vcpu = decoded_per_vcpu(instance, is_small=kind.is_small)

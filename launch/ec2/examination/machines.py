@@ -29,7 +29,8 @@ def quotas(case: Ec2Case) -> Iterator[Verdict]:
     found = lookup.find_quotas(case.aws, case.resolved)
     for instance in case.resolved.instances:
         family = quota_of(instance, case.resolved.options.spot)
-        yield _room(case, instance, family.code, found[family.name])
+        if family.code:
+            yield _room(case, instance, family.code, found[family.name])
 
 
 def _room(case: Ec2Case, instance: Instance, code: str, quota: Quota) -> Verdict:

@@ -2,6 +2,7 @@
 evaluates policies for every call, and cannot do anything that the policy is not meant to allow.
 """
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -29,6 +30,7 @@ from tests.launch.privilege.enforced import Watch, view_of
 
 # Grants that no call of the launcher needs, and why they are there.
 ARGUED = {
+    "ec2:DescribeInstanceTypes": "a type that the catalog lacks",
     "ec2:DescribeVpcs": "where a VPC has DNS support off: whether it has DNS servers of its own",
     "ec2:DescribeDhcpOptions": "the same",
     "ssm:StartSession": "`ssh` prints the command that needs it: aws ssm start-session",
@@ -89,7 +91,7 @@ def refused(act: Callable[[], object]) -> str:
     with pytest.raises(AwsError, match="these credentials may not ") as error:
         act()
     assert error.value.aws_code in DENIED
-    return str(error.value).split("may not ")[1].split(";")[0]
+    return re.split(r"[; ]", str(error.value).split("may not ")[1])[0]
 
 
 def node(shell: Shell, tags: list[dict[str, str]]) -> str:
