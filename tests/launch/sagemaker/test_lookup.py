@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from launch.core.errors import AwsError
+from launch.core.errors import AwsError, NotSetUp
 from launch.core.manifest import Content
 from launch.core.plan import as_text
 from launch.rehearse.aws.sagemaker.changes import complete
 from launch.sagemaker import checks, lookup
 from launch.sagemaker.facts import Facts, Quota
-from launch.sagemaker.lookup import look_up, quota_names
+from launch.sagemaker.lookup import look_up
 from launch.sagemaker.training_jobs import Listed, describe
 from tests.launch.data.desk import prepared
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import NAME, NOW, ROLE, job, plan, resolve
-from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Stage
 
 QUOTA = "ml.g5.2xlarge for training job usage"
@@ -70,40 +69,29 @@ def test_the_job_runs_the_image_that_the_tag_named_when_it_was_planned(stage: St
     assert made.warnings == ()
 
 
-def test_so_does_one_of_your_own(stage: Stage) -> None:
+def test_so_does_one_of_your_own_unless_it_has_a_digest_or_lies_elsewhere(stage: Stage) -> None:
     digest = stage.account.make_image("aws-ddp-toolkit", "sagemaker")
 
     assert facts(stage, image=f"{OURS}:sagemaker").image == f"{OURS}@{digest}"
-    assert facts(stage, image=f"{OURS}@{digest}").image == f"{OURS}@{digest}"
-    assert len(stage.account.asked("BatchGetImage")) == 1  # what is a digest already needs no question
+    for known in (f"{OURS}@{digest}", "docker.io/me/mine:1", OURS.replace("us-east-1", "eu-west-1")):
+        assert facts(stage, image=known).image == known
+    assert len(stage.account.asked("BatchGetImage")) == 1
 
 
 def test_an_image_that_is_not_there_is_found_before_the_job(stage: Stage) -> None:
     missing = f"{OURS}:sagemaker"
-    assert "launch.image push" in problems(facts(stage, image=missing))[0]
+    assert "launch.image push --target sagemaker" in problems(facts(stage, image=missing))[0]
     stage.account.make_image("aws-ddp-toolkit", "other")
-    assert problems(facts(stage, image=missing)) == [
-        "the registry of 123456789012 in us-east-1 has no image aws-ddp-toolkit:sagemaker; push it: python -m "
-        "launch.image push --target sagemaker, or give another --image."
-    ]
+    assert "launch.image push --target sagemaker" in problems(facts(stage, image=missing))[0]
 
 
-def test_where_the_digest_cannot_be_asked_for_the_plan_says_what_that_means(stage: Stage, faults: Faults) -> None:
+def test_where_the_digest_cannot_be_asked_for_it_is_a_warning(stage: Stage, faults: Faults) -> None:
     faults.on("BatchGetImage", refused("AccessDeniedException"))
 
     found = facts(stage)
 
     assert (found.image, found.problems) == (None, ())
-    (said,) = found.unknown
-    assert "the image is known by its tag only" in said
-    assert "if the tag is moved, as AWS does with each patch, the job runs something else" in said
-    assert "@sha256:" in said
-
-
-@pytest.mark.parametrize("image", ["docker.io/me/mine:1", "123456789012.dkr.ecr.eu-west-1.amazonaws.com/mine:1"])
-def test_other_registries_are_not_asked(image: str, stage: Stage) -> None:
-    assert facts(stage, image=image).image == image
-    assert stage.account.asked("BatchGetImage") == []
+    assert "@sha256:" in found.unknown[0]
 
 
 # ---- role and bucket
@@ -116,16 +104,6 @@ def test_an_account_that_is_set_up_has_nothing_against_a_launch(stage: Stage) ->
     assert found.quotas == (Quota(QUOTA, 20, 0), *GENERAL)
 
 
-def test_nothing_is_written(stage: Stage) -> None:
-    facts(stage)
-    assert stage.account.operations
-    assert not [
-        name
-        for name in stage.account.operations
-        if not name.startswith(("Describe", "Get", "BatchGet", "List", "Head"))
-    ]
-
-
 def test_the_role_is_the_one_given_before_all_others(stage: Stage) -> None:
     mine, arn = stage.account.make_role("mine"), "arn:aws:iam::999999999999:role/theirs"
     stage.account.make_stack()
@@ -133,28 +111,14 @@ def test_the_role_is_the_one_given_before_all_others(stage: Stage) -> None:
     assert facts(stage, role=arn).role == arn
 
 
-def test_a_role_can_come_from_the_yaml_file(stage: Stage, tmp_path: Any) -> None:
-    mine = stage.account.make_role("mine")
-    (tmp_path / "job.yaml").write_text("role: mine\nbucket: none-such\n")
-    assert stage.type("--config", str(tmp_path / "job.yaml"), "--dry-run") == 4
-    assert stage.type("--config", str(tmp_path / "job.yaml"), "--bucket", stage.account.bucket, "--dry-run") == 0
-    assert stage.account.asked("GetRole") == [{"RoleName": "mine"}, {"RoleName": "mine"}]
-    assert mine.endswith(":role/mine")
-
-
-def test_then_the_stacks(stage: Stage) -> None:
+@pytest.mark.parametrize("is_arn", [True, False], ids=["by its ARN", "by its name"])
+def test_then_the_stacks(stage: Stage, is_arn: bool) -> None:
     other = stage.account.make_role("other")
     stage.account.make_bucket("other-bucket")
-    stage.account.make_stack(SageMakerRole=other, Bucket="other-bucket")
+    stage.account.make_stack(SageMakerRole=other if is_arn else "other", Bucket="other-bucket")
     found = facts(stage)
     assert (found.role, found.role_from, found.bucket) == (other, "stack aws-ddp-toolkit", "other-bucket")
     assert found.problems == ()
-
-
-def test_a_stack_may_name_the_role_by_its_name(stage: Stage) -> None:
-    other = stage.account.make_role("other")
-    stage.account.make_stack(SageMakerRole="other")
-    assert facts(stage).role == other
 
 
 def caller(stage: Stage, monkeypatch: pytest.MonkeyPatch, arn: str) -> None:
@@ -188,9 +152,7 @@ def test_a_notebook_without_the_stack_uses_the_bucket_of_sagemakers_sessions(
     assert facts(stage).bucket == stage.account.bucket  # the toolkit's, where it is there
     sessions = "sagemaker-us-east-1-123456789012"
     delete_bucket(stage)
-    assert problems(facts(stage)) == [
-        f"there is no bucket {sessions}; create it (aws s3 mb s3://{sessions}), or choose another with --bucket."
-    ]
+    assert f"aws s3 mb s3://{sessions}" in problems(facts(stage))[0]
     stage.account.make_bucket(sessions)
     made = stage.plan()
     assert made.problems == ()
@@ -220,24 +182,20 @@ def test_a_notebook_is_told_its_role_in_a_file(stage: Stage, monkeypatch: pytest
         assert facts(stage).role == "arn:aws:iam::123456789012:role/NotebookRole"
 
 
-@pytest.mark.parametrize("partition", ["aws", "aws-cn"])
 @pytest.mark.parametrize(
-    ("role", "arn"),
+    ("partition", "role", "path"),
     [
-        (
-            "AmazonSageMaker-ExecutionRole-20261121T140000",
-            "arn:{}:iam::123456789012:role/service-role/AmazonSageMaker-ExecutionRole-20261121T140000",
-        ),
-        ("NotebookRole", "arn:{}:iam::123456789012:role/NotebookRole"),
+        ("aws", "AmazonSageMaker-ExecutionRole-20261121T140000", "service-role/"),
+        ("aws-cn", "NotebookRole", ""),
     ],
 )
 def test_a_notebook_that_may_not_ask_for_its_role_has_one_by_its_name(
-    stage: Stage, faults: Faults, monkeypatch: pytest.MonkeyPatch, partition: str, role: str, arn: str
+    stage: Stage, faults: Faults, monkeypatch: pytest.MonkeyPatch, partition: str, role: str, path: str
 ) -> None:
     notebook(stage, monkeypatch, role, partition)
     faults.on("GetRole", refused("AccessDenied", 403), nth=None)
     found = facts(stage)
-    assert (found.role, found.role_from) == (arn.format(partition), "this notebook")
+    assert (found.role, found.role_from) == (f"arn:{partition}:iam::123456789012:role/{path}{role}", "this notebook")
     assert found.problems == ()
 
 
@@ -249,52 +207,31 @@ def test_then_the_name_that_infra_gives_it(stage: Stage, monkeypatch: pytest.Mon
         assert found.bucket == stage.account.bucket
 
 
-def test_a_role_that_is_missing_is_told_with_the_option(stage: Stage) -> None:
-    assert problems(facts(stage, role="mien")) == [
-        "the account has no role mien; create it with python -m launch.infra up, or choose another with --role."
-    ]
+def test_a_role_and_a_bucket_that_are_missing_are_told_at_once_with_their_options(stage: Stage) -> None:
+    role, bucket = problems(facts(stage, bucket="none-such", role="mien"))
+    assert "mien" in role
+    assert "--role" in role
+    assert "none-such" in bucket
+    assert "--bucket" in bucket
     stage.account.delete_role()
-    (sentence,) = problems(facts(stage))
-    assert sentence.startswith(
-        "the account has no role aws-ddp-toolkit-sagemaker; create it with python -m launch.infra up"
-    )
-    assert facts(stage).problems[0].code == 4
-
-
-def test_a_bucket_that_is_missing_is_told_with_the_option(stage: Stage) -> None:
-    assert problems(facts(stage, bucket="none-such")) == [
-        "there is no bucket none-such; create it (aws s3 mb s3://none-such), or choose another with --bucket."
-    ]
-
-
-def test_every_problem_is_told_at_once(stage: Stage) -> None:
-    assert len(problems(facts(stage, bucket="none-such", role="mien"))) == 2
+    (problem,) = facts(stage).problems
+    assert problem.code == 4
+    assert "python -m launch.infra up" in str(problem)
 
 
 # ---- quota
 
 
-def test_a_quota_is_found_by_its_name(stage: Stage) -> None:
-    stage.account.quota["ml.g5.2xlarge for spot training job usage"] = 7
-    assert facts(stage, spot=True).quotas[0] == Quota("ml.g5.2xlarge for spot training job usage", 7, 0)
-
-
-def test_a_warm_pool_has_a_quota_of_its_own(stage: Stage) -> None:
-    stage.account.quota["ml.g5.2xlarge for training warm pool usage"] = 0
-    assert quota_names(resolve(warm_pool_s=60)) == [QUOTA, "ml.g5.2xlarge for training warm pool usage"]
-    stage.settings = {"warm_pool_s": 60}
-    (warning,) = stage.plan().warnings
-    assert warning.startswith("the quota 'ml.g5.2xlarge for training warm pool usage' is 0: SageMaker will refuse")
-
-
-def test_only_jobs_with_a_warm_pool_count_against_that_quota(stage: Stage) -> None:
+def test_only_jobs_with_a_warm_pool_count_against_its_quota(stage: Stage) -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools-resource-limits.html"""
-    stage.account.quota["ml.g5.2xlarge for training warm pool usage"] = 2
+    stage.account.quota["ml.g5.2xlarge for training warm pool usage"] = 1
     stage.started("without", nodes=2)
     assert facts(stage, warm_pool_s=60).quotas[1].running == 0
     stage.started("with", warm_pool_s=60)
     of_type, of_pools = facts(stage, warm_pool_s=60).quotas[:2]
     assert (of_type.running, of_pools.running) == (3, 1)
+    stage.settings = {"warm_pool_s": 60}
+    assert "'ml.g5.2xlarge for training warm pool usage' is 1" in stage.plan().warnings[0]
 
 
 def test_what_runs_is_counted_against_the_quota_of_its_own_market_and_type(stage: Stage) -> None:
@@ -309,17 +246,16 @@ def test_what_runs_is_counted_against_the_quota_of_its_own_market_and_type(stage
 
 
 @pytest.mark.parametrize(
-    ("quota", "value", "settings", "sentence"),
+    ("quota", "value", "settings", "option"),
     [
-        ("Longest run time for a training job", 432_000, {"max_hours": 121}, "432,000 seconds: SageMaker will refuse "
-         "the job.  Ask for more under Service Quotas, Amazon SageMaker, or lower --max-hours."),
-        ("Maximum number of instances per training job", 20, {"nodes": 21}, "20: SageMaker will refuse the job"),
-        (ACROSS, 4, {"nodes": 4}, "4: SageMaker will refuse the job"),
-        ("Maximum number of instances per spot training job", 2, {"nodes": 3, "spot": True}, "2: SageMaker will"),
+        ("Longest run time for a training job", 432_000, {"max_hours": 121}, "--max-hours"),
+        ("Maximum number of instances per training job", 20, {"nodes": 21}, ""),
+        (ACROSS, 4, {"nodes": 4}, ""),
+        ("Maximum number of instances per spot training job", 2, {"nodes": 3, "spot": True}, ""),
     ],
-)  # fmt: skip
+)
 def test_quotas_of_the_account_are_read_and_told_as_sagemaker_applies_them(
-    stage: Stage, quota: str, value: int, settings: dict[str, Any], sentence: str
+    stage: Stage, quota: str, value: int, settings: dict[str, Any], option: str
 ) -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/dg/feature-store-feature-processor-quotas.html, under Training
     limits; a new account has 4 instances in all."""
@@ -327,7 +263,9 @@ def test_quotas_of_the_account_are_read_and_told_as_sagemaker_applies_them(
     stage.account.quota[quota] = value
     stage.account.quota[QUOTA] = 40
     stage.settings = settings
-    assert f"the quota {quota!r} is {sentence}" in str(stage.plan())
+    (warning,) = [text for text in stage.plan().warnings if f"{quota!r} is {value:,}" in text]
+    assert "SageMaker will refuse the job" in warning
+    assert option in warning
 
     with pytest.raises(AwsError, match=re.escape(f"the account's quota {quota!r} is {value}")):
         stage.launch()
@@ -364,32 +302,19 @@ def test_a_quota_that_aws_does_not_list_is_a_warning(stage: Stage) -> None:
     del stage.account.quota[QUOTA]
     found = facts(stage)
     assert found.problems == ()
-    assert found.unknown == (
-        f"the quotas could not be looked up: Service Quotas has no value for {QUOTA!r} in this account.",
-    )
+    assert QUOTA in found.unknown[0]
 
 
 # ---- what may not be looked up
 
 
-@pytest.mark.parametrize(
-    ("operation", "permission", "what"),
-    [
-        ("DescribeStacks", "cloudformation:DescribeStacks", "the outputs of the CloudFormation stack"),
-        ("ListServiceQuotas", "service-quotas:ListServiceQuotas", "the quotas"),
-    ],
-)
-def test_what_a_launch_can_do_without_is_a_warning(
-    stage: Stage, faults: Faults, operation: str, permission: str, what: str
-) -> None:
+@pytest.mark.parametrize("operation", ["DescribeStacks", "ListServiceQuotas"])
+def test_what_a_launch_can_do_without_is_a_warning(stage: Stage, faults: Faults, operation: str) -> None:
     faults.on(operation, refused("AccessDenied", 403), nth=None)
     found = facts(stage)
-    assert found.problems == ()
+    assert (found.problems, found.role) == ((), ROLE)
     (sentence,) = found.unknown
-    assert sentence.startswith(f"{what} could not be looked up: these credentials may not ")
     assert operation in sentence
-    assert found.role == ROLE
-    assert permission.endswith(operation)
 
 
 @pytest.mark.parametrize(
@@ -419,8 +344,9 @@ def test_without_credentials_nothing_is_looked_up_and_nothing_raised(
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     found = look_up(stage.account.aws(), resolve(), NAME, NOW)
-    assert problems(found) == ["no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE."]
-    assert found.unknown == ("nothing was looked up: account, role, bucket, quota",)
+    (problem,) = found.problems
+    assert isinstance(problem, NotSetUp)
+    assert len(found.unknown) == 1
     assert (found.region, found.role, found.bucket) == ("us-east-1", None, None)
 
 
@@ -445,18 +371,6 @@ def test_what_earlier_starts_cost_is_known(stage: Stage) -> None:
     stage.started()
 
     assert facts(stage).spent_usd == describe(stage.aws, NAME).cost(stage.clock().utc()) > 0
-
-
-def test_a_job_of_another_backend_is_not_taken_over(stage: Stage) -> None:
-    stage.account.put_json(f"jobs/{NAME}/job.json", {"job": NAME, "backend": "ec2"})
-    (sentence,) = problems(facts(stage))
-    assert sentence.startswith(f"{NAME} is a job of launch.ec2; see python -m launch.ec2 status {NAME}, or choose")
-
-
-def test_somebody_elses_job_only_takes_the_name(stage: Stage) -> None:
-    foreign(stage, NAME)
-    found = facts(stage)
-    assert (found.taken, found.running, found.problems) == ((NAME,), None, ())
 
 
 def test_a_job_that_has_ended_since_it_was_listed_does_not_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
