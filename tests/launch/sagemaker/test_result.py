@@ -1,7 +1,6 @@
 """The result is unpacked where it belongs, and nowhere else."""
 
 import errno
-import gzip
 import io
 import os
 import tarfile
@@ -23,92 +22,35 @@ KEY = f"jobs/{NAME}/output/{NAME}/output/model.tar.gz"
 DONE = training_job(status="Completed", model=f"s3://{BUCKET}/{KEY}")
 
 
-def test_the_result_is_unpacked_into_the_jobs_folder(stage: Stage, tmp_path: Path) -> None:
-    stage.account.write(KEY, tar_gz({"model.pt": "w", "metrics.jsonl": "{}\n"}))
-    assert fetch_result(stage.aws, DONE, tmp_path / "runs") == tmp_path / "runs" / NAME
-    found = {path.name: path.read_text() for path in (tmp_path / "runs" / NAME).iterdir()}
-    assert found == {"model.pt": "w", "metrics.jsonl": "{}\n"}
-
-
-def test_fetching_twice_leaves_the_newer_one(stage: Stage, tmp_path: Path) -> None:
-    for weights in ("old", "new"):
-        stage.account.write(KEY, tar_gz({"model.pt": weights}))
-        fetch_result(stage.aws, DONE, tmp_path)
-    assert (tmp_path / NAME / "model.pt").read_text() == "new"
-
-
-def test_a_job_without_a_result_is_told(stage: Stage, tmp_path: Path) -> None:
-    with pytest.raises(AwsError, match=rf"{NAME} left no result\."):
-        fetch_result(stage.aws, training_job(status="Failed", model=None), tmp_path)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def test_a_damaged_archive_is_told_with_where_else_to_look(stage: Stage, tmp_path: Path) -> None:
-    whole = tar_gz({"model.pt": "".join(map(str, range(10_000)))})
-    middle = len(whole) // 2
-    for damaged in (b"no archive", b"", whole[:middle], whole[:middle] + bytes(middle)):
-        stage.account.write(KEY, damaged)
-        with pytest.raises(AwsError, match=rf"is damaged: .*; the run folder is in s3://{BUCKET}/jobs/{NAME}/run\."):
-            fetch_result(stage.aws, DONE, tmp_path)
-    assert files_in(tmp_path) == []
-
-
-def test_a_hard_link_to_nothing_is_damage(stage: Stage, tmp_path: Path) -> None:
-    """Every training of the account may write another's result."""
-    link, packed = tarfile.TarInfo("model.pt"), io.BytesIO()
-    link.type, link.linkname = tarfile.LNKTYPE, "gone"
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-        tar.addfile(link)
-    stage.account.write(KEY, packed.getvalue())
-    with pytest.raises(AwsError, match="is damaged"):
-        fetch_result(stage.aws, DONE, tmp_path)
-
-
-def of_headers(stage: Stage, *blocks: bytes) -> None:
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1) as file:
-        file.write(b"".join([*blocks, bytes(1024)]))
-    stage.account.write(KEY, packed.getvalue())
-
-
-def pax(**headers: str) -> bytes:
-    entry = tarfile.TarInfo("model.pt")
-    entry.pax_headers = headers
-    return entry.tobuf(tarfile.PAX_FORMAT)
-
-
-LONG_NAME = tarfile.TarInfo("././@LongLink")
-LONG_NAME.type, LONG_NAME.size = tarfile.GNUTYPE_LONGNAME, 1
-HOSTILE = {
-    "NUL": [pax(path="a\0b")],
-    "late": [pax(mtime="1e30")],
-    "never": [pax(mtime="nan")],
-    "holes": [pax(**{"GNU.sparse.map": "x"})],
-    "deep": [pax(path="a/" * 1500 + "b")],
-    "names of names": [LONG_NAME.tobuf() + b"a".ljust(512, b"\0")] * 3000,
-}
-
-
-@pytest.mark.parametrize("blocks", HOSTILE.values(), ids=HOSTILE.keys())
-def test_no_header_ends_the_command_with_a_traceback(stage: Stage, tmp_path: Path, blocks: list[bytes]) -> None:
-    of_headers(stage, *blocks)
-    with pytest.raises(AwsError, match="is damaged"):
-        fetch_result(stage.aws, DONE, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [NAME]
-    assert list((tmp_path / NAME).iterdir()) == []
-
-
 def files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_damaged_archive_leaves_an_earlier_result_as_it_was(stage: Stage, tmp_path: Path) -> None:
+def test_the_result_is_unpacked_into_the_jobs_folder_in_place_of_an_older_one(stage: Stage, tmp_path: Path) -> None:
+    for weights in ("old", "new"):
+        stage.account.write(KEY, tar_gz({"model.pt": weights, "metrics.jsonl": "{}\n"}))
+        assert fetch_result(stage.aws, DONE, tmp_path / "runs") == tmp_path / "runs" / NAME
+    found = {path.name: path.read_text() for path in (tmp_path / "runs" / NAME).iterdir()}
+    assert found == {"model.pt": "new", "metrics.jsonl": "{}\n"}
+
+
+def test_a_job_without_a_result_is_told(stage: Stage, tmp_path: Path) -> None:
+    with pytest.raises(AwsError, match=NAME):
+        fetch_result(stage.aws, training_job(status="Failed", model=None), tmp_path)
+    assert files_in(tmp_path) == []
+
+
+def test_a_damaged_archive_is_told_with_where_else_to_look_and_leaves_an_earlier_result(
+    stage: Stage, tmp_path: Path
+) -> None:
     stage.account.write(KEY, tar_gz({"model.pt": "old"}))
     fetch_result(stage.aws, DONE, tmp_path)
     whole = tar_gz({"model.pt": "new", "other": "".join(map(str, range(10_000)))})
-    stage.account.write(KEY, whole[:-100])
-    with pytest.raises(AwsError, match="is damaged"):
-        fetch_result(stage.aws, DONE, tmp_path)
+    middle = len(whole) // 2
+    for damaged in (b"no archive", b"", whole[:middle], whole[:-100], whole[:middle] + bytes(middle)):
+        stage.account.write(KEY, damaged)
+        with pytest.raises(AwsError, match=rf"is damaged: .*s3://{BUCKET}/jobs/{NAME}/run"):
+            fetch_result(stage.aws, DONE, tmp_path)
     assert (tmp_path / NAME / "model.pt").read_text() == "old"
     assert files_in(tmp_path) == [f"{NAME}/model.pt"]
 
@@ -130,9 +72,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_made(
         monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: FullDisk())
     else:
         monkeypatch.setattr("tarfile.copyfileobj", is_full)
-    with pytest.raises(
-        MachineError, match=r"\(No space left on device\); free some space and fetch the result again"
-    ) as error:
+    with pytest.raises(MachineError, match="No space left on device") as error:
         fetch_result(stage.aws, DONE, tmp_path)
     assert error.value.code == 6
     assert str(error.value).endswith(typed("attach"))
@@ -163,6 +103,21 @@ def test_nothing_is_written_outside_of_the_folder(stage: Stage, tmp_path: Path, 
     assert not Path("/tmp/outside-of-it").exists()
 
 
+def packed(*entries: tarfile.TarInfo) -> bytes:
+    """A tar archive of empty files and links."""
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w:gz") as tar:
+        for entry in entries:
+            tar.addfile(entry)
+    return whole.getvalue()
+
+
+def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname = kind, link
+    return made
+
+
 def test_a_link_out_of_the_folder_is_left_out_and_the_rest_unpacked(stage: Stage, tmp_path: Path) -> None:
     """Trainings link to their last checkpoint by its path in the container.
 
@@ -170,13 +125,7 @@ def test_a_link_out_of_the_folder_is_left_out_and_the_rest_unpacked(stage: Stage
     """
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/file").touch()
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w:gz") as tar:
-        link = tarfile.TarInfo("link")
-        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "theirs")
-        tar.addfile(link)
-        tar.addfile(tarfile.TarInfo("link/file"))
-    stage.account.write(KEY, whole.getvalue())
+    stage.account.write(KEY, packed(entry("link", tarfile.SYMTYPE, str(tmp_path / "theirs")), entry("link/file")))
     found = fetch_result(stage.aws, DONE, tmp_path / "runs")
     assert not (found / "link").is_symlink()
     assert (found / "link/file").is_file()
@@ -185,15 +134,9 @@ def test_a_link_out_of_the_folder_is_left_out_and_the_rest_unpacked(stage: Stage
 
 def test_a_link_within_the_folder_is_left_out(stage: Stage, tmp_path: Path) -> None:
     """CVE-2025-4517: by long chains of such links an archive wrote anywhere, past tarfile's own filter."""
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w:gz") as tar:
-        link = tarfile.TarInfo("link")
-        link.type, link.linkname = tarfile.SYMTYPE, "metrics.jsonl"
-        tar.addfile(link)
-        tar.addfile(tarfile.TarInfo("metrics.jsonl"))
-    stage.account.write(KEY, whole.getvalue())
+    stage.account.write(KEY, packed(entry("link", tarfile.SYMTYPE, "metrics.jsonl"), entry("metrics.jsonl")))
     found = fetch_result(stage.aws, DONE, tmp_path)
-    assert [path.name for path in found.iterdir()] == ["metrics.jsonl"]
+    assert files_in(found) == ["metrics.jsonl"]
 
 
 @pytest.mark.parametrize(("also", "behind"), [((), "1/2/link"), (("/1/2/link",), "gone/../1/2/link")])
@@ -202,13 +145,8 @@ def test_no_hard_link_brings_back_a_link_that_was_left_out(
 ) -> None:
     """CVE-2025-4330: it became that link, in another folder, and the next result was written where it led to."""
     (tmp_path / "home").mkdir()
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w:gz") as tar:
-        tar.addfile(_entry("1/2/link", tarfile.SYMTYPE, "../../home"))
-        for name in also:
-            tar.addfile(_entry(name))
-        tar.addfile(_entry("out", tarfile.LNKTYPE, behind))
-    for content in (whole.getvalue(), tar_gz({"out/keys": "theirs"})):
+    link, out = entry("1/2/link", tarfile.SYMTYPE, "../../home"), entry("out", tarfile.LNKTYPE, behind)
+    for content in (packed(link, *map(entry, also), out), tar_gz({"out/keys": "theirs"})):
         stage.account.write(KEY, content)
         with suppress(AwsError):
             fetch_result(stage.aws, DONE, tmp_path / "runs")
@@ -218,35 +156,24 @@ def test_no_hard_link_brings_back_a_link_that_was_left_out(
 
 def test_a_hard_link_to_a_file_of_the_result_is_kept(stage: Stage, tmp_path: Path) -> None:
     """As tar packs the second name of a file, such as of the best weights."""
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w:gz") as tar:
-        tar.addfile(_entry("./model.pt"))
-        tar.addfile(_entry("./best.pt", tarfile.LNKTYPE, "./model.pt"))
-    stage.account.write(KEY, whole.getvalue())
-    found = fetch_result(stage.aws, DONE, tmp_path)
-    assert sorted(path.name for path in found.iterdir()) == ["best.pt", "model.pt"]
-
-
-def _entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.linkname = kind, link
-    return entry
+    stage.account.write(KEY, packed(entry("./model.pt"), entry("./best.pt", tarfile.LNKTYPE, "./model.pt")))
+    assert files_in(fetch_result(stage.aws, DONE, tmp_path)) == ["best.pt", "model.pt"]
 
 
 def test_a_folder_that_cannot_be_written_is_told_with_the_way_around(stage: Stage, tmp_path: Path) -> None:
     stage.account.write(KEY, tar_gz({"model.pt": "w"}))
     (tmp_path / "runs").write_text("a file in the way")
-    with pytest.raises(MachineError, match=rf"(?s)cannot write to .*; .*python -m launch.sagemaker attach {NAME}"):
+    with pytest.raises(MachineError, match=rf"python -m launch.sagemaker attach {NAME}"):
         fetch_result(stage.aws, DONE, tmp_path / "runs")
 
 
 def test_a_result_that_is_gone_or_may_not_be_read_is_told(stage: Stage, tmp_path: Path) -> None:
-    with pytest.raises(AwsError) as gone:
+    with pytest.raises(AwsError):
         fetch_result(stage.aws, DONE, tmp_path)
-    assert gone.value.code == 4
     stage.account.write(KEY, tar_gz({"model.pt": "w"}))
-    with injected(Faults()) as faults:
-        faults.on("GetObject", refused("AccessDenied", 403), nth=None)
-        with pytest.raises(AwsError, match="these credentials may not s3:"):
-            fetch_result(stage.aws, DONE, tmp_path)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    with (
+        injected(Faults().on("GetObject", refused("AccessDenied", 403), nth=None)),
+        pytest.raises(AwsError, match="s3:GetObject"),
+    ):
+        fetch_result(stage.aws, DONE, tmp_path)
+    assert files_in(tmp_path) == []
