@@ -1,7 +1,5 @@
-"""tests.launch.sagemaker.agent: a job that is asked for through boto3 alone is trained, interrupted and kept."""
+"""The embedded SageMaker with containers that do what a test says: how a job starts, ends and is kept."""
 
-import io
-import tarfile
 import threading
 import time
 from pathlib import Path
@@ -12,40 +10,15 @@ import pytest
 
 from launch.rehearse.aws.sagemaker.jobs import MESSAGES
 from launch.rehearse.aws.sagemaker.rules import Rules
-from launch.rehearse.nodes.sagemaker.container import Container
 from launch.rehearse.nodes.sagemaker.run import failure_reason
 from tests.launch.sagemaker.agent import Agent, playing
 
 KIND = "ml.g5.12xlarge"
 NO_ROOM = MESSAGES["No capacity"]
 
-# Counts in checkpoints/; the first time it gets nowhere, the second time it ends well.
-TRAIN = """
-import os, pathlib, sys, time
-here = pathlib.Path(os.environ["SM_MODEL_DIR"]).parent / "checkpoints/step"
-data = pathlib.Path(os.environ["SM_CHANNEL_TRAIN"])
-step = int(here.read_text()) if here.exists() else 0
-print(f"starts at {step} with {sorted(p.name for p in data.rglob('*'))} {sys.argv[1:]} {os.environ['COLOUR']}")
-here.write_text(str(step + 1))
-print(f"[METRIC] loss={0.5 / (step + 1)}")
-if step == 0:
-    time.sleep(60)
-pathlib.Path(os.environ["SM_MODEL_DIR"], "model.pt").write_text("weights")
-pathlib.Path(os.environ["SM_OUTPUT_DATA_DIR"], "curves.txt").write_text("curves")
-"""
-
 
 def client(agent: Agent, service: str) -> Any:
     return boto3.client(service, endpoint_url=agent.url, region_name="us-east-1")
-
-
-def bundle(script: str) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-        entry = tarfile.TarInfo("train.py")
-        entry.size = len(script.encode())
-        tar.addfile(entry, io.BytesIO(script.encode()))
-    return packed.getvalue()
 
 
 def request(agent: Agent, name: str, **more: Any) -> dict[str, Any]:
@@ -56,7 +29,7 @@ def request(agent: Agent, name: str, **more: Any) -> dict[str, Any]:
         "S3Uri": f"s3://{account.bucket}/data",
         "S3DataDistributionType": "FullyReplicated",
     }
-    code = account.write(f"code/{name}/sourcedir.tar.gz", bundle(TRAIN))
+    code = account.write(f"code/{name}/sourcedir.tar.gz")
     account.write("data/a/1.jpg", b"x")
     return {
         "TrainingJobName": name,
@@ -88,38 +61,6 @@ def until(condition: Any, timeout_s: float = 60) -> None:
     while not condition():
         assert time.monotonic() < end, "nothing ever happens"
         time.sleep(0.02)
-
-
-@pytest.mark.slow("the embedded SageMaker trains a spot job, interrupts and resumes it")
-def test_a_spot_job_is_trained_interrupted_and_resumed(tmp_path: Path) -> None:
-    with playing(tmp_path, ranks=1) as agent:
-        sagemaker, account = client(agent, "sagemaker"), agent.account
-        sagemaker.create_training_job(**request(agent, "j"))
-        until(
-            lambda: f"s3://{account.bucket}/checkpoints/j/step" in account.under(f"s3://{account.bucket}/checkpoints")
-        )
-        running = sagemaker.describe_training_job(TrainingJobName="j")
-        agent.interrupt("j")
-        agent.wait("j")
-        told = sagemaker.describe_training_job(TrainingJobName="j")
-
-        lines = agent.log("j")
-        assert told["TrainingJobStatus"] == "Completed", lines
-        assert (running["TrainingJobStatus"], running["SecondaryStatus"]) == ("InProgress", "Training")
-        assert [row["Status"] for row in told["SecondaryStatusTransitions"]].count("Interrupted") == 1
-        assert "starts at 0 with ['1.jpg', 'a'] ['--epochs', '3'] green" in lines
-        assert "starts at 1 with" in lines
-        assert [row["Value"] for row in told["FinalMetricDataList"]] == [0.25]
-        streams = client(agent, "logs").describe_log_streams(
-            logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix="j/algo-1-"
-        )["logStreams"]
-        assert len(streams) == 2
-        model = told["ModelArtifacts"]["S3ModelArtifacts"]
-        with tarfile.open(fileobj=io.BytesIO(account.get(model))) as tar:
-            assert tar.getnames() == ["model.pt"]
-        assert account.get(model.replace("model.tar.gz", "output.tar.gz"))
-        assert account.left() == []
-        assert account.requests[-1].operation == "DescribeLogStreams"  # the agent's own are not in it
 
 
 class Scripted:
@@ -199,26 +140,18 @@ def test_a_job_whose_machine_dies_starts_again_as_often_as_it_may(
             assert job.described["FailureReason"].startswith("InternalServerError: ")
 
 
-def test_a_job_that_is_stopped_keeps_the_model_it_had(scripted: type[Scripted], tmp_path: Path) -> None:
-    with playing(tmp_path) as agent:
-        sagemaker = client(agent, "sagemaker")
-        sagemaker.create_training_job(**request(agent, "j"))
-        until(lambda: agent.account.jobs["j"].secondary == "Training")
-        sagemaker.stop_training_job(TrainingJobName="j")
-        told = agent.wait("j")
-
-        assert (told["TrainingJobStatus"], told["SecondaryStatus"]) == ("Stopped", "Stopped")
-        assert agent.account.get(told["ModelArtifacts"]["S3ModelArtifacts"])
-
-
-def test_a_stopped_training_has_two_minutes_to_save_and_leave(scripted: type[Scripted], tmp_path: Path) -> None:
+def test_a_stopped_training_has_two_minutes_to_save_and_its_model_is_kept(
+    scripted: type[Scripted], tmp_path: Path
+) -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html: one that leaves earlier, as
     this one does at once, ends earlier."""
     with playing(tmp_path, stop_s=Rules().stop_s) as agent:
         client(agent, "sagemaker").create_training_job(**request(agent, "j"))
         until(lambda: agent.account.jobs["j"].secondary == "Training")
         client(agent, "sagemaker").stop_training_job(TrainingJobName="j")
-        assert agent.wait("j")["SecondaryStatus"] == "Stopped"
+        told = agent.wait("j")
+        assert (told["TrainingJobStatus"], told["SecondaryStatus"]) == ("Stopped", "Stopped")
+        assert agent.account.get(told["ModelArtifacts"]["S3ModelArtifacts"])
     assert scripted.stop_s == 120
 
 
@@ -293,9 +226,3 @@ def test_a_reason_is_as_long_as_aws_makes_it() -> None:
     assert failure_reason("x" * 5_000, 1).endswith("x, exit code: 1")
     assert len(failure_reason("x" * 5_000, 1)) == 1024
     assert failure_reason("", -9) == "AlgorithmError: , exit code: 137"
-
-
-def test_the_scripted_container_has_what_the_real_one_has() -> None:
-    assert {name for name in vars(Scripted) if not name.startswith("_")} - {"code", "text", "stop_s"} <= set(
-        dir(Container)
-    )

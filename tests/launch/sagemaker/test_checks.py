@@ -24,112 +24,68 @@ VPC = "--subnet subnet-1 --security-group sg-1"
     [
         # names
         ("--node 2", "unknown flag --node; did you mean --nodes?"),
-        ("--instance-type ml.g5.2xlage", "unknown instance type 'ml.g5.2xlage'; did you mean 'ml.g5.2xlarge'?"),
         ("--instance-type g5.2xlarge", "--instance-type g5.2xlarge is EC2's name; SageMaker calls it ml.g5.2xlarge."),
-        ("--model resnt18", "did you mean 'resnet18'?"),
-        ("--dataset cifar11", "did you mean 'cifar10'?"),
-        ("--job-name my_job", "--job-name my_job: at most 48 letters, digits and hyphens"),
-        ("--job-name j--2", "--job-name j--2: names with this ending are for restarted jobs"),
-        ("statsu", "unknown verb 'statsu'; did you mean 'status'?"),
+        ("--job-name my_job", "--job-name my_job: "),
+        ("--job-name j--2", "--job-name j--2: "),
         # trackers
-        (
-            "--mlflow v --mlflow-server http://x",
-            "--mlflow-server http://x: must look like arn:aws:sagemaker:us-east-1:",
-        ),
-        (f"--mlflow-server {SERVER}", "--mlflow-server is where --mlflow logs to; add --mlflow EXPERIMENT"),
-        (f"--mlflow v --mlflow-server {SERVER} --environment MLFLOW_TRACKING_URI=http://x", "leave one of them out."),
-        (
-            f"--mlflow v --mlflow-server {SERVER} --mlflow-config --through estimator",
-            "SDK 2 cannot ask for that; give",
-        ),
-        ("--mlflow-config", "--mlflow-config names --mlflow-server to SageMaker; give that, too, or leave it out."),
+        ("--mlflow v --mlflow-server http://x", "--mlflow-server http://x: must look like arn:aws:sagemaker:"),
+        (f"--mlflow-server {SERVER}", "add --mlflow EXPERIMENT"),
+        (f"--mlflow v --mlflow-server {SERVER} --environment MLFLOW_TRACKING_URI=http://x", "leave one of them out"),
+        (f"--mlflow v --mlflow-server {SERVER} --mlflow-config --through estimator", "--through boto3"),
+        ("--mlflow-config", "--mlflow-server"),
         ("--experiment my_own", "--experiment my_own: "),
         # sizes and prices
-        ("--nodes 0", "--nodes 0: must be greater than or equal to 1."),
-        ("--nodes 65", "--nodes 65 is more than --max-nodes 64"),
-        ("--instance-type ml.c5.2xlarge", "--instance-type ml.c5.2xlarge has no GPU; add --allow-cpu"),
-        ("--nodes 2 --max-usd 20", "2 x ml.g5.2xlarge for 12 h can cost 36.87 USD, more than --max-usd 20; lower"),
-        ("--max-usd 20 --warm-pool-s 3600 --max-hours 13", "1 x ml.g5.2xlarge for 13 h can cost 21.46 USD"),
-        ("--max-hours 673", "--max-hours 673: must be less than or equal to 672."),
-        ("--warm-pool-s 3601", "--warm-pool-s 3601: must be less than or equal to 3600."),
-        ("--volume-gb 451", "--volume-gb 451: ml.g5.2xlarge has 450 GB and takes no other disk; lower it"),
+        ("--nodes 0", "--nodes 0: "),
+        ("--nodes 65", "--max-nodes 64"),
+        ("--instance-type ml.c5.2xlarge", "--allow-cpu"),
+        ("--nodes 2 --max-usd 20", "can cost 36.87 USD, more than --max-usd 20"),
+        ("--max-usd 20 --warm-pool-s 3600 --max-hours 13", "can cost 21.46 USD"),
+        ("--max-hours 673", "--max-hours 673: "),
+        ("--warm-pool-s 3601", "--warm-pool-s 3601: "),
+        ("--volume-gb 451", "--volume-gb 451: "),
         # who starts the ranks
         ("--distribution smddp", "--distribution smddp"),
-        (
-            "--instance-type ml.p5.48xlarge",
-            "ml.p5.48xlarge; give --distribution torch_distributed.",
-        ),
+        ("--instance-type ml.p5.48xlarge", "--distribution torch_distributed"),
         # the container's folders
         ("--run-dir /tmp/x", "--run-dir and --checkpoint-dir are fixed"),
         ("--checkpoint-dir /tmp/x", "--run-dir and --checkpoint-dir are fixed"),
-        ("--data-dir /tmp/x", "give the data with --data s3://BUCKET/"),
-        ("--init-from runs/a/model.pt", "--init-from runs/a/model.pt is not in the container; bring it as a channel"),
+        ("--data-dir /tmp/x", "--data s3://BUCKET/"),
+        ("--init-from runs/a/model.pt", "bring it as a channel"),
         # what a shell in the container would read
-        ("--wandb my$project", "--wandb 'my$project': a shell in SageMaker's container would split or change it; use"),
-        ("--wandb a;b", "--wandb 'a;b': a shell in SageMaker's container"),
         ("--mlflow http://x/?a=1&b=2", "--mlflow 'http://x/?a=1&b=2': a shell in SageMaker's container"),
         # data
-        ("--dataset imagenet", "data set imagenet is neither in the image nor downloaded; give --data s3://BUCKET/"),
-        ("--dataset imagefolder", "data set imagefolder is neither in the image nor downloaded; give --data s3://"),
-        (
-            "--dataset imagenet --data train=s3://bucket/a",
-            "imagenet is neither in the image nor downloaded; give --data s3://",
-        ),
-        (
-            "--dataset imagenet --data weights=s3://bucket/a",
-            "imagenet is neither in the image nor downloaded; give --data s3://",
-        ),
-        ("--input-mode FastFile", "--input-mode FastFile is for data in S3; give --data"),
-        (
-            f"--input-mode FastFile --data efs://fs-0123456789abcdef0 {VPC}",
-            "--input-mode FastFile is for data in S3; give --data",
-        ),
+        ("--dataset imagefolder", "give --data s3://BUCKET/"),
+        ("--dataset imagenet --data train=s3://bucket/a", "give --data s3://"),
+        ("--dataset imagenet --data weights=s3://bucket/a", "give --data s3://"),
+        ("--input-mode FastFile", "give --data"),
+        (f"--input-mode FastFile --data efs://fs-0123456789abcdef0 {VPC}", "--input-mode FastFile"),
         # network
         ("--subnet subnet-1", "--subnet and --security-group go together"),
         ("--security-group sg-1", "--subnet and --security-group go together"),
-        (
-            "--data fsx://fs-0123456789abcdef0/fsx/a",
-            "fsx://fs-0123456789abcdef0/fsx/a is in a VPC; give its --subnet and a --security-group",
-        ),
-        ("--data efs://fs-0123456789abcdef0", "efs://fs-0123456789abcdef0/ is in a VPC; give its --subnet"),
+        ("--data fsx://fs-0123456789abcdef0/fsx/a", "give its --subnet and a --security-group"),
+        ("--data efs://fs-0123456789abcdef0", "give its --subnet"),
         # spot
-        ("--spot --warm-pool-s 600", "--warm-pool-s keeps instances and --spot returns them"),
+        ("--spot --warm-pool-s 600", "--warm-pool-s"),
         ("--spot --no-checkpoints", "drop --no-checkpoints"),
-        ("--max-wait-hours 20", "--max-wait-hours is the limit of a spot job, waiting included; add --spot."),
-        (
-            "--spot --max-hours 10 --max-wait-hours 9.5",
-            "--max-wait-hours 9.5 includes the training of up to --max-hours 10; raise it",
-        ),
+        ("--max-wait-hours 20", "add --spot"),
+        ("--spot --max-hours 10 --max-wait-hours 9.5", "--max-wait-hours 9.5"),
         # tags and environment
         ("--tags aws:x=1", "--tags aws:x: this name is reserved"),
-        ("--tags aws-ddp-toolkit:job=x", "--tags aws-ddp-toolkit:job: this name is reserved"),
         ("--tags AWS-DDP-Toolkit:job=x", "--tags AWS-DDP-Toolkit:job: this name is reserved"),
         ("--tags Name=x", "--tags Name: this name is reserved"),
         ("--tags team", "--tags: write it as KEY=VALUE,KEY=VALUE."),
-        ("--environment =x", "--environment: write it as KEY=VALUE,KEY=VALUE."),
         ("--environment 1A=x", "--environment: names have letters, digits and _"),
-        ("--environment WANDB_API_KEY=x", "--environment WANDB_API_KEY looks like a secret"),
         ("--environment A=1,db_password=x", "--environment db_password looks like a secret"),
-        ("--environment AWS_SECRET_ACCESS_KEY=x", "--environment AWS_SECRET_ACCESS_KEY looks like a secret"),
-        ("--environment HF_TOKEN=x", "--environment HF_TOKEN looks like a secret"),
         # the training
-        ("--warmup-epochs 9 --epochs 5", "--warmup-epochs 9 leaves nothing of 5 epochs"),
-        (
-            "--instance-type ml.g5.12xlarge --nodes 2 --batch-ramp 0:256,2:252",
-            "a global batch of 252 does not divide among 8 replicas x 1 accumulated passes; the nearest that does is",
-        ),
+        ("--instance-type ml.g5.12xlarge --nodes 2 --batch-ramp 0:256,2:252", "among 8 replicas"),
         # images
-        (
-            "--image public.ecr.aws/deep-learning-containers/pytorch:2.8.0",
-            "SageMaker pulls images from ECR in your region",
-        ),
+        ("--image public.ecr.aws/deep-learning-containers/pytorch:2.8.0", "images from ECR in your region"),
     ],
 )
-@pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["launch", "dry run"])
 def test_what_cannot_work_is_refused_before_any_call(
-    argv: str, sentence: str, more: list[str], stage: Stage, capsys: pytest.CaptureFixture[str]
+    argv: str, sentence: str, stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert stage.type(*argv.split(), *more) == 2
+    assert stage.type(*argv.split(), "--dry-run") == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("error: ")
@@ -151,16 +107,12 @@ def test_every_other_setting_is_one_word_for_a_shell() -> None:
     resolve(schedule="multistep", milestones=[2, 3], lr=1e-5)
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_a_batch_for_all_must_divide_among_all_gpus_of_the_job(nodes: int) -> None:
-    ranks = 4 * nodes
-    assert resolve(instance_type="ml.g5.12xlarge", nodes=nodes, batch_ramp={0: ranks * 16}).processes == ranks
-    with pytest.raises(SettingsError, match=f"does not divide among {ranks} replicas"):
-        resolve(instance_type="ml.g5.12xlarge", nodes=nodes, batch_ramp={0: ranks * 16 + 1})
-
-
-def test_a_type_without_a_gpu_has_one_process_per_node() -> None:
-    assert resolve(instance_type="ml.c5.2xlarge", allow_cpu=True, nodes=2).processes == 2
+@pytest.mark.parametrize(
+    ("settings", "processes"),
+    [({"instance_type": "ml.g5.12xlarge"}, 8), ({"instance_type": "ml.c5.2xlarge", "allow_cpu": True}, 2)],
+)
+def test_a_node_has_a_process_for_each_gpu_or_one(settings: dict[str, object], processes: int) -> None:
+    assert resolve(nodes=2, **settings).processes == processes
 
 
 @pytest.mark.parametrize(
@@ -224,11 +176,6 @@ def test_own_tags_and_environment_are_kept_with_their_equals_signs() -> None:
     resolved = resolve(tags="team=vision,cost=a=b", environment=",".join(f"{name}={given[name]}" for name in given))
     assert resolved.tags == {"team": "vision", "cost": "a=b"}
     assert resolved.environment == given
-
-
-@pytest.mark.parametrize(("settings", "detaches"), [({}, False), ({"detach": True}, True), ({"wait": False}, True)])
-def test_no_wait_is_another_word_for_detach(settings: dict[str, bool], detaches: bool) -> None:
-    assert resolve(**settings).detaches is detaches
 
 
 def test_a_scripts_arguments_are_within_sagemakers_limits() -> None:

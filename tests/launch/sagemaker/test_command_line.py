@@ -14,7 +14,6 @@ from launch.sagemaker.__main__ import main
 from tests.conftest import ROOT
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import BUCKET, NAME, typed
-from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Stage, idle
 
 VERBS = ["status", "logs", "stop", "leaks", "attach"]
@@ -130,7 +129,7 @@ def test_an_unknown_job_is_told_by_every_verb_with_the_nearest(
     stage: Stage, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage.started("imagenet-1")
-    foreign(stage, NAME)  # a job that somebody started without the toolkit
+    stage.started_by_others(NAME)  # a job that somebody started without the toolkit
     assert stage.type(verb, "imagenet-2") == 2
     assert "did you mean 'imagenet-1'?" in capsys.readouterr().err
     assert stage.type(verb, NAME) == 2

@@ -1,6 +1,6 @@
 """The trainer in SageMaker's own toolkit, as a job's containers run it: real torchrun and mpirun, real collectives.
 
-A run takes 10 to 20 s, most of it Python's imports, so that tests share them.
+A run takes 10 to 20 s, most of it Python's imports.
 """
 
 import io
@@ -10,14 +10,13 @@ import signal
 import subprocess
 import tarfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
-import torch
 from moto.server import ThreadedMotoServer
 
 from launch.core.training.options import ScriptOptions, find_script
@@ -99,24 +98,6 @@ def in_s3(bundle: str) -> Iterator[tuple[str, int]]:
     server.stop()
 
 
-@pytest.fixture(scope="module")
-def first(tmp_path_factory: pytest.TempPathFactory, in_s3: tuple[str, int]) -> Container:
-    """One epoch below torchrun, on two GPUs of one host."""
-    uri, port = in_s3
-    settings = hyperparameters("torch_distributed", uri, **SMALL | {"plot": True}, epochs=1)
-    env = {"S3_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
-    return run(ContainerSpec(tmp_path_factory.mktemp("first") / "ml", settings, env=env))
-
-
-@pytest.fixture(scope="module")
-def second(first: Container, bundle: str) -> Container:
-    """Another epoch, below mpirun, in a new container with the first one's checkpoints."""
-    base = first.spec.base.with_name("second")
-    base.mkdir()
-    (first.spec.base / "checkpoints").rename(base / "checkpoints")  # as SageMaker does, through S3
-    return run(ContainerSpec(base, hyperparameters("pytorchddp", bundle, **SMALL, epochs=2)))
-
-
 def processes(container: Container, word: str = "") -> list[int]:
     """Those of a container's processes whose command line has `word`."""
     return [pid for pid in processes_with(container.mark) if word in command_line(pid)]
@@ -131,39 +112,6 @@ def command_line(pid: int) -> str:
 
 def records(container: Container) -> list[dict[str, Any]]:
     return read_records(container.spec.base / "model" / "metrics.jsonl")
-
-
-@pytest.mark.slow("AWS's toolkit trains on all GPUs of a host with torchrun")
-def test_torchrun_trains_on_all_gpus_of_the_host(first: Container) -> None:
-    assert (first.exit_code, first.failure) == (0, ""), first.log
-    assert "torchrun --nnodes 1 --nproc_per_node 2 train.py" in first.log
-    assert [(record["epoch"], record["world_size"]) for record in records(first)] == [(1, 2)]
-
-
-@pytest.mark.slow("AWS's toolkit finds the results in the model folder, without checkpoints")
-def test_the_model_folder_has_the_results_and_no_checkpoints(first: Container) -> None:
-    names = sorted(path.name for path in (first.spec.base / "model").iterdir())
-
-    assert names == ["config.yaml", "curves.png", "metrics.jsonl", "model.json", "model.pt", "model.safetensors"], (
-        first.log
-    )
-    assert isinstance(torch.load(first.spec.base / "model" / "model.pt"), Mapping)
-
-
-@pytest.mark.slow("AWS's toolkit resumes with mpirun from another container's checkpoints")
-def test_mpirun_resumes_from_the_checkpoints_of_another_container(second: Container) -> None:
-    assert (second.exit_code, second.failure) == (0, ""), second.log
-    assert "mpirun --host localhost -np 2" in second.log
-    assert "resuming at epoch 2" in second.log
-    assert [(record["epoch"], record["world_size"]) for record in records(second)] == [(1, 2), (2, 2)]
-    assert isinstance(torch.load(second.spec.base / "model" / "model.pt"), Mapping)
-
-
-@pytest.mark.slow("metric lines stay whole under AWS's toolkit and mpirun")
-def test_metric_lines_are_whole_below_mpirun(second: Container) -> None:
-    (line,) = [line for line in second.log.splitlines() if "[METRIC]" in line]
-
-    assert line.startswith("[1,mpirank:0,algo-1]<stdout>:[METRIC] epoch=2 ")
 
 
 BUG = """
@@ -286,16 +234,6 @@ def two_hosts(tmp_path: Path, in_s3: tuple[str, int]) -> Iterator[Any]:
             return [stack.enter_context(Container(one, net)) for one in told]
 
         yield start
-
-
-@pytest.mark.slow("AWS's toolkit trains on two hosts with torchrun")
-def test_torchrun_trains_on_two_hosts(two_hosts: Any) -> None:
-    head, other = two_hosts("torch_distributed", **SMALL, epochs=1)
-
-    assert (head.wait(120), other.wait(20)) == (0, 0), head.log + other.log
-    assert "torchrun --nnodes 2 --nproc_per_node 1 --master_addr algo-1 --master_port 7777" in other.log
-    assert [record["world_size"] for record in records(head)] == [2]
-    assert list((other.spec.base / "model").iterdir()) == []
 
 
 @pytest.mark.slow("a rank that is asked to stop on another host reaches SageMaker as 75 through mpirun")

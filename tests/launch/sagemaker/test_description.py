@@ -9,10 +9,8 @@ import pytest
 from launch.core.training.classifier import METRICS, Classifier
 from launch.sagemaker import sdk
 from tests import needs
-from tests.conftest import ROOT
-from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, ROLE, job, plan
+from tests.launch.sagemaker.known import FACTS, ROLE, job, plan
 from trainer.config import TrainConfig
-from trainer.contract import SAGEMAKER_CHECKPOINTS
 from trainer.metrics.log import MetricLines
 from trainer.settings import flags
 
@@ -49,18 +47,6 @@ def test_the_trainer_reads_its_settings_back_from_the_hyperparameters(settings: 
     assert Classifier(read) == train
 
 
-def test_hyperparameters_are_within_sagemakers_limits() -> None:
-    for name, value in job(batch_ramp=dict.fromkeys(range(5), 512)).train.hyperparameters.items():
-        assert len(name) <= 256
-        assert len(value) <= 2500
-
-
-def test_profiler_and_debugger_are_off() -> None:
-    given = arguments()
-    assert given["disable_profiler"] is True
-    assert given["debugger_hook_config"] is False
-
-
 def test_the_distribution_is_the_one_asked_for() -> None:
     assert arguments(distribution="torch_distributed")["distribution"] == {"torch_distributed": {"enabled": True}}
     assert list(arguments(distribution="pytorchddp")["distribution"]) == ["pytorchddp"]
@@ -78,34 +64,14 @@ def test_ncclsdebugging_lines_are_not_in_the_log_unless_asked_for(environment: s
     assert (wanted["enabled"], known.NCCL_DEBUG, others) == (True, level, [])
 
 
-def test_checkpoints_lie_in_the_run_folder_unless_switched_off() -> None:
-    given = arguments()
-    assert given["checkpoint_s3_uri"] == f"s3://{BUCKET}/jobs/{NAME}/run"
-    assert given["checkpoint_local_path"] == str(SAGEMAKER_CHECKPOINTS)
-    assert "checkpoint_s3_uri" not in arguments(checkpoints=False)
-
-
-def test_the_tags_say_whose_the_job_is_and_where_its_folder_lies() -> None:
-    tags = {tag["Key"]: tag["Value"] for tag in arguments(max_hours=2, tags="team=vision")["tags"]}
-    assert tags == {
-        "Name": f"aws-ddp-toolkit-{NAME}",
-        "aws-ddp-toolkit:job": NAME,
-        "aws-ddp-toolkit:started": "2026-11-21T14:00:00Z",
-        "aws-ddp-toolkit:bucket": BUCKET,
-        "team": "vision",
-    }
-
-
-def test_a_spot_job_has_both_its_limits() -> None:
-    given = arguments(spot=True, max_hours=2, max_wait_hours=5)
-    assert (given["use_spot_instances"], given["max_run"], given["max_wait"]) == (True, 7200, 18_000)
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
         ({"warm_pool_s": 600}, {"keep_alive_period_in_seconds": 600}),
         ({"max_restarts": 0}, {"max_retry_attempts": None}),
+        ({"checkpoints": False}, {"checkpoint_s3_uri": None}),
+        ({"spot": True, "max_hours": 2, "max_wait_hours": 5},
+         {"use_spot_instances": True, "max_run": 7200, "max_wait": 18_000}),
         ({"encrypt_traffic": True}, {"encrypt_inter_container_traffic": True}),
         ({"environment": "A=1"}, {"environment": {"A": "1"}}),
         ({"subnet": "subnet-1,subnet-2", "security_group": "sg-1"},
@@ -140,9 +106,3 @@ def test_sagemaker_finds_the_numbers_in_the_trainers_lines(capsys: pytest.Captur
             found = re.search(definition["Regex"], written)
             assert found is not None, definition
             assert float(found[1]) == values[definition["Name"]]
-
-
-def test_every_metric_is_one_that_the_trainer_writes_and_there_are_not_too_many() -> None:
-    written = (ROOT / "trainer/metrics/record.py").read_text()
-    assert [name for name in METRICS if f'"{name}"' not in written] == []
-    assert len(METRICS) == len(set(METRICS)) <= 40

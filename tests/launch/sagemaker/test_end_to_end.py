@@ -51,6 +51,9 @@ def test_two_instances_train_one_model(tmp_path: Path, monkeypatch: pytest.Monke
     assert outcome.exit_code == 0, said
     records = read_records(tmp_path / "runs/two/metrics.jsonl")
     assert [(row["epoch"], row["world_size"], row["eval_images"]) for row in records] == [(1, 2, 360), (2, 2, 360)]
+    assert {path.name for path in (tmp_path / "runs/two").iterdir()} == {
+        "config.yaml", "curves.png", "metrics.jsonl", "model.json", "model.pt", "model.safetensors", "outcome.json",
+    }  # fmt: skip
     weights = torch.load(tmp_path / "runs/two/model.pt", weights_only=True)
     assert sum(value.numel() for value in weights.values()) == 186_538
     measured = {metric["MetricName"]: metric["Value"] for metric in told["FinalMetricDataList"]}

@@ -3,8 +3,7 @@
 import pytest
 
 from launch.aws.retry import RETRY_S
-from launch.core.errors import AwsError
-from launch.rehearse.aws.sagemaker.changes import complete, interrupt
+from launch.rehearse.aws.sagemaker.changes import interrupt
 from launch.rehearse.aws.sagemaker.jobs import MESSAGES
 from launch.sagemaker.follow import Follower, is_headline, streams_of
 from launch.sagemaker.training_jobs import describe
@@ -52,12 +51,6 @@ def test_streams_are_the_jobs_own_and_marked_with_the_number_of_the_instance() -
     assert streams.mark(f"{NAME}/algo-12-1732180000") == "12"
 
 
-def test_lines_of_other_jobs_are_not_shown(stage: Stage, follower: Follower) -> None:
-    stage.events = iter([stage.log("other", name=f"{NAME}--2"), stage.log("other", name=f"x{NAME}"), stage.complete()])
-    follower.follow()
-    assert "other" not in stage.said
-
-
 def test_a_spot_job_is_followed_through_its_interruption(stage: Stage) -> None:
     made = stage.started(spot=True)
     stage.said.clear()
@@ -85,22 +78,6 @@ def test_trouble_that_comes_and_goes_is_never_long(stage: Stage, follower: Follo
         stage.events = iter([*idle(200), stage.complete()])
         assert follower.follow().status == "Completed"
     assert stage.slept_s > 2 * RETRY_S
-
-
-def test_long_trouble_ends_the_following(stage: Stage, follower: Follower) -> None:
-    with injected(Faults()) as faults:
-        faults.on("DescribeTrainingJob", unreachable(), nth=None)
-        with pytest.raises(AwsError, match="cannot be reached"):
-            follower.follow()
-    assert RETRY_S - 60 < stage.slept_s <= RETRY_S + 20
-
-
-def test_a_job_that_is_over_already_is_shown_and_ends(stage: Stage, follower: Follower) -> None:
-    stage.log("a line")()
-    complete(stage.job())
-    assert follower.follow().is_over
-    assert stage.said[-1] == "a line"
-    assert stage.slept_s <= 10
 
 
 @pytest.mark.parametrize(

@@ -211,8 +211,8 @@ def test_an_outcome_that_cannot_be_written_is_a_warning_and_changes_no_exit_code
 
 def test_status_shows_the_recorded_outcome_of_this_start_only(stage: Stage) -> None:
     complete(stage.started())
-    now = stage.clock().utc()
-    outcome = Outcome("failed", 5, "the loss is not finite", job=NAME, ended=f"{now:%Y-%m-%dT%H:%M:%SZ}")
+    soon = stage.clock().utc() + timedelta(seconds=1)
+    outcome = Outcome("failed", 5, "the loss is not finite", job=NAME, ended=f"{soon:%Y-%m-%dT%H:%M:%SZ}")
     stage.account.write(OUTCOME_KEY, outcome.as_json())
     assert stage.type("status", NAME) == 0
     assert "the loss is not finite" in stage.said[-1]

@@ -1,7 +1,5 @@
 """The CreateTrainingJob request: what it asks for, and that SDK 2's estimator makes the same one."""
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError
 from typing import Any
@@ -12,7 +10,6 @@ from botocore.validate import ParamValidator
 
 from launch.sagemaker import sdk
 from launch.sagemaker.request import OPERATION
-from tests.conftest import ROOT
 from tests.launch.sagemaker.known import NAME, request
 from tests.launch.sagemaker.test_sdk import EVERYTHING, FILE_SYSTEMS, of_the_estimator
 from tests.launch.sagemaker.world import Stage
@@ -31,6 +28,7 @@ JOBS: Mapping[str, Mapping[str, Any]] = {
     "reserved": {"training_plan": PLAN},
     "bare": {"checkpoints": False, "max_restarts": 0},
     "watched": {"remote_debug": True, "infra_check": True},
+    # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ExperimentConfig.html, API_ProfilerConfig.html
     "profiled, in an experiment": {"profiler": True, "experiment": "vision"},
     "MLflow": {"mlflow": "vision", "mlflow_server": SERVER},
     "secrets": {"secret": "WANDB_API_KEY=ssm:/ddp-toolkit/wandb", "wandb": "vision"},
@@ -58,25 +56,6 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
     return {path: value}
 
 
-def test_the_profiler_is_asked_for_as_the_estimator_does() -> None:
-    """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ProfilerConfig.html"""
-    asked = request(profiler=True)
-    assert flat(asked) == flat(of_the_estimator(profiler=True))
-    assert asked["ProfilerConfig"] == {"S3OutputPath": asked["OutputDataConfig"]["S3OutputPath"],
-                                       "DisableProfiler": False}  # fmt: skip
-    assert request()["ProfilerConfig"] == {"DisableProfiler": True}
-
-
-def test_an_experiment_is_asked_for_as_the_estimator_does() -> None:
-    """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ExperimentConfig.html: without a trial's name
-    SageMaker makes one."""
-    asked = request(experiment="vision")
-    assert flat(asked) == flat(of_the_estimator(experiment="vision"))
-    assert asked["ExperimentConfig"] == {"ExperimentName": "vision", "TrialComponentDisplayName": NAME}
-    assert "ExperimentConfig" not in request()
-    check_with_service_model(asked)
-
-
 def test_a_shell_and_a_check_of_the_instances_are_asked_for_only_on_request() -> None:
     """API_RemoteDebugConfig.html, API_InfraCheckConfig.html: https://docs.aws.amazon.com/sagemaker/latest/APIReference/"""
     asked = request(remote_debug=True, infra_check=True)
@@ -90,6 +69,14 @@ def test_boto3_alone_asks_for_what_the_estimator_asks_for(job: str) -> None:
     """Field by field, and there is no difference to explain."""
     settings = JOBS[job]
     assert flat(request(**settings)) == flat(of_the_estimator(**settings))
+
+
+def test_a_profiler_and_an_experiment_are_asked_for_only_on_request() -> None:
+    asked = request(profiler=True, experiment="vision")
+    assert asked["ProfilerConfig"]["DisableProfiler"] is False
+    assert asked["ExperimentConfig"] == {"ExperimentName": "vision", "TrialComponentDisplayName": NAME}
+    assert request()["ProfilerConfig"] == {"DisableProfiler": True}
+    assert "ExperimentConfig" not in request()
 
 
 def test_the_trainers_mlflow_is_told_of_the_managed_server() -> None:
@@ -144,14 +131,3 @@ def test_a_job_starts_through_boto3_alone() -> None:
         (asked,) = stage.account.asked(OPERATION)
         assert asked == stage.account.jobs[NAME].request
         assert asked["HyperParameters"]["sagemaker_program"] == '"train.py"'
-
-
-def test_boto3_alone_does_without_the_sdk() -> None:
-    program = (
-        "import sys\n"
-        "from launch.sagemaker import request\n"
-        "from tests.launch.sagemaker.known import request\n"
-        "request()\n"
-        "assert not {'sagemaker', 'boto3', 'torch'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

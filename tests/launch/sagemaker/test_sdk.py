@@ -1,7 +1,6 @@
 """SageMaker's SDK 2: the estimator sends the planned request, calls nobody else, and changes nothing of ours."""
 
 import json
-import logging
 import os
 import socket
 import subprocess
@@ -17,22 +16,17 @@ from unittest import mock
 
 import boto3
 import pytest
-import requests
 
 from launch.core.errors import NotSetUp
 from launch.sagemaker import sdk
 from launch.sagemaker.description import Description
 from launch.sagemaker.request import OPERATION
 from tests.conftest import ROOT
-from tests.launch.faults import Died, Faults, died_after, died_before, injected
 from tests.launch.sagemaker.known import NAME, plan
 from tests.launch.sagemaker.world import Stage, checked_once
 from trainer.errors import SettingsError
 
-REMEDY = (
-    "SageMaker's SDK 2 is not installed; run pip install -c constraints.txt -e '.[sagemaker]' in the checkout, or give "
-    "--through boto3."
-)
+REMEDY = "run pip install -c constraints.txt -e '.[sagemaker]' in the checkout, or give --through boto3.\n"
 
 
 def described(**settings: Any) -> Description:
@@ -61,29 +55,18 @@ def of_the_estimator(**settings: Any) -> dict[str, Any]:
 
 @contextmanager
 def nobody_is_called() -> Iterator[list[object]]:
-    """Meanwhile whoever opens a connection, or tells the SDK's maker anything, fails and is noted."""
+    """Meanwhile whoever looks up a host, or opens a connection, fails and is noted: the SDK would hide it."""
     called: list[object] = []
 
     def refuse(*args: Any, **named: Any) -> Any:
         called.append((args, named))
         raise AssertionError(f"called {args} {named}")
 
-    from sagemaker.telemetry import telemetry_logging
-
-    targets: list[tuple[Any, str]] = [
-        (socket.socket, "connect"), (socket.socket, "connect_ex"), (socket, "create_connection"),
-        (requests, "get"), (requests, "request"), (requests.Session, "send"), (requests.Session, "request"),
-        (telemetry_logging, "_send_telemetry_request"), (telemetry_logging, "_requests_helper"),
-    ]  # fmt: skip
-    with mock.patch.multiple(socket.socket, connect=refuse, connect_ex=refuse):
-        patches = [mock.patch.object(owner, name, refuse) for owner, name in targets[2:]]
-        for patch in patches:
-            patch.start()
-        try:
-            yield called
-        finally:
-            for patch in patches:
-                patch.stop()
+    with (
+        mock.patch.multiple(socket.socket, connect=refuse, connect_ex=refuse),
+        mock.patch.object(socket, "getaddrinfo", refuse),
+    ):
+        yield called
 
 
 # ---- what it makes
@@ -108,44 +91,6 @@ def test_the_estimator_calls_nobody_but_sagemaker(region: str) -> None:
         made = captured(replace(asked, region=region))
     assert called == []
     assert made["TrainingJobName"] == NAME
-
-
-def test_the_guard_itself_sees_a_call() -> None:
-    captured(described())
-    with nobody_is_called() as called:
-        with pytest.raises(AssertionError):
-            requests.get("https://127.0.0.1:9/")
-        with pytest.raises(AssertionError):
-            socket.create_connection(("127.0.0.1", 9))
-    assert len(called) == 2
-
-
-def test_a_launch_tells_the_sdks_maker_nothing() -> None:
-    with Stage.opened(detach=True) as stage:
-        stage.plan()
-        with nobody_is_called() as called:
-            assert stage.launch() == 0
-        assert called == []
-        assert list(stage.account.jobs) == [NAME]
-
-
-def test_the_sdk_is_also_told_not_to_call_home() -> None:
-    from sagemaker.config.config_schema import TELEMETRY_OPT_OUT_PATH
-    from sagemaker.utils import get_config_value
-
-    assert get_config_value(TELEMETRY_OPT_OUT_PATH, sdk.CONFIGURATION) is True
-
-
-def test_the_same_arguments_give_the_same_request() -> None:
-    asked = described(spot=True, nodes=2)
-    assert captured(asked) == captured(asked)
-
-
-def test_the_sdk_does_not_change_the_arguments() -> None:
-    asked = described(data="s3://bucket/x", environment="A=1", tags="a=b", kms_key="alias/k")
-    before = deepcopy(asked)
-    captured(asked)
-    assert asked == before
 
 
 def test_what_the_user_configured_for_the_sdk_does_not_change_the_request(nobody: Path) -> None:
@@ -199,22 +144,6 @@ FILE_SYSTEMS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", ["pytorchddp", "torch_distributed"])
-def test_the_toolkit_in_the_container_is_told_who_starts_the_ranks(name: str) -> None:
-    given = of_the_estimator(distribution=name)["HyperParameters"]
-    ddp, torchrun = "sagemaker_distributed_dataparallel_enabled", "sagemaker_torch_distributed_enabled"
-    assert {ddp, torchrun} & set(given) == {ddp if name == "pytorchddp" else torchrun}
-    assert given["sagemaker_program"] == '"train.py"'
-
-
-def test_no_profiler_debugger_or_metric_repository_is_switched_on() -> None:
-    asked = of_the_estimator()
-    assert asked["ProfilerConfig"] == {"DisableProfiler": True}
-    assert not {"DebugHookConfig", "DebugRuleConfigurations", "ProfilerRuleConfigurations", "ExperimentConfig"} & set(
-        asked
-    )
-
-
 def test_what_the_sdk_refuses_becomes_a_sentence() -> None:
     asked = described()
     wrong = replace(asked, instance_types=("ml.p5.48xlarge",))
@@ -247,15 +176,6 @@ def test_sending_leaves_nothing_on_the_client() -> None:
         assert list(stage.account.jobs) == [NAME, "another"]
 
 
-@pytest.mark.parametrize("fault", [died_before, died_after])
-def test_the_sdk_does_not_swallow_what_ends_the_process(fault: Any) -> None:
-    with Stage.opened() as stage, injected(Faults()) as faults:
-        made = stage.plan()
-        faults.on(OPERATION, fault())
-        with pytest.raises(Died):
-            sdk.send(made.payload.description, made.steps[-1].params, stage.aws)  # type: ignore[union-attr]
-
-
 # ---- the import
 
 
@@ -284,12 +204,6 @@ def test_the_sdks_import_calls_nobody_prints_nothing_and_changes_neither_traceba
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_in_this_process_too_logs_are_as_they_were() -> None:
-    handlers, level = list(logging.root.handlers), logging.root.level
-    of_the_estimator(spot=True)
-    assert (logging.root.handlers, logging.root.level, logging.root.manager.disable) == (handlers, level, 0)
-
-
 def test_help_and_checks_do_without_the_sdk() -> None:
     done = python(
         "import sys\n"
@@ -305,10 +219,10 @@ def test_help_and_checks_do_without_the_sdk() -> None:
 def test_without_the_sdk_or_with_its_version_3_the_user_learns_what_to_install(module: str) -> None:
     with mock.patch.dict(sys.modules, {module: None, "sagemaker.estimator": None}), pytest.raises(NotSetUp) as error:
         captured(described())
-    assert str(error.value).endswith(REMEDY)
+    assert str(error.value).endswith(REMEDY.strip())
 
 
-def test_without_the_sdk_a_dry_run_still_shows_the_plan_and_a_launch_ends_with_the_sentence(
+def test_without_the_sdk_a_dry_run_still_shows_the_plan_and_a_launch_ends_with_the_remedy(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = ("--job-name", NAME, "--through", "estimator")
@@ -317,10 +231,7 @@ def test_without_the_sdk_a_dry_run_still_shows_the_plan_and_a_launch_ends_with_t
         out, err = capsys.readouterr()
         assert err == ""
         assert out.startswith(f"1 x ml.g5.2xlarge on SageMaker, job {NAME}\n")
-        assert "the estimator, sagemaker.pytorch.PyTorch" in out
-        assert out.endswith(f"{REMEDY}\n")
+        assert out.endswith(REMEDY)
         assert stage.type(*words) == 2
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.endswith(f"{REMEDY}\n")
+        assert capsys.readouterr().err.endswith(REMEDY)
         assert not {"PutObject", OPERATION} & set(stage.account.operations)

@@ -38,7 +38,6 @@ from tests.launch.faults import (
 )
 from tests.launch.sagemaker import known
 from tests.launch.sagemaker.known import BUCKET, NAME, typed
-from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Event, Stage, idle, sending
 from tests.launch.sagemaker.world import interrupt as ctrl_c
 from trainer.errors import SettingsError
@@ -308,7 +307,7 @@ def test_a_job_that_has_ended_is_started_again_under_the_next_name_with_its_chec
 def test_somebody_elses_job_of_a_name_that_ours_may_have_is_neither_followed_nor_touched(
     stage: Stage, theirs: str
 ) -> None:
-    foreign(stage, theirs)
+    stage.started_by_others(theirs)
     ours = f"{NAME}--2" if theirs == NAME else f"{NAME}--3"
     stage.events = iter([lambda: advance(stage.job(ours)), stage.complete(ours)])
     assert stage.launch() == 0

@@ -164,6 +164,14 @@ class Stage:
         advance(made, to)
         return made
 
+    def started_by_others(self, name: str = "theirs") -> TrainingJob:
+        """A job that somebody started without the toolkit."""
+        made = self.started(name)
+        keys = [tag["Key"] for tag in made.tags]
+        self.aws.call("sagemaker", "DeleteTags", {"ResourceArn": made.arn, "TagKeys": keys})
+        self.account.requests.clear()
+        return made
+
     def job(self, name: str = NAME) -> TrainingJob:
         return self.account.jobs[name]
 

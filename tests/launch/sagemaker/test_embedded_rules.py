@@ -86,16 +86,6 @@ def test_what_a_training_plan_reserves_takes_none_of_the_quota(stage: Stage) -> 
 # ---- states: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html
 
 
-def test_a_job_walks_through_sagemakers_states(stage: Stage) -> None:
-    stage.started(to="Starting")
-    for status in ("Downloading", "Training", "Uploading"):
-        advance(stage.job(), status)
-        assert (stage.job().status, stage.job().secondary) == ("InProgress", status)
-    stage.complete()()
-    assert stage.job().statuses == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
-    assert stage.job().status == "Completed"
-
-
 def test_a_job_that_waits_for_capacity_is_pending_once_and_goes_on_when_there_is_some(stage: Stage) -> None:
     stage.account.capacity["ml.g5.2xlarge"] = 0
     stage.settings = {"max_pending_hours": 1, "detach": True}
