@@ -1,9 +1,8 @@
-"""infra/iam: what the commands ask of AWS is granted, and little else is."""
+"""infra/iam: what SageMaker's role may do, and what every policy is bounded by; tests/launch/privilege has the rest."""
 
 import json
 import re
 from collections.abc import Iterator
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.aws.refusals import PERMISSIONS, granted_by
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.aws.iam.needs import AccountView, needs
 from launch.rehearse.aws.iam.policies import LAUNCHER, Need, allows
-from launch.rehearse.aws.sagemaker.changes import complete
 from launch.sagemaker.register import requests as registrations
 from tests.conftest import ROOT
 from tests.launch.faults import Request
 from tests.launch.sagemaker.account import SageMakerAccount
-from tests.launch.sagemaker.known import NAME
-from tests.launch.sagemaker.world import Stage
+from tests.launch.sagemaker.known import NAME, request
 
 FOLDER = ROOT / "infra" / "iam"
 ME = MOTOS_USER_ID
@@ -30,8 +26,8 @@ POLICIES = {path.name: json.loads(path.read_text()) for path in sorted(FOLDER.gl
 POLICIES["launchers"] = {
     "Statement": [s for name in LAUNCHER for s in POLICIES[f"{name}.json"]["Statement"]],
 }
-OF_ACCOUNT = f"us-east-1:{SageMakerAccount.id}"
-TAG = "aws-ddp-toolkit:job"
+
+
 MINE = {"s3:ResourceAccount": SageMakerAccount.id}
 
 # Statements that may change things of any name, and without a condition; why nothing narrower would do.
@@ -67,113 +63,18 @@ def grants(policy: str, action: str, resource: str, **context: str) -> bool:
     return allows([POLICIES[policy]], Need(action, resource, who | context))
 
 
-def resource_of(call: Request) -> str:
-    """The ARN that IAM looks at."""
-    asked = call.params
-    if call.service == "s3":
-        return f"arn:aws:s3:::{asked['Bucket']}" + (f"/{asked['Key']}" if "Key" in asked else "")
-    if "TrainingJobName" in asked:
-        return f"arn:aws:sagemaker:{OF_ACCOUNT}:training-job/{asked['TrainingJobName']}"
-    found = {
-        "ListTags": lambda: asked["ResourceArn"],
-        "DescribeStacks": lambda: f"arn:aws:cloudformation:{OF_ACCOUNT}:stack/{asked['StackName']}/*",
-        "GetRole": lambda: f"arn:aws:iam::{SageMakerAccount.id}:role/{asked['RoleName']}",
-        "BatchGetImage": lambda: f"arn:aws:ecr:us-east-1:{asked['registryId']}:repository/{asked['repositoryName']}",
-        "FilterLogEvents": lambda: f"arn:aws:logs:{OF_ACCOUNT}:log-group:{asked['logGroupName']}:log-stream:",
-    }
-    return str(found.get(call.operation, lambda: "*")())
-
-
-def context_of(call: Request, tagged: set[str]) -> dict[str, str]:
-    """tagged: the training jobs that carry the toolkit's tag."""
-    made = {f"aws:RequestTag/{tag['Key']}": tag["Value"] for tag in call.params.get("Tags", ())}
-    ours = {f"aws:ResourceTag/{TAG}": "-"}
-    made |= {"s3:if-none-match": call.params["IfNoneMatch"]} if "IfNoneMatch" in call.params else {}
-    return made | (ours if call.params.get("TrainingJobName") in tagged else {})
-
-
-# ---- the launcher
-
-
-@cache
-def every_call() -> tuple[list[Request], set[str]]:
-    """What every command asks of AWS, and the names of the training jobs that were made."""
-    with Stage.opened() as stage:
-        stage.settings = {"instance_type": "ml.g5.12xlarge"}
-        stage.account.log("other", "algo-1", ["so that there is a log group"])
-        stage.events = iter([stage.log("hello"), stage.complete()])
-        assert stage.launch() == 0
-        assert stage.type("status") == 0
-        assert stage.type("status", NAME) == 0
-        assert stage.type("logs", NAME) == 0
-        assert stage.type("attach", NAME) == 0
-        stage.started("runs")
-        assert stage.type("stop", "runs") == 0
-        complete(stage.started("warm", warm_pool_s=3600))
-        assert stage.type("leaks", "--delete", "--yes", "--all-regions") == 0
-        assert stage.account.left() == []
-        return stage.account.requests, set(stage.account.jobs)
-
-
 # What a policy of its own has of what these commands read.
-READ = {"ec2:DescribeRegions", "pricing:GetProducts", "servicequotas:ListServiceQuotas"}
-
-
-def test_the_launchers_policy_grants_all_that_the_commands_ask_for() -> None:
-    requests, tagged = every_call()
-    asked = {call.operation for call in requests}
-    assert asked >= {"CreateTrainingJob", "StopTrainingJob", "UpdateTrainingJob", "FilterLogEvents", "GetObject"}
-    assert asked >= {"DescribeStacks", "GetRole", "ListServiceQuotas", "ListTags", "DescribeRegions", "PutObject"}
-    refused = set()
-    for call in requests:
-        action = PERMISSIONS.get(str(call), str(call))
-        if not grants("launchers", action, resource_of(call), **context_of(call, tagged), **MINE):
-            refused.add((action, resource_of(call)))
-        ours = "launcher-sagemaker" if action.startswith(("sagemaker:", "ecr:BatchGetImage")) else "launcher"
-        ours = "reader" if action in READ else ours
-        assert granted_by(action) == f"infra/iam/{ours}.json"
-    assert refused == set()
-
-
-def test_a_training_job_gets_its_tags_and_its_role_with_it() -> None:
-    """CreateTrainingJob needs both; they are no calls of ours."""
-    job = f"arn:aws:sagemaker:{OF_ACCOUNT}:training-job/j"
-    role = f"arn:aws:iam::{SageMakerAccount.id}:role/aws-ddp-toolkit-sagemaker"
-    assert grants("launchers", "sagemaker:AddTags", job, **{"sagemaker:TaggingAction": "CreateTrainingJob"})
-    assert grants("launchers", "iam:PassRole", role, **{"iam:PassedToService": "sagemaker.amazonaws.com"})
-
-
-def test_what_is_not_the_toolkits_stays_out_of_reach() -> None:
-    job = f"arn:aws:sagemaker:{OF_ACCOUNT}:training-job/j"
-    for action in ("CreateTrainingJob", "StopTrainingJob", "UpdateTrainingJob", "AddTags"):
-        assert not grants("launchers", f"sagemaker:{action}", job)
-    assert not grants("launchers", "s3:PutObject", "arn:aws:s3:::somebody-elses/jobs/j/job.json")
-
-
-def test_each_service_gets_one_role_and_no_other() -> None:
-    passed = [
-        (listed(statement["Resource"]), statement["Condition"])
-        for statement in POLICIES["launchers"]["Statement"]
-        if "iam:PassRole" in listed(statement["Action"])
-    ]
-    assert passed == [
-        ([f"arn:aws:iam::*:role/aws-ddp-toolkit-{name}"], {"StringEquals": {"iam:PassedToService": service}})
-        for name, service in (
-            ("node", "ec2.amazonaws.com"),
-            ("scheduler", "scheduler.amazonaws.com"),
-            ("sagemaker", "sagemaker.amazonaws.com"),
-        )
-    ]
 
 
 # ---- the training jobs' role
 
 BUCKET = f"arn:aws:s3:::{SageMakerAccount.bucket}"
+LOGS = f"arn:aws:logs:us-east-1:{SageMakerAccount.id}:log-group"
 
 
 def test_the_role_may_do_what_sagemaker_does_with_a_job() -> None:
     """By the request itself: the source, the checkpoints, the result, the image, the log."""
-    request = next(call.params for call in every_call()[0] if call.operation == "CreateTrainingJob")
+    asked = request()
 
     def key(uri: str) -> str:
         return uri.replace("s3://", "arn:aws:s3:::")
@@ -181,17 +82,17 @@ def test_the_role_may_do_what_sagemaker_does_with_a_job() -> None:
     def may(action: str, resource: str, **context: str) -> bool:
         return grants("sagemaker.json", action, resource, **MINE, **context)
 
-    source = key(json.loads(request["HyperParameters"]["sagemaker_submit_directory"]))
-    checkpoint = key(request["CheckpointConfig"]["S3Uri"]) + "/checkpoints/step-00000010.pt"
-    result = key(request["OutputDataConfig"]["S3OutputPath"]) + f"/{NAME}/output/model.tar.gz"
+    source = key(json.loads(asked["HyperParameters"]["sagemaker_submit_directory"]))
+    checkpoint = key(asked["CheckpointConfig"]["S3Uri"]) + "/checkpoints/step-00000010.pt"
+    result = key(asked["OutputDataConfig"]["S3OutputPath"]) + f"/{NAME}/output/model.tar.gz"
     assert may("s3:GetObject", source)
     assert may("s3:ListBucket", BUCKET, **{"s3:prefix": source.removeprefix(BUCKET + "/")})
     assert all(may(f"s3:{action}Object", checkpoint) for action in ("Get", "Put", "Delete"))
     assert may("s3:ListBucket", BUCKET, **{"s3:prefix": f"jobs/{NAME}/run"})
     assert may("s3:PutObject", result)
     assert may("s3:GetObject", f"{BUCKET}/data/imagenet/train/0.jpg")
-    assert may("logs:PutLogEvents", f"arn:aws:logs:{OF_ACCOUNT}:log-group:/aws/sagemaker/TrainingJobs:log-stream:j")
-    host, _, repository = request["AlgorithmSpecification"]["TrainingImage"].partition("/")
+    assert may("logs:PutLogEvents", f"{LOGS}:/aws/sagemaker/TrainingJobs:log-stream:j")
+    host, _, repository = asked["AlgorithmSpecification"]["TrainingImage"].partition("/")
     image = f"arn:aws:ecr:us-east-1:{host.partition('.')[0]}:repository/{repository.partition(':')[0]}"
     assert may("ecr:BatchGetImage", image)
 
@@ -205,7 +106,7 @@ def test_the_role_may_do_what_sagemaker_does_with_a_job() -> None:
         ("s3:DeleteObject", f"{BUCKET}/jobs/j/output/j/output/model.tar.gz"),
         ("s3:GetObject", "arn:aws:s3:::somebody-elses/jobs/j/job.json"),
         ("s3:ListBucket", BUCKET),  # without a prefix
-        ("logs:PutLogEvents", f"arn:aws:logs:{OF_ACCOUNT}:log-group:/aws-ddp-toolkit/ec2:log-stream:j"),
+        ("logs:PutLogEvents", f"{LOGS}:/aws-ddp-toolkit/ec2:log-stream:j"),
         ("ecr:BatchGetImage", f"arn:aws:ecr:us-east-1:{SageMakerAccount.id}:repository/other"),
         ("cloudwatch:PutMetricData", "*"),  # without the namespace
         ("ec2:TerminateInstances", "*"),
@@ -264,8 +165,8 @@ def test_the_extras_open_shells_in_training_jobs_only(target: str, may: bool) ->
 
 def test_the_extras_register_what_we_register() -> None:
     view = AccountView(SageMakerAccount.id, "us-east-1", lambda _name: {}, lambda _profile: [])
-    for request in registrations("mine", "j", "us-east-1", "s3://b/model.tar.gz", "1"):
-        call = Request(request.service, request.operation, request.params)
+    for one in registrations("mine", "j", "us-east-1", "s3://b/model.tar.gz", "1"):
+        call = Request(one.service, one.operation, one.params)
         asked = list(needs(call, view))
         assert asked
         assert all(allows([POLICIES["sagemaker-extras.json"]], need) for need in asked)
