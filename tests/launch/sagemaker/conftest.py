@@ -28,7 +28,7 @@ def aws(account: "SageMakerAccount") -> "Aws":
 
 
 @pytest.fixture
-def faults(account: "SageMakerAccount") -> Iterator["Faults"]:
+def faults() -> Iterator["Faults"]:
     """Faults on the way to the account; none until a test asks for some."""
     from tests.launch.faults import Faults, injected
 

@@ -1,7 +1,6 @@
 """What is asked of AWS before a launch: role, bucket, quota, and what SageMaker has of the job already."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,11 @@ from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.lookup import look_up
 from launch.sagemaker.training_jobs import Listed, describe
 from tests.launch.data.desk import prepared
-from tests.launch.faults import Faults, injected, refused
+from tests.launch.faults import Faults, refused
 from tests.launch.sagemaker.known import NAME, NOW, ROLE, job, plan, resolve
 from tests.launch.sagemaker.world import Stage
 
 QUOTA = "ml.g5.2xlarge for training job usage"
-
-
-@pytest.fixture
-def faults(stage: Stage) -> Iterator[Faults]:
-    with injected(Faults()) as active:
-        yield active
 
 
 ACROSS = "Number of instances across all training jobs"

@@ -12,7 +12,7 @@ import yaml
 
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.aws.iam.needs import AccountView, needs
-from launch.rehearse.aws.iam.policies import LAUNCHER, Need, allows
+from launch.rehearse.aws.iam.policies import Need, allows
 from launch.sagemaker.register import requests as registrations
 from tests.conftest import ROOT
 from tests.launch.faults import Request
@@ -20,12 +20,7 @@ from tests.launch.sagemaker.account import SageMakerAccount
 from tests.launch.sagemaker.known import NAME, request
 
 FOLDER = ROOT / "infra" / "iam"
-ME = MOTOS_USER_ID
 POLICIES = {path.name: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
-# What a user has who launches: all of them together.
-POLICIES["launchers"] = {
-    "Statement": [s for name in LAUNCHER for s in POLICIES[f"{name}.json"]["Statement"]],
-}
 
 
 MINE = {"s3:ResourceAccount": SageMakerAccount.id}
@@ -56,7 +51,7 @@ def listed(value: Any) -> list[Any]:
 
 def grants(policy: str, action: str, resource: str, **context: str) -> bool:
     """Whether the policy allows it.  context: the values of condition keys."""
-    who = {"aws:userid": ME, "aws:PrincipalAccount": SageMakerAccount.id}
+    who = {"aws:userid": MOTOS_USER_ID, "aws:PrincipalAccount": SageMakerAccount.id}
     if action.startswith("ecr:") and resource != "*":
         # As ECR says it: https://github.com/aws-samples/data-perimeter-policy-examples, service_specific_guidance
         who["aws:ResourceAccount"] = resource.split(":")[4]
@@ -176,7 +171,7 @@ def test_the_extras_register_what_we_register() -> None:
 
 
 def statements() -> Iterator[tuple[str, dict[str, Any]]]:
-    for name in sorted(POLICIES.keys() - {"launchers"}):
+    for name in sorted(POLICIES):
         policy = POLICIES[name]
         for statement in policy["Statement"]:
             yield name, statement
@@ -208,7 +203,7 @@ def is_named(resource: str) -> bool:
 
 def test_aws_takes_the_policies_for_their_length() -> None:
     """6,144 characters for a policy of its own, 10,240 for all in a role; AWS does not count white space."""
-    sizes = {name: len(re.sub(r"\s", "", (FOLDER / name).read_text())) for name in POLICIES if name != "launchers"}
+    sizes = {name: len(re.sub(r"\s", "", (FOLDER / name).read_text())) for name in POLICIES}
     assert max(size for name, size in sizes.items() if name.startswith("launcher")) <= 6_144
     assert max(sizes.values()) <= 10_240
 

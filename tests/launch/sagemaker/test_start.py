@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from tests.launch.faults import (
     Faults,
     died_after,
     died_before,
-    injected,
     lost,
     refused,
     refused_after,
@@ -46,12 +45,6 @@ CONSOLE = f"https://us-east-1.console.aws.amazon.com/sagemaker/home?region=us-ea
 # Shown before anything costs money, so that each can be pasted.
 COMMANDS = [f"job {NAME}; from any terminal:", *(f"  {typed(verb)}" for verb in ("status", "logs", "stop"))]
 FAILED = 'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "{}"\nCommand "mpirun --host algo-1"'
-
-
-@pytest.fixture
-def faults(stage: Stage) -> Iterator[Faults]:
-    with injected(Faults()) as active:
-        yield active
 
 
 def train(stage: Stage) -> Event:
