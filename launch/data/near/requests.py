@@ -169,9 +169,9 @@ PACKAGES = ("trainer", "launch", "infra")
 SUFFIXES = (".py", ".yaml", ".json", ".txt")
 # What publishing imports and reads of this repository.  Packages are installed by infra/locks/publish.txt, with hashes.
 LOCK = "infra/locks/publish.txt"
-NEEDED = ("trainer/", "launch/__init__.py", "launch/core/", "launch/data/", "infra/")
+NEEDED = ("trainer/", "launch/__init__.py", "launch/core/", "launch/aws/", "launch/data/", "infra/")
 NOT_NEEDED = (
-    "launch/core/examination/", "infra/locks/", "infra/cloudformation/", "infra/rehearse/", "infra/report/",
+    "launch/aws/examination/", "infra/locks/", "infra/cloudformation/", "infra/rehearse/", "infra/report/",
     "infra/sbom.cdx.json",
 )  # fmt: skip
 
