@@ -23,6 +23,8 @@ DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job; a
 OWNER_TAG = f"{TOOLKIT}:owner"  # aws:userid of the user who started the job; information only
 BUCKET_TAG = f"{TOOLKIT}:bucket"  # holds the job's folder
 HOURLY_TAG = f"{TOOLKIT}:usd-per-hour"  # on instances and training jobs: the price of a machine on demand
+GENERATION_TAG = f"{TOOLKIT}:generation"  # on instances: counts the launches of nodes for the job
+ONCE_TAG = f"{TOOLKIT}:usd-once"  # on instances: the cost of their start
 DATA_TAG = f"{TOOLKIT}:dataset"  # on snapshots: the data set they hold
 ALLOWED_TAG = f"{TOOLKIT}:allowed"  # on the user's own groups, AMIs and reservations: launchers may use them
 
@@ -74,6 +76,11 @@ class Folder:
 def bucket_of(account: str, region: str) -> str:
     """The bucket that launch.infra creates."""
     return f"{TOOLKIT}-{account}-{region}"
+
+
+def group_name(job: str) -> str:
+    """The name of the job's security group, placement group and schedule."""
+    return f"{TOOLKIT}-{job}"
 
 
 def tags(

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from launch.aws.instances.inventory import Fleet, Node, Resource
 from launch.core import catalog
 from launch.core.price import GIB, Volume
 from launch.core.price import usd_per_hour as volume_usd_per_hour
-from launch.ec2.inventory import Fleet, Node, Resource
 
 # A stopped node costs only its volumes.  A pending one will be billed in a moment.
 BILLED = ("pending", "running")

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from launch.aws.instances.facts import Ami, Subnet, quota_of, shortage
 from launch.aws.lookup import unreadable
-from launch.aws.machines import Subnet, quota_of, shortage
 from launch.aws.names import SHARED_SINCE, Folder, bucket_of
 from launch.aws.network import INTERNET, Exit
 from launch.aws.pricelist import no_price
@@ -17,7 +17,7 @@ from launch.core.price import Prices
 from launch.core.secrets import read_references
 from launch.ec2 import requests
 from launch.ec2.checks import Resolved, check_price, in_container
-from launch.ec2.facts import Ami, Facts, Snapshot
+from launch.ec2.facts import Facts, Snapshot
 from launch.ec2.names import command
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from launch.aws import upload
+from launch.aws.instances.facts import COUNTED, Family, quota_of
 from launch.aws.lookup import SET_UP
-from launch.aws.machines import COUNTED, Family, quota_of
 from launch.aws.names import LIMITS_SINCE, TOOLKIT
 from launch.core import catalog, earlier, secrets
 from launch.core.catalog import Instance

@@ -5,22 +5,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from launch.aws.machines import Quota, Subnet
+from launch.aws.instances.facts import Ami, Quota, Subnet
+from launch.aws.instances.inventory import Fleet
 from launch.aws.names import ROLES_VERSION
 from launch.aws.network import Exit
 from launch.core.catalog import Instance
 from launch.core.earlier import Earlier
 from launch.core.manifest import Content
 from launch.core.price import CATALOGS, Prices
-from launch.ec2.inventory import Fleet
 from trainer.errors import TrainerError
-
-
-@dataclass(frozen=True)
-class Ami:
-    id: str
-    root_device: str
-    gib: int = 0  # the smallest root volume it fits on
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from launch.aws import lookup
 from launch.aws.client import Aws
+from launch.aws.instances.inventory import Fleet, Node
 from launch.aws.names import Folder, bucket_of
 from launch.core.errors import AwsError
 from launch.core.job import Job
 from launch.core.plan import put_once
 from launch.core.training.options import training_from
-from launch.ec2.inventory import Fleet, Node
 from launch.ec2.names import BACKEND_NAME, DATA_DEVICE, command
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster

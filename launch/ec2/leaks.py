@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from launch.aws.client import Aws
+from launch.aws.instances.inventory import Fleet, find
 from launch.aws.names import Folder
 from launch.aws.retry import is_transient
 from launch.core.clock import duration
@@ -15,7 +16,6 @@ from launch.core.errors import AwsError
 from launch.core.job import JOB_NAME
 from launch.core.jobs import Leak
 from launch.ec2.costs import node_usd, resource_usd, usd_per_hour
-from launch.ec2.inventory import Fleet, find
 from launch.ec2.job_folder import Record, spec_of
 from launch.ec2.names import BACKEND_NAME, command
 from trainer.errors import SettingsError, one_line

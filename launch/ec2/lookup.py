@@ -1,25 +1,38 @@
 """The look-ups before a launch: one function each, and look_up() for all.  Reads only."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launch.aws import machines, network, pricelist
+from launch.aws import pricelist
 from launch.aws.client import Aws
 from launch.aws.instance_types import find_types
-from launch.aws.lookup import Lookups, check_bucket, content_at, missing, older_stack, region_or_some
-from launch.aws.machines import Quota, Subnet, find_subnets, quota_of
+from launch.aws.instances.facts import (
+    Ami,
+    Quota,
+    Subnet,
+    check_profile,
+    describe_ami,
+    describe_role,
+    find_exits,
+    find_quotas,
+    find_subnets,
+    offered_zones,
+    quota_of,
+    ssm_parameter,
+)
+from launch.aws.instances.inventory import Fleet, find
+from launch.aws.lookup import Lookups, check_bucket, content_at, older_stack, region_or_some
 from launch.aws.names import DATA_TAG, ROLES_VERSION, Folder, bucket_of, tag_values
 from launch.aws.published import content_of
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
 from launch.core.price import CATALOGS, Prices
 from launch.ec2.checks import Resolved
-from launch.ec2.facts import Ami, Facts, Reservation, Snapshot
-from launch.ec2.inventory import Fleet, find
+from launch.ec2.facts import Facts, Reservation, Snapshot
 from launch.ec2.job_folder import is_stopped, members_of, spec_version, start_of
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP
 from trainer.errors import TrainerError
@@ -31,33 +44,9 @@ AMI_PARAMETERS = tuple(
 )
 
 
-def offered_zones(aws: Aws, types: list[str]) -> dict[str, frozenset[str]]:
-    """The zones that offer each type."""
-    rows = aws.pages(
-        "ec2",
-        "DescribeInstanceTypeOfferings",
-        "InstanceTypeOfferings",
-        {"LocationType": "availability-zone", "Filters": [{"Name": "instance-type", "Values": types}]},
-    )
-    return {name: frozenset(r["Location"] for r in rows if r["InstanceType"] == name) for name in types}
-
-
-def find_exits(aws: Aws, subnets: Sequence[Subnet]) -> dict[str, network.Exit]:
-    """How nodes reach the internet from each subnet.  subnets: all in one VPC."""
-    return network.look_up(aws, subnets[0].vpc, [subnet.id for subnet in subnets]) if subnets else {}
-
-
 def find_ami(aws: Aws, wanted: str | None) -> Ami:
     """The AMI `wanted`, or AWS's newest one for GPUs, with its root device."""
-    name = wanted or _newest_ami(aws)
-    images = aws.call("ec2", "DescribeImages", {"ImageIds": [name]})["Images"]
-    if not images:
-        raise AwsError(f"AMI {name} does not exist in {aws.region}; give another with --ami, or omit it.")
-    root, gib = images[0].get("RootDeviceName", "/dev/sda1"), 0
-    for mapping in images[0].get("BlockDeviceMappings", ()):
-        if mapping.get("DeviceName") == root:
-            gib = mapping.get("Ebs", {}).get("VolumeSize", 0)
-    return Ami(name, root, gib)
+    return describe_ami(aws, wanted or _newest_ami(aws), "give another with --ami, or omit it")
 
 
 def _newest_ami(aws: Aws) -> str:
@@ -65,16 +54,12 @@ def _newest_ami(aws: Aws) -> str:
     first, *others = AMI_PARAMETERS
     for parameter in others:
         try:
-            return _parameter(aws, first)
+            return ssm_parameter(aws, first)
         except AwsError as error:
             if error.aws_code != "ParameterNotFound":
                 raise
             first = parameter
-    return _parameter(aws, first)
-
-
-def _parameter(aws: Aws, name: str) -> str:
-    return str(aws.call("ssm", "GetParameter", {"Name": name})["Parameter"]["Value"])
+    return ssm_parameter(aws, first)
 
 
 def find_image(aws: Aws, wanted: str, account: str, region: str) -> str:
@@ -115,10 +100,10 @@ def find_snapshot(aws: Aws, resolved: Resolved, earlier: str | None, dataset: st
     return Snapshot(newest["SnapshotId"], newest["VolumeSize"], newest.get("FullSnapshotSizeInBytes", 0), content)
 
 
-def find_quotas(aws: Aws, resolved: Resolved) -> dict[str, Quota]:
+def quotas_of(aws: Aws, resolved: Resolved) -> dict[str, Quota]:
     """The vCPU quotas of the types, with their current use."""
     families = {quota_of(instance, resolved.options.spot) for instance in resolved.instances}
-    return machines.find_quotas(aws, families)
+    return find_quotas(aws, families)
 
 
 def spot_prices(aws: Aws, resolved: Resolved, now: datetime) -> dict[str, float]:
@@ -158,22 +143,9 @@ def find_reservation(aws: Aws, wanted: str | None) -> Reservation | None:
 
 
 def find_role(aws: Aws, name: str) -> tuple[str | None, str, int]:
-    """The ARN of the role for time limits, and the region and version of the stack that made it, if that is older.
-
-    GetRole returns the role's tags, too: https://docs.aws.amazon.com/IAM/latest/APIReference/API_GetRole.html
-    """
-    try:
-        role = aws.call("iam", "GetRole", {"RoleName": name})["Role"]
-    except AwsError as error:
-        raise missing(error, f"role {name}", "--scheduler-role") from error
+    """The ARN of the role for time limits, and the region and version of the stack that made it, if that is older."""
+    role = describe_role(aws, name, "--scheduler-role")
     return (str(role["Arn"]), *older_stack(role))
-
-
-def check_profile(aws: Aws, name: str) -> None:
-    try:
-        aws.call("iam", "GetInstanceProfile", {"InstanceProfileName": name})
-    except AwsError as error:
-        raise missing(error, f"instance profile {name}", "--instance-profile") from error
 
 
 def log_group_exists(aws: Aws) -> bool:
@@ -261,7 +233,7 @@ def _with_prices(
     reservation = options.capacity_reservation or options.capacity_block
     return replace(
         facts,
-        quotas=lookups.optional("vCPU quotas", partial(find_quotas, aws, resolved), {}),
+        quotas=lookups.optional("vCPU quotas", partial(quotas_of, aws, resolved), {}),
         spot_usd_per_hour=lookups.optional("spot prices", partial(spot_prices, aws, resolved, facts.now), {}),
         prices=_prices(aws, lookups, types, facts.now, cache, earlier),
         reservation=lookups.required(partial(find_reservation, aws, reservation), None),
@@ -272,7 +244,7 @@ def _with_rights(facts: Facts, aws: Aws, lookups: Lookups, resolved: Resolved) -
     """The roles and the log group."""
     no_role: tuple[str | None, str, int] = (None, "", ROLES_VERSION)
     role, old_stack, roles = lookups.required(partial(find_role, aws, resolved.options.scheduler_role), no_role)
-    lookups.required(partial(check_profile, aws, resolved.options.instance_profile), None)
+    lookups.required(partial(check_profile, aws, resolved.options.instance_profile, "--instance-profile"), None)
     has_log_group = lookups.optional("the log group", partial(log_group_exists, aws), True)
     return replace(facts, scheduler_role=role, old_stack=old_stack, roles=roles, has_log_group=has_log_group)
 

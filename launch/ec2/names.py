@@ -6,16 +6,9 @@ infra/ec2/boot.sh and infra/iam use the same names.
 from launch.aws.names import TOOLKIT
 
 BACKEND_NAME = "ec2"
-GENERATION_TAG = f"{TOOLKIT}:generation"  # on instances: counts the launches of nodes for the job
-ONCE_TAG = f"{TOOLKIT}:usd-once"  # on instances: the cost of their start
 
 LOG_GROUP = f"/{TOOLKIT}/ec2"
 DATA_DEVICE = "/dev/sdf"
-
-
-def group_name(job: str) -> str:
-    """The name of the job's security group, placement group and schedule."""
-    return f"{TOOLKIT}-{job}"
 
 
 def command(verb: str, job: str, region: str, *flags: str) -> str:

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from launch.aws import upload
-from launch.aws.machines import SCHEDULE_GROUP, Subnet
+from launch.aws.instances.facts import Subnet
+from launch.aws.instances.inventory import INTERNAL_ERROR, NO_MACHINE, NO_START, Node
+from launch.aws.instances.requests import NO_CAPACITY, SCHEDULE_GROUP
+from launch.aws.names import group_name
 from launch.core.errors import AwsError
 from launch.core.job import Job
 from launch.core.perform import REMEDY
@@ -15,35 +18,18 @@ from launch.ec2 import explain, requests
 from launch.ec2.checks import Resolved
 from launch.ec2.describe import describe, unreachable, why_unreachable
 from launch.ec2.facts import Facts
-from launch.ec2.inventory import INTERNAL_ERROR, NO_MACHINE, NO_START, Node
 from launch.ec2.job_folder import planned_cluster_file
-from launch.ec2.names import group_name
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster
 from launch.ec2.volume_init import UNSET, volume_init
 from trainer.errors import TrainerError
 
-# RunInstances' errors after which another zone may work, and those after which only another type may.
-NO_CAPACITY = {
-    "InsufficientInstanceCapacity": "no capacity",
-    "InsufficientHostCapacity": "no capacity",
-    "InsufficientReservedInstanceCapacity": "reservation full",
-    "ReservationCapacityExceeded": "reservation full",
-    "Unsupported": "not supported here: {error}",
-    # Spot: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
-    "UnfulfillableCapacity": "no capacity",
-    "InsufficientCapacity": "no capacity",
-    "InsufficientFreeAddressesInSubnet": "no addresses left in the subnet",
-    "InsufficientVolumeCapacity": "no capacity for the volumes",
-    "SpotMaxPriceTooLow": "spot price over the limit",
-}
+# RunInstances' errors after which only another type may work.
 NO_QUOTA = {
     "VcpuLimitExceeded": "vCPU quota used up",
     "InstanceLimitExceeded": "instance quota used up",
     "MaxSpotInstanceCountExceeded": "spot quota used up",
 }
-
-
 # RunInstances' errors if the initialization rate of volumes cannot be met; AWS documents the failure, but no code.
 NO_FILLING = {
     "InsufficientVolumeCapacity": "no capacity to fill volumes; trying without",

@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from launch.aws import machines, upload
-from launch.aws.machines import NOT_YET, Subnet
-from launch.aws.names import HOURLY_TAG, Folder, client_token, tags
+from launch.aws import upload
+from launch.aws.instances import requests as instances
+from launch.aws.instances.facts import Ami, Subnet
+from launch.aws.instances.requests import NOT_YET, Start
+from launch.aws.names import GENERATION_TAG, HOURLY_TAG, ONCE_TAG, Folder, client_token, group_name, tags
 from launch.core.catalog import Instance
 from launch.core.estimate.volume import data_volume, io2_volume
 from launch.core.manifest import Content
@@ -18,8 +20,8 @@ from launch.core.secrets import read_references
 from launch.core.templates import fill
 from launch.core.training.base import Training
 from launch.ec2.checks import CACHE_DIR, DATA_DIR, Resolved, node_usd
-from launch.ec2.facts import Ami, Snapshot
-from launch.ec2.names import BACKEND_NAME, DATA_DEVICE, GENERATION_TAG, LOG_GROUP, ONCE_TAG, group_name
+from launch.ec2.facts import Snapshot
+from launch.ec2.names import BACKEND_NAME, DATA_DEVICE, LOG_GROUP
 from launch.ec2.options import Ec2Options
 from launch.ec2.volume_init import VolumeInit
 from trainer.contract import NODE_GBPS, NODE_GPUS
@@ -131,34 +133,22 @@ def log_group(retention: bool) -> list[Request]:
 
 def time_limit(cluster: Cluster, exists: bool) -> list[Request]:
     """The requests for the job's time limit."""
-    return machines.time_limit(group_name(cluster.job), cluster.deadline, cluster.scheduler_role, exists=exists)
+    return instances.time_limit(cluster.job, cluster.deadline, cluster.scheduler_role, exists=exists)
 
 
 def security_group(cluster: Cluster, vpc: str) -> list[Request]:
     """The requests for a security group that allows traffic among its members, and HTTPS out."""
-    group = FromAnswer("security group", "GroupId")
-    create = Request(
-        "ec2",
-        "CreateSecurityGroup",
-        {
-            "GroupName": group_name(cluster.job),
-            "Description": f"nodes of {cluster.job}: each other, and HTTPS out",
-            "VpcId": vpc,
-            "TagSpecifications": [{"ResourceType": "security-group", "Tags": cluster.tags}],
-        },
-        "create a security group for the nodes",
-        name="security group",
-    )
-    return [create, *security_rules(group)]
+    about, why = f"nodes of {cluster.job}: each other, and HTTPS out", "create a security group for the nodes"
+    return [instances.security_group(cluster.job, about, vpc, cluster.tags, why), *security_rules(instances.NEW_GROUP)]
 
 
 def security_rules(group: str | FromAnswer) -> list[Request]:
     """The requests for its rules: all protocols within the group, as EFA needs them, and HTTPS outbound."""
     itself = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
     return [
-        machines.inbound(group, [itself], "inbound: only among the nodes"),
-        machines.outbound(group, [itself, machines.HTTPS], "outbound: among the nodes, and HTTPS"),
-        *machines.nothing_else_out(group),
+        instances.inbound(group, [itself], "inbound: only among the nodes"),
+        instances.outbound(group, [itself, instances.HTTPS], "outbound: among the nodes, and HTTPS"),
+        *instances.nothing_else_out(group),
     ]
 
 
@@ -177,50 +167,42 @@ def placement_group(cluster: Cluster) -> Request:
 
 
 MEET_S = 900  # seconds in which nodes must connect to each other, not counting the wait for replacements
-HOP_LIMIT = 1  # only the node, and containers in its network namespace as the training's, can use the role
 
 
 def run_instances(
     cluster: Cluster, instance: Instance, subnet: Subnet, count: int, generation: int, volume: VolumeInit
 ) -> Request:
     """The request for all missing nodes, or none, in one zone, with their volumes and tags."""
-    tags = cluster.tags
     # All parameters that may differ between two requests of a job; see the idempotency rules of EC2's API.
     parts = [cluster.job, generation, count, instance.name, subnet.id, int(cluster.started.timestamp())]
-    token = client_token(*parts, *([] if volume.rate is None else [volume.rate]))
-    params: dict[str, Any] = {
-        "ImageId": cluster.ami.id,
-        "InstanceType": instance.name,
-        "MinCount": count,
-        "MaxCount": count,
-        "ClientToken": token,
-        "IamInstanceProfile": {"Name": cluster.resolved.options.instance_profile},
-        "InstanceInitiatedShutdownBehavior": "terminate",
-        "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled", "HttpPutResponseHopLimit": HOP_LIMIT},
-        "NetworkInterfaces": _interfaces(cluster, instance, subnet),
-        "BlockDeviceMappings": _disks(cluster, instance, volume.rate),
-        "TagSpecifications": [
-            {"ResourceType": "instance", "Tags": [*tags, *_own_tags(cluster, instance, generation, volume)]},
-            {"ResourceType": "volume", "Tags": tags},
-            {"ResourceType": "network-interface", "Tags": tags},
-        ],
-        "UserData": user_data(cluster, instance),
-    }
-    if is_placed(cluster.resolved):
-        params["Placement"] = {"GroupName": group_name(cluster.job)}
-    params |= _market(cluster.resolved.options)
-    why = f"start {count} x {instance.name} in {subnet.zone}"
-    return Request("ec2", "RunInstances", params, why, name="nodes", retry_after=NOT_YET)
+    start = Start(
+        count=count,
+        type=instance.name,
+        ami=cluster.ami,
+        root_gib=cluster.resolved.options.root_gb,
+        token=client_token(*parts, *([] if volume.rate is None else [volume.rate])),
+        profile=cluster.resolved.options.instance_profile,
+        interfaces=_interfaces(cluster, instance, subnet),
+        user_data=user_data(cluster, instance),
+        tags=cluster.tags,
+        own_tags=_own_tags(cluster, instance, generation, volume),
+        volumes=_data_volume(cluster, instance, volume.rate),
+        more={**_placement(cluster), **_market(cluster.resolved.options)},
+    )
+    return start.request(f"start {count} x {instance.name} in {subnet.zone}", "nodes")
 
 
-def _own_tags(cluster: Cluster, instance: Instance, generation: int, volume: VolumeInit) -> list[dict[str, str]]:
+def _placement(cluster: Cluster) -> dict[str, Any]:
+    return {"Placement": {"GroupName": group_name(cluster.job)}} if is_placed(cluster.resolved) else {}
+
+
+def _own_tags(cluster: Cluster, instance: Instance, generation: int, volume: VolumeInit) -> dict[str, str]:
     """The tags of nodes only: their prices, which cannot be looked up later when a job's cost is computed."""
-    values = {
+    return {
         GENERATION_TAG: str(generation),
         HOURLY_TAG: f"{node_usd(cluster.resolved, instance, cluster.prices):.6g}",
         ONCE_TAG: f"{volume.usd:.6g}",
     }
-    return [{"Key": key, "Value": value} for key, value in values.items()]
 
 
 def _market(options: Ec2Options) -> dict[str, Any]:
@@ -280,22 +262,13 @@ def _interfaces(cluster: Cluster, instance: Instance, subnet: Subnet) -> list[di
     return rows
 
 
-def _disks(cluster: Cluster, instance: Instance, rate: int | None) -> list[dict[str, Any]]:
-    """The root volume and the data volume, both deleted with their node.
+def _data_volume(cluster: Cluster, instance: Instance, rate: int | None) -> list[dict[str, Any]]:
+    """The data volume, which is deleted with its node; empty if it has none of its own.
 
-    rate: initialization rate of the data volume in MiB/s, None for AWS's default.
+    rate: initialization rate of the volume in MiB/s, None for AWS's default.
     """
-    root = {
-        "DeviceName": cluster.ami.root_device,
-        "Ebs": {
-            "VolumeSize": cluster.resolved.options.root_gb,
-            "VolumeType": "gp3",
-            "Encrypted": True,
-            "DeleteOnTermination": True,
-        },
-    }
     if cluster.resolved.data_volume != "per-node" or cluster.snapshot is None:
-        return [root]
+        return []
     volume = data_volume(instance, cluster.snapshot.gib)
     ebs: dict[str, Any] = {
         "SnapshotId": cluster.snapshot.id,
@@ -307,7 +280,7 @@ def _disks(cluster: Cluster, instance: Instance, rate: int | None) -> list[dict[
     }
     if rate is not None:
         ebs["VolumeInitializationRate"] = rate
-    return [root, {"DeviceName": DATA_DEVICE, "Ebs": ebs}]
+    return [{"DeviceName": DATA_DEVICE, "Ebs": ebs}]
 
 
 def shared_volume(cluster: Cluster, zone: str | FromAnswer, generation: int) -> Request:

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 from launch.aws.client import Aws
+from launch.aws.instances import removal
+from launch.aws.instances.inventory import Fleet, find
 from launch.aws.progress import put_outcome
 from launch.aws.refusals import DENIED, EXPIRED, INVALID_KEYS, THROTTLED
 from launch.aws.retry import RETRY_S, is_busy, is_transient, retrying
@@ -19,7 +21,6 @@ from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.core.terminal import Say
 from launch.ec2 import stop
 from launch.ec2.costs import cost_so_far
-from launch.ec2.inventory import Fleet, find
 from launch.ec2.job_folder import check_not_stopped, is_stopped_error, spec_of, start_of
 from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.planner import Launch
@@ -200,7 +201,7 @@ class _Life:
         A launcher that slept or waits may learn late that its job was stopped and started again: it then leaves that
         start's resources and files alone.
         Raises Ended with the exit code for AWS if a resource remains; its outcome keeps the training's state.
-        unsure: see stop.stop(); cause: the error that led here, for the message if the removal fails, too.
+        unsure: see removal.remove(); cause: the error that led here, for the message if the removal fails, too.
         """
         with hangups_ignored():
             if self._is_started_again():
@@ -280,7 +281,7 @@ class _Life:
     def _leave(self, outcome: Outcome, unsure: bool) -> Outcome:
         """Terminate only this start's nodes, which EC2 may have started just as the job was stopped."""
         cluster, clock = self.cluster, self.runtime.clock
-        end = partial(stop.end_start, self.aws, cluster.job, cluster.started, clock, self.say, unsure=unsure)
+        end = partial(removal.end_start, self.aws, cluster.job, cluster.started, clock, self.say, unsure=unsure)
         retrying(end, clock, self.say)
         self._show_commands(
             f"job {cluster.job} has been started again; that start is left as it is.  To stop it:", "stop"

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from launch.aws.client import Aws
+from launch.aws.instances.inventory import NO_START, TAKEN_BACK, Fleet, Resource, nodes_and_volumes, nodes_of
 from launch.aws.retry import RETRY_S, STOP_RETRY_S, Given, is_transient, retrying
 from launch.core.clock import duration
 from launch.core.errors import AwsError, NoAnswer
@@ -14,7 +15,6 @@ from launch.core.perform import perform
 from launch.core.plan import Plan, Request
 from launch.core.terminal import Say
 from launch.ec2 import requests
-from launch.ec2.inventory import NO_START, TAKEN_BACK, Fleet, Resource, nodes_and_volumes, nodes_of
 from launch.ec2.job_folder import STOPPED, check_not_stopped, cluster_file, members_of, volumes_missing
 from launch.ec2.planner import Launch
 from launch.ec2.regions import ASK_EVERY_S, Tried, is_no_capacity, plan_job, tried_in

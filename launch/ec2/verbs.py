@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from launch.aws.client import Aws
+from launch.aws.instances.inventory import Fleet, Node, find, nodes_of
 from launch.aws.logs import LogTail, follow
 from launch.aws.names import Folder
 from launch.aws.regions import query_each, query_regions
@@ -18,7 +19,6 @@ from launch.core.errors import AwsError
 from launch.core.jobs import Leak, Log, State
 from launch.core.terminal import Say
 from launch.ec2 import status
-from launch.ec2.inventory import Fleet, Node, find, nodes_of
 from launch.ec2.job_folder import folder_of, is_known, job_named, known_folder, members_of, needed, spec_of
 from launch.ec2.leaks import leaks_of, waiting
 from launch.ec2.names import BACKEND_NAME, command

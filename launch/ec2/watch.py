@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from launch.aws.client import Aws
+from launch.aws.instances.inventory import LIVE, Fleet, Node, nodes_of
 from launch.aws.logs import LogDisplay, LogTail, Streams
 from launch.aws.names import Folder
 from launch.aws.retry import Retry
@@ -13,7 +14,6 @@ from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.terminal import Say
 from launch.ec2.costs import BILLED
-from launch.ec2.inventory import LIVE, Fleet, Node, nodes_of
 from launch.ec2.job_folder import is_stopped_error, members_of, record_at, spec_of
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP, command
 from launch.ec2.records import (

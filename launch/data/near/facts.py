@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from launch.aws.machines import Quota, Subnet
+from launch.aws.instances.facts import Quota, Subnet
 from launch.aws.names import TIME, TOOLKIT, tags
 from launch.aws.network import INTERNET, Exit
 from launch.core.plan import Request

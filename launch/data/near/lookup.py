@@ -9,8 +9,8 @@ from typing import Any
 
 from launch.aws import network, pricelist
 from launch.aws.client import SMALL_BYTES, Aws
+from launch.aws.instances.facts import Quota, Subnet, find_quotas, find_subnets, quota_of
 from launch.aws.lookup import Lookups, check_bucket, missing, read_json, region_or_some
-from launch.aws.machines import Quota, Subnet, find_quotas, find_subnets, quota_of
 from launch.aws.names import JOB_TAG, SCHEDULER_ROLE, bucket_of, is_ours, tag_values
 from launch.core import catalog
 from launch.core.errors import AwsError

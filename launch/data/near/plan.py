@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from launch.aws.machines import quota_of, shortage
+from launch.aws.instances.facts import quota_of, shortage
 from launch.aws.names import bucket_of
 from launch.aws.pricelist import no_price
 from launch.core import catalog

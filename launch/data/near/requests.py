@@ -11,8 +11,8 @@ from importlib.abc import Traversable
 from importlib.resources import files
 from typing import Any
 
-from launch.aws import machines
-from launch.aws.machines import Subnet
+from launch.aws.instances import requests as instances
+from launch.aws.instances.facts import Subnet
 from launch.aws.names import HOURLY_TAG, TOOLKIT, client_token
 from launch.core import catalog
 from launch.core.plan import Choice, FromAnswer, Request, Try
@@ -70,7 +70,7 @@ def delete_group(group: str) -> Request:
 
 
 def delete_limit(name: str) -> Request:
-    params = {"GroupName": machines.SCHEDULE_GROUP, "Name": name}
+    params = {"GroupName": instances.SCHEDULE_GROUP, "Name": name}
     return Request("scheduler", "DeleteSchedule", params, f"delete the time limit {name}", GONE)
 
 
@@ -83,14 +83,14 @@ def clear(run: Run, before: Run | None) -> list[Request]:
 
 
 def time_limit(run: Run, role: str) -> list[Request]:
-    return machines.time_limit(run.group, run.deadline, role or "<role>", exists=False)
+    return instances.time_limit(run.id, run.deadline, role or "<role>", exists=False)
 
 
 def network(run: Run, near: Near) -> list[Request]:
     """A security group with nothing inbound, and HTTPS outbound."""
     there = near.groups.get(run.id)
     group: str | FromAnswer = there or FromAnswer(GROUP, "GroupId")
-    rules = [machines.outbound(group, [machines.HTTPS], "outbound: HTTPS"), *machines.nothing_else_out(group)]
+    rules = [instances.outbound(group, [instances.HTTPS], "outbound: HTTPS"), *instances.nothing_else_out(group)]
     if there:
         return rules
     params = {
@@ -144,7 +144,7 @@ def _run_instances(run: Run, near: Near, subnet: Subnet) -> Request:
         "UserData": user_data(run),
     }
     why = f"start one {run.type} in {subnet.zone}"
-    return Request("ec2", "RunInstances", params, why, name="instance", retry_after=machines.NOT_YET)
+    return Request("ec2", "RunInstances", params, why, name="instance", retry_after=instances.NOT_YET)
 
 
 def user_data(run: Run) -> str:

@@ -19,17 +19,17 @@ from launch.aws.examination.case import (
     warning,
 )
 from launch.aws.examination.permissions import denied, find_role, of_role, of_script, stack_region, trusting
+from launch.aws.instances.inventory import find
+from launch.aws.instances.requests import GRACE_MINUTES, SCHEDULE_GROUP
 from launch.aws.lookup import SET_UP
 from launch.aws.lookup import missing as with_remedy
-from launch.aws.machines import GRACE_MINUTES, SCHEDULE_GROUP
-from launch.aws.names import DATA_TAG, SWEEPER_DOCUMENT, TOOLKIT
+from launch.aws.names import DATA_TAG, SWEEPER_DOCUMENT, TOOLKIT, group_name
 from launch.core.errors import AwsError
 from launch.core.price import usd
 from launch.ec2 import leaks
 from launch.ec2.examination.shared import Ec2Case
-from launch.ec2.inventory import find
 from launch.ec2.lookup import log_group_exists
-from launch.ec2.names import LOG_GROUP, group_name
+from launch.ec2.names import LOG_GROUP
 
 SWEEPER = f"{TOOLKIT}-sweeper"
 

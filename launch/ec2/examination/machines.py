@@ -8,7 +8,7 @@ from typing import Any
 from launch.aws import pricelist
 from launch.aws.examination.case import Verdict, missing, ok, split, unknown, warning
 from launch.aws.examination.image import PUSH, examined
-from launch.aws.machines import Quota, quota_of
+from launch.aws.instances.facts import Quota, offered_zones, quota_of
 from launch.aws.refusals import DENIED
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
@@ -26,7 +26,7 @@ OTHER_PLACE = "use another --instance-type, --zones or --region"
 def quotas(case: Ec2Case) -> Iterator[Verdict]:
     if case.resolved.options.capacity_block:
         return  # capacity blocks have no quota
-    found = lookup.find_quotas(case.aws, case.resolved)
+    found = lookup.quotas_of(case.aws, case.resolved)
     for instance in case.resolved.instances:
         family = quota_of(instance, case.resolved.options.spot)
         if family.code:
@@ -50,7 +50,7 @@ def _ask(service: str, code: str, value: float, region: str) -> str:
 
 def offerings(case: Ec2Case) -> Iterator[Verdict]:
     zones = {subnet.zone for subnet in shared.subnets(case)}
-    found = lookup.offered_zones(case.aws, [instance.name for instance in case.resolved.instances])
+    found = offered_zones(case.aws, [instance.name for instance in case.resolved.instances])
     for name, offered in found.items():
         if offered & zones:
             yield ok(f"{name} in {', '.join(sorted(offered & zones))}")

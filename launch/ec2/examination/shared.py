@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 from launch.aws.examination.case import NAME, Case
-from launch.aws.machines import Subnet, find_subnets
+from launch.aws.instances.facts import Ami, Subnet, find_exits, find_subnets
 from launch.aws.network import Exit
 from launch.ec2 import lookup
 from launch.ec2.checks import Resolved
 from launch.ec2.describe import describe
-from launch.ec2.facts import Ami, Facts, Snapshot
+from launch.ec2.facts import Facts, Snapshot
 from launch.ec2.requests import Cluster
 
 Ec2Case = Case[Resolved]
@@ -36,7 +36,7 @@ def snapshot(case: Ec2Case) -> Snapshot | None:
 
 def exits(case: Ec2Case) -> Mapping[str, Exit]:
     """How nodes leave each subnet, by its id."""
-    return case.once("routes", lambda: lookup.find_exits(case.aws, subnets(case)))
+    return case.once("routes", lambda: find_exits(case.aws, subnets(case)))
 
 
 def facts(case: Ec2Case) -> Facts:

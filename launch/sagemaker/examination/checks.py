@@ -22,7 +22,7 @@ from launch.aws.examination.case import (
 )
 from launch.aws.examination.image import PUSH, examined
 from launch.aws.examination.permissions import find_role, of_role, of_script, trusting
-from launch.aws.machines import find_subnets
+from launch.aws.instances.facts import find_subnets
 from launch.aws.names import parse_s3
 from launch.aws.upload import FOLDER as SOURCES
 from launch.core.errors import AwsError

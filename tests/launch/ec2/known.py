@@ -3,13 +3,13 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from launch.aws.machines import Quota, Subnet
+from launch.aws.instances.facts import Ami, Quota, Subnet
+from launch.aws.instances.inventory import Fleet, Node, Resource
 from launch.core.job import Job
 from launch.core.plan import Plan
 from launch.core.training.classifier import Classifier
 from launch.ec2 import checks, planner
-from launch.ec2.facts import Ami, Facts, Snapshot
-from launch.ec2.inventory import Fleet, Node, Resource
+from launch.ec2.facts import Facts, Snapshot
 from launch.ec2.options import Ec2Options
 from launch.ec2.planner import Launch
 from trainer.config import TrainConfig

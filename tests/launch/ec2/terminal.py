@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from launch.aws.names import Folder, tags
+from launch.aws.names import Folder, group_name, tags
 from launch.core.clock import Clock
 from launch.core.jobs import verbs_of
 from launch.ec2.__main__ import main
-from launch.ec2.names import group_name
 from launch.ec2.options import VerbOptions
 from launch.ec2.runtime import Runtime
 from launch.ec2.verbs import Ec2Jobs

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from launch.aws.instances.inventory import Fleet, Resource
 from launch.ec2 import leaks
-from launch.ec2.inventory import Fleet, Resource
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launch.aws.machines import quota_of
+from launch.aws.instances.facts import quota_of
 from launch.core import catalog
 from launch.core.estimate.volume import rate_for
 from launch.core.job import Job

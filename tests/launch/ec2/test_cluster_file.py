@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from launch.aws.instances.inventory import Fleet
 from launch.ec2 import checks
 from launch.ec2.describe import describe
-from launch.ec2.inventory import Fleet
 from launch.ec2.job_folder import cluster_file, volumes_missing
 from launch.ec2.requests import Cluster
 from tests.launch.ec2.known import FACTS, NAME, NOW, data_volume, job, node

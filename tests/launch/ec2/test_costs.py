@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from launch.aws.instances.inventory import Fleet, Resource
 from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, node_usd, resource_usd, unpriced, usd_per_hour
-from launch.ec2.inventory import Fleet, Resource
 from launch.ec2.watch import with_ends
 from tests.launch.ec2.known import NAME, NOW, node
 

@@ -32,7 +32,7 @@ from typing import Any
 import pytest
 from moto.scheduler.models import scheduler_backends
 
-from launch.aws.machines import GRACE
+from launch.aws.instances.requests import GRACE
 from launch.aws.names import ALLOWED_TAG, DEADLINE_TAG, JOB_TAG, SWEEPER_DOCUMENT, read_time
 from launch.rehearse.aws.ec2.scheduler import due_at, is_enabled
 from tests.launch.copies import Copies
@@ -54,7 +54,7 @@ KINDS = ["answer lost once", "died after", "error before"]
 OTHER_KINDS = ["answer lost", "error after"]
 # Where a command begins to differ from one that is tried from its first call.
 FROM = {"one volume": "CreateVolume"}
-ASKING = {"launch.ec2.inventory"}  # on behalf of the others
+ASKING = {"launch.aws.instances.facts", "launch.aws.instances.inventory"}  # on behalf of the others
 Act = Callable[[Stage], object]
 Options = Callable[[Account], dict[str, object]]
 Place = tuple[str, int]
@@ -147,7 +147,7 @@ def place_of_call() -> Place | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if module.startswith("launch.ec2.") and module not in ASKING:
+        if module.startswith(("launch.ec2.", "launch.aws.instances.")) and module not in ASKING:
             return module, frame.f_lineno
         frame = frame.f_back
     return None

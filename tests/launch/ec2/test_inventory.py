@@ -1,11 +1,11 @@
-"""launch.ec2.inventory: what EC2 tells of a job's nodes and things, in our words."""
+"""launch.aws.instances.inventory: what EC2 tells of a job's nodes and things, in our words."""
 
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from launch.ec2.inventory import Node, find, node, nodes_of
+from launch.aws.instances.inventory import Node, find, node, nodes_of
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal
 

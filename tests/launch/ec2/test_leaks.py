@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from launch.aws.instances.inventory import Fleet, Node, Resource
 from launch.core.jobs import NO_LEAKS, leaks_as_text
-from launch.ec2.inventory import Fleet, Node, Resource
 from launch.ec2.leaks import leaks_of
 from launch.ec2.verbs import Ec2Jobs
 from tests.launch.ec2.account import Account

@@ -12,14 +12,14 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
-from launch.aws.machines import Quota
+from launch.aws.instances.facts import Quota
+from launch.aws.instances.inventory import Resource
 from launch.core import catalog
 from launch.core.manifest import Content
 from launch.core.plan import Choice, FromAnswer, Plan, Request, Try, as_json, as_text, needs_in
 from launch.core.price import CATALOGS, Prices
 from launch.ec2.backend import BACKEND
 from launch.ec2.facts import Reservation, Snapshot
-from launch.ec2.inventory import Resource
 from launch.ec2.planner import Launch
 from launch.ec2.requests import spec, user_data
 from tests.conftest import ROOT

@@ -11,7 +11,8 @@ from unittest import mock
 import pytest
 
 from launch.aws.client import Aws
-from launch.aws.names import SCHEDULER_ROLE, TOOLKIT, Folder
+from launch.aws.instances.inventory import Fleet, find
+from launch.aws.names import SCHEDULER_ROLE, TOOLKIT, Folder, group_name
 from launch.aws.pricelist import look_up
 from launch.core.catalog import load
 from launch.core.errors import AwsError
@@ -20,8 +21,6 @@ from launch.core.plan import Plan
 from launch.ec2 import requests
 from launch.ec2.__main__ import main
 from launch.ec2.facts import Facts, Snapshot
-from launch.ec2.inventory import Fleet, find
-from launch.ec2.names import group_name
 from launch.ec2.planner import Launch
 from launch.ec2.regions import Place, Plans, data, missing, overview
 from launch.ec2.runtime import Runtime

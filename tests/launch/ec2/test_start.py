@@ -13,12 +13,12 @@ from unittest import mock
 import pytest
 
 from launch.aws.client import Aws
+from launch.aws.instances.inventory import find
 from launch.aws.names import Folder
 from launch.core.errors import AwsError, Ended
 from launch.core.plan import Plan
 from launch.core.signals import Hangup
 from launch.ec2 import requests
-from launch.ec2.inventory import find
 from launch.ec2.job_folder import job_named
 from launch.ec2.planner import Launch
 from launch.ec2.start import launch

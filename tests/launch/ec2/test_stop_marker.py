@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from launch.aws.client import Aws
+from launch.aws.instances.inventory import nodes_of
+from launch.aws.instances.removal import end_start
 from launch.aws.names import Folder
 from launch.core.errors import Ended, NoAnswer
 from launch.core.signals import Hangup
-from launch.ec2.inventory import nodes_of
 from launch.ec2.job_folder import check_not_stopped, is_stopped, put_marker, start_of
-from launch.ec2.stop import end_start
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.terminal import Terminal

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from launch.aws.instances.inventory import find, nodes_of
 from launch.aws.names import JOB_TAG, is_ours, read_usd
-from launch.ec2.inventory import find, nodes_of
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal
 from trainer.errors import SettingsError

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from launch.ec2.inventory import Fleet, Node
+from launch.aws.instances.inventory import Fleet, Node
 from launch.ec2.records import DONE, SILENT
 from launch.ec2.watch import NeverReported, Replace, Situation, Verdict, Waiting, decide, leftover_nodes
 from tests.launch.ec2.known import NAME, NOW, node

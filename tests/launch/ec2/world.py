@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from launch.aws.client import Aws
+from launch.aws.instances.inventory import find
 from launch.core.clock import Clock
 from launch.core.plan import Plan
-from launch.ec2.inventory import find
 from launch.ec2.planner import Launch
 from launch.ec2.regions import plan_job
 from launch.ec2.runtime import Runtime

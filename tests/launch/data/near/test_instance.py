@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from moto.scheduler.models import scheduler_backends
 
+from launch.aws.instances.inventory import Fleet
 from launch.aws.names import is_ours
 from launch.ec2 import leaks
-from launch.ec2.inventory import Fleet
 from tests.launch.data.near.desk import NAME, SHUT_DOWN, NearDesk, opened, tags_of
 from tests.launch.faults import Died, Fault, Faults, died_after, injected, lost, refused, throttled
 
@@ -227,7 +227,7 @@ def test_an_instance_that_is_refused_leaves_nothing(desk: NearDesk, capsys: pyte
 
 
 def test_jobs_leaks_and_sweepers_know_it_as_they_know_a_jobs_node(desk: NearDesk) -> None:
-    from launch.ec2.inventory import find
+    from launch.aws.instances.inventory import find
 
     desk.node = lambda desk, instance: None
     with injected(Faults()) as faults:

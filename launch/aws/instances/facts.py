@@ -1,17 +1,15 @@
-"""Subnets, security groups, time limits and vCPU quotas of the toolkit's EC2 machines."""
+"""The facts that a launch of instances depends on: subnets, zones, AMIs, roles and vCPU quotas.  Reads only."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
+from launch.aws import network
 from launch.aws.client import Aws
-from launch.aws.names import SWEEPER_DOCUMENT, TOOLKIT
+from launch.aws.lookup import missing
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
-from launch.core.plan import FromAnswer, Request
 from trainer.errors import SettingsError
 
 
@@ -55,81 +53,64 @@ def _in_zones(subnets: list[Subnet], zones: tuple[str, ...]) -> tuple[Subnet, ..
     return tuple(sorted(chosen, key=lambda subnet: zones.index(subnet.zone)))
 
 
-# EC2's errors for resources that were created a moment ago.
-NOT_YET = ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown", "InvalidVolume.NotFound",
-           "InvalidInstanceID.NotFound")  # fmt: skip
-HTTPS: Mapping[str, Any] = {
-    "IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "IpRanges": [{"CidrIp": "0.0.0.0/0"}],
-}  # fmt: skip
-EVERYWHERE: Mapping[str, Any] = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
-EVERYWHERE_IPV6: Mapping[str, Any] = {"IpProtocol": "-1", "Ipv6Ranges": [{"CidrIpv6": "::/0"}]}
+def find_exits(aws: Aws, subnets: Sequence[Subnet]) -> dict[str, network.Exit]:
+    """How instances reach the internet from each subnet.  subnets: all in one VPC."""
+    return network.look_up(aws, subnets[0].vpc, [subnet.id for subnet in subnets]) if subnets else {}
 
 
-def inbound(group: str | FromAnswer, permissions: Sequence[Any], why: str) -> Request:
-    return _rule("AuthorizeSecurityGroupIngress", group, permissions, why, "InvalidPermission.Duplicate")
-
-
-def outbound(group: str | FromAnswer, permissions: Sequence[Any], why: str) -> Request:
-    return _rule("AuthorizeSecurityGroupEgress", group, permissions, why, "InvalidPermission.Duplicate")
-
-
-def nothing_else_out(group: str | FromAnswer) -> list[Request]:
-    """Remove the rules that EC2 adds to each new group; the second exists only in a VPC with IPv6.
-
-    In other VPCs EC2 refuses IPv6 ranges, as Terraform's AWS provider documents: "InvalidParameterValue ...
-    remote-ipv6-range".
-    """
-    gone = "InvalidPermission.NotFound"
-    return [
-        _rule("RevokeSecurityGroupEgress", group, [EVERYWHERE], "remove the allow-all rule", gone),
-        _rule("RevokeSecurityGroupEgress", group, [EVERYWHERE_IPV6], "and that of IPv6", gone, "InvalidParameterValue"),
-    ]
-
-
-def _rule(operation: str, group: str | FromAnswer, permissions: Sequence[Any], why: str, *done_already: str) -> Request:
-    params = {"GroupId": group, "IpPermissions": permissions}
-    return Request("ec2", operation, params, why, done_already, retry_after=NOT_YET)
-
-
-SCHEDULE_GROUP = TOOLKIT
-GRACE = timedelta(minutes=5)
-GRACE_MINUTES = "GraceMinutes"  # the parameter of the sweeper's document in infra/cloudformation/account.yaml
-
-
-def time_limit(name: str, deadline: datetime, role: str, *, exists: bool) -> list[Request]:
-    """The requests for a one-time schedule, made before anything is billed.
-
-    It ends machines by the deadline in their tags, which includes those that are started later.  The schedule's role
-    can start only the sweeper, as AWS lets a launcher write any target into a schedule.
-    """
-    automation = {"DocumentName": SWEEPER_DOCUMENT, "Parameters": {GRACE_MINUTES: ["0"]}}
-    schedule = {
-        "Name": name,
-        "GroupName": SCHEDULE_GROUP,
-        # Later than the machines' own timers.
-        "ScheduleExpression": f"at({deadline + GRACE:%Y-%m-%dT%H:%M:%S})",
-        "ScheduleExpressionTimezone": "UTC",
-        "FlexibleTimeWindow": {"Mode": "OFF"},
-        "ActionAfterCompletion": "DELETE",
-        "Target": {
-            "Arn": "arn:aws:scheduler:::aws-sdk:ssm:startAutomationExecution",
-            "RoleArn": role,
-            "Input": json.dumps(automation),
-        },
-    }
-    group = Request(
-        "scheduler",
-        "CreateScheduleGroup",
-        {"Name": SCHEDULE_GROUP, "Tags": [{"Key": SCHEDULE_GROUP, "Value": "time limits"}]},
-        "create the schedule group",
-        ("ConflictException",),
+def offered_zones(aws: Aws, types: Sequence[str]) -> dict[str, frozenset[str]]:
+    """The zones that offer each type."""
+    rows = aws.pages(
+        "ec2",
+        "DescribeInstanceTypeOfferings",
+        "InstanceTypeOfferings",
+        {"LocationType": "availability-zone", "Filters": [{"Name": "instance-type", "Values": list(types)}]},
     )
-    why = "terminate the nodes of the job at its time limit"
-    if exists:
-        return [Request("scheduler", "UpdateSchedule", schedule, why)]
-    # The group has only just been created.
-    not_yet = ("ResourceNotFoundException",)
-    return [group, Request("scheduler", "CreateSchedule", schedule, why, ("ConflictException",), retry_after=not_yet)]
+    return {name: frozenset(r["Location"] for r in rows if r["InstanceType"] == name) for name in types}
+
+
+@dataclass(frozen=True)
+class Ami:
+    id: str
+    root_device: str
+    gib: int = 0  # the smallest root volume it fits on
+
+
+def describe_ami(aws: Aws, name: str, instead: str) -> Ami:
+    """The AMI called `name`, with its root device.  instead: the remedy if there is none, such as a flag."""
+    images = aws.call("ec2", "DescribeImages", {"ImageIds": [name]})["Images"]
+    if not images:
+        raise AwsError(f"AMI {name} does not exist in {aws.region}; {instead}.")
+    root, gib = images[0].get("RootDeviceName", "/dev/sda1"), 0
+    for mapping in images[0].get("BlockDeviceMappings", ()):
+        if mapping.get("DeviceName") == root:
+            gib = mapping.get("Ebs", {}).get("VolumeSize", 0)
+    return Ami(name, root, gib)
+
+
+def ssm_parameter(aws: Aws, name: str) -> str:
+    """The value of a parameter in Systems Manager, such as the id of AWS's newest AMI."""
+    return str(aws.call("ssm", "GetParameter", {"Name": name})["Parameter"]["Value"])
+
+
+def describe_role(aws: Aws, name: str, option: str) -> Mapping[str, Any]:
+    """The role of time limits.  option: the flag that chooses another.
+
+    GetRole returns its tags, too: https://docs.aws.amazon.com/IAM/latest/APIReference/API_GetRole.html
+    """
+    try:
+        role: Mapping[str, Any] = aws.call("iam", "GetRole", {"RoleName": name})["Role"]
+    except AwsError as error:
+        raise missing(error, f"role {name}", option) from error
+    return role
+
+
+def check_profile(aws: Aws, name: str, option: str) -> None:
+    """Raise AwsError if there is no such instance profile.  option: the flag that chooses another."""
+    try:
+        aws.call("iam", "GetInstanceProfile", {"InstanceProfileName": name})
+    except AwsError as error:
+        raise missing(error, f"instance profile {name}", option) from error
 
 
 # EC2's states of an instance that counts against a quota.

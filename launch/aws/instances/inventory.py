@@ -7,22 +7,24 @@ from datetime import UTC, datetime
 from typing import Any
 
 from launch.aws.client import Aws
-from launch.aws.machines import SCHEDULE_GROUP
+from launch.aws.instances.requests import SCHEDULE_GROUP
 from launch.aws.names import (
     BUCKET_TAG,
     DEADLINE_TAG,
+    GENERATION_TAG,
     HOURLY_TAG,
     JOB_TAG,
+    ONCE_TAG,
     OWNER_TAG,
     STARTED_TAG,
     TOOLKIT,
+    group_name,
     read_bucket,
     read_time,
     read_usd,
     tag_values,
 )
 from launch.core.errors import AwsError
-from launch.ec2.names import GENERATION_TAG, ONCE_TAG, group_name
 
 # EC2's reasons for ending nodes of an accepted request that it could not start: no capacity, or no volume.
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html

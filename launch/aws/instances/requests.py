@@ -1,0 +1,178 @@
+"""The requests that start instances and bound them: security group, time limit, RunInstances.  Pure."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from launch.aws.instances.facts import Ami
+from launch.aws.names import SWEEPER_DOCUMENT, TOOLKIT, group_name
+from launch.core.plan import FromAnswer, Request
+
+Tags = list[dict[str, str]]
+
+# EC2's errors for resources that were created a moment ago.
+NOT_YET = ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown", "InvalidVolume.NotFound",
+           "InvalidInstanceID.NotFound")  # fmt: skip
+# RunInstances' errors after which another zone may work.
+NO_CAPACITY = {
+    "InsufficientInstanceCapacity": "no capacity",
+    "InsufficientHostCapacity": "no capacity",
+    "InsufficientReservedInstanceCapacity": "reservation full",
+    "ReservationCapacityExceeded": "reservation full",
+    "Unsupported": "not supported here: {error}",
+    # Spot: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+    "UnfulfillableCapacity": "no capacity",
+    "InsufficientCapacity": "no capacity",
+    "InsufficientFreeAddressesInSubnet": "no addresses left in the subnet",
+    "InsufficientVolumeCapacity": "no capacity for the volumes",
+    "SpotMaxPriceTooLow": "spot price over the limit",
+}
+HOP_LIMIT = 1  # only the node, and containers in its network namespace as the training's, can use the role
+
+
+# ---- the instances
+
+
+@dataclass(frozen=True)
+class Start:
+    """A request for `count` instances, all or none.
+
+    They are terminated by a shutdown, have IMDSv2 alone, no key pair, and an encrypted root volume.
+    """
+
+    count: int
+    type: str
+    ami: Ami
+    root_gib: int
+    token: str  # equal for requests that must have one effect
+    profile: str  # the instance profile
+    interfaces: Sequence[Mapping[str, Any]]
+    user_data: str
+    tags: Tags  # of the instances, their volumes and network interfaces
+    own_tags: Mapping[str, str]  # of the instances only
+    volumes: Sequence[Mapping[str, Any]] = ()  # block device mappings other than the root volume
+    more: Mapping[str, Any] = field(default_factory=dict)  # further parameters
+
+    def request(self, why: str, name: str) -> Request:
+        """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_RunInstances.html"""
+        own = [{"Key": key, "Value": value} for key, value in self.own_tags.items()]
+        params: dict[str, Any] = {
+            "ImageId": self.ami.id,
+            "InstanceType": self.type,
+            "MinCount": self.count,
+            "MaxCount": self.count,
+            "ClientToken": self.token,
+            "IamInstanceProfile": {"Name": self.profile},
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            "MetadataOptions": {
+                "HttpTokens": "required",
+                "HttpEndpoint": "enabled",
+                "HttpPutResponseHopLimit": HOP_LIMIT,
+            },
+            "NetworkInterfaces": list(self.interfaces),
+            "BlockDeviceMappings": [self._root(), *self.volumes],
+            "TagSpecifications": [
+                {"ResourceType": "instance", "Tags": [*self.tags, *own]},
+                {"ResourceType": "volume", "Tags": self.tags},
+                {"ResourceType": "network-interface", "Tags": self.tags},
+            ],
+            "UserData": self.user_data,
+            **self.more,
+        }
+        return Request("ec2", "RunInstances", params, why, name=name, retry_after=NOT_YET)
+
+    def _root(self) -> dict[str, Any]:
+        disk = {"VolumeSize": self.root_gib, "VolumeType": "gp3", "Encrypted": True, "DeleteOnTermination": True}
+        return {"DeviceName": self.ami.root_device, "Ebs": disk}
+
+
+# ---- the security group
+
+HTTPS: Mapping[str, Any] = {
+    "IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "IpRanges": [{"CidrIp": "0.0.0.0/0"}],
+}  # fmt: skip
+EVERYWHERE: Mapping[str, Any] = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
+EVERYWHERE_IPV6: Mapping[str, Any] = {"IpProtocol": "-1", "Ipv6Ranges": [{"CidrIpv6": "::/0"}]}
+NEW_GROUP = FromAnswer("security group", "GroupId")  # the group that security_group() creates
+
+
+def security_group(job: str, description: str, vpc: str, tags: Tags, why: str) -> Request:
+    """The request for a job's group, without its rules."""
+    params = {
+        "GroupName": group_name(job),
+        "Description": description,
+        "VpcId": vpc,
+        "TagSpecifications": [{"ResourceType": "security-group", "Tags": tags}],
+    }
+    return Request("ec2", "CreateSecurityGroup", params, why, name=NEW_GROUP.request)
+
+
+def inbound(group: str | FromAnswer, permissions: Sequence[Any], why: str) -> Request:
+    return _rule("AuthorizeSecurityGroupIngress", group, permissions, why, "InvalidPermission.Duplicate")
+
+
+def outbound(group: str | FromAnswer, permissions: Sequence[Any], why: str) -> Request:
+    return _rule("AuthorizeSecurityGroupEgress", group, permissions, why, "InvalidPermission.Duplicate")
+
+
+def nothing_else_out(group: str | FromAnswer) -> list[Request]:
+    """Remove the rules that EC2 adds to each new group; the second exists only in a VPC with IPv6.
+
+    In other VPCs EC2 refuses IPv6 ranges, as Terraform's AWS provider documents: "InvalidParameterValue ...
+    remote-ipv6-range".
+    """
+    gone = "InvalidPermission.NotFound"
+    return [
+        _rule("RevokeSecurityGroupEgress", group, [EVERYWHERE], "remove the allow-all rule", gone),
+        _rule("RevokeSecurityGroupEgress", group, [EVERYWHERE_IPV6], "and that of IPv6", gone, "InvalidParameterValue"),
+    ]
+
+
+def _rule(operation: str, group: str | FromAnswer, permissions: Sequence[Any], why: str, *done_already: str) -> Request:
+    params = {"GroupId": group, "IpPermissions": permissions}
+    return Request("ec2", operation, params, why, done_already, retry_after=NOT_YET)
+
+
+# ---- the time limit
+
+SCHEDULE_GROUP = TOOLKIT
+GRACE = timedelta(minutes=5)
+GRACE_MINUTES = "GraceMinutes"  # the parameter of the sweeper's document in infra/cloudformation/account.yaml
+
+
+def time_limit(job: str, deadline: datetime, role: str, *, exists: bool) -> list[Request]:
+    """The requests for a one-time schedule, made before anything is billed.
+
+    It ends machines by the deadline in their tags, which includes those that are started later.  The schedule's role
+    can start only the sweeper, as AWS lets a launcher write any target into a schedule.
+    """
+    automation = {"DocumentName": SWEEPER_DOCUMENT, "Parameters": {GRACE_MINUTES: ["0"]}}
+    schedule = {
+        "Name": group_name(job),
+        "GroupName": SCHEDULE_GROUP,
+        # Later than the machines' own timers.
+        "ScheduleExpression": f"at({deadline + GRACE:%Y-%m-%dT%H:%M:%S})",
+        "ScheduleExpressionTimezone": "UTC",
+        "FlexibleTimeWindow": {"Mode": "OFF"},
+        "ActionAfterCompletion": "DELETE",
+        "Target": {
+            "Arn": "arn:aws:scheduler:::aws-sdk:ssm:startAutomationExecution",
+            "RoleArn": role,
+            "Input": json.dumps(automation),
+        },
+    }
+    group = Request(
+        "scheduler",
+        "CreateScheduleGroup",
+        {"Name": SCHEDULE_GROUP, "Tags": [{"Key": SCHEDULE_GROUP, "Value": "time limits"}]},
+        "create the schedule group",
+        ("ConflictException",),
+    )
+    why = "terminate the nodes of the job at its time limit"
+    if exists:
+        return [Request("scheduler", "UpdateSchedule", schedule, why)]
+    # The group has only just been created.
+    not_yet = ("ResourceNotFoundException",)
+    return [group, Request("scheduler", "CreateSchedule", schedule, why, ("ConflictException",), retry_after=not_yet)]
