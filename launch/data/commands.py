@@ -1,27 +1,28 @@
 """The verbs publish, stop, list, show, copy and delete: each looks up, decides in a planner, and acts here."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from launch.aws.client import Aws
-from launch.aws.lookup import read_json, region_or_some
+from launch.aws.lookup import Lookups, read_json, region_or_some
 from launch.aws.names import bucket_of
-from launch.aws.published import DIGEST_TAG, check_name
+from launch.aws.published import check_name
 from launch.core import shell
 from launch.core.clock import Clock
-from launch.core.manifest import MANIFEST, RECORD
+from launch.core.manifest import RECORD
 from launch.core.perform import perform
-from launch.core.plan import Fact, Plan, Request, dry_run
+from launch.core.plan import dry_run
 from launch.core.shell import this_python
 from launch.core.terminal import Say
 from launch.data import copying, planner, show
+from launch.data.costs import vcpus
 from launch.data.image import Which, find_tools
-from launch.data.lookup import Facts, Snapshot, find_snapshots, look_up, place_of
-from launch.data.near.commands import NearCommands, on_this_machine, running, vcpus
-from launch.data.near.lookup import find_reports
-from launch.data.near.source import is_in_s3, name_of
+from launch.data.lookup import find_snapshots, look_up, place_of
+from launch.data.on_ec2 import commands as on_ec2
+from launch.data.on_ec2.facts import find_reports, running
 from launch.data.options import CopyOptions, DeleteOptions, ListOptions, NameOptions, PublishOptions, StopOptions
 from launch.data.pool import Pool
 from launch.data.prepared import (
@@ -34,11 +35,10 @@ from launch.data.prepared import (
     read_prepared,
 )
 from launch.data.publish import Publisher
-from launch.data.requests import SOME_ACCOUNT, is_done
 from launch.data.snapshot import State
-from launch.data.upload import Place
+from launch.data.source import Copying, Source, find_source, is_in_s3, name_of, not_in_s3, place_in_s3, plan_copy_here
 from trainer.contract import Exit
-from trainer.errors import DataError, SettingsError, TrainerError, error_with
+from trainer.errors import DataError, SettingsError, error_with
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,48 @@ class Commands:
         if options.plain:
             _check_plain(options, source)
         if is_in_s3(source):
-            return NearCommands(self._runtime, self._pool, self._from_here, self.show).publish(options, source)
+            return self._from_s3(options, source)
         if options.by == "instance":
-            raise on_this_machine(source)
+            raise not_in_s3(source)
         return self._from_here(options, Path(source))
+
+    def _from_s3(self, options: PublishOptions, source: str) -> int:
+        name = options.name or check_name(name_of(place_in_s3(source).key))
+        aws = self._runtime.make_aws(options.region)
+        copy_here = partial(self._copy_here, options, name, aws)
+        if options.by == "here":
+            return copy_here()
+        return on_ec2.OnEc2(self._runtime, copy_here, self.show).publish(options, name, aws)
+
+    def _copy_here(self, options: PublishOptions, name: str, aws: Aws) -> int:
+        """Copy the source in S3 to this machine, and publish it from here."""
+        folder, lookups = Path(f"{name}-source").absolute(), Lookups()
+        nothing: Source | None = None
+        source = lookups.required(partial(find_source, aws, str(options.source)), nothing)
+        plan = plan_copy_here(options, source, folder, vcpus(), lookups.problems)
+        if options.dry_run:
+            return dry_run(plan, options.dry_run, self._say)
+        if source is None:
+            raise lookups.problems[0]
+        self._say(plan.brief)
+        self._say(f"copy {source.uri} to {folder}")
+        pool = self._pool(options.region, options.connections)
+        copied = Copying(pool, source, folder, self._show_copied()).copy()
+        at = {"source": str(copied), "name": name, "prepared": options.prepared or Path(f"{name}-prepared").absolute()}
+        return self._from_here(options.model_copy(update=at), copied)
+
+    def _show_copied(self) -> Callable[[int, int], None]:
+        last = began = self._runtime.clock.now()
+
+        def show(done: int, total: int) -> None:
+            nonlocal last
+            now = self._runtime.clock.now()
+            if done == total or now - last >= 10.0:
+                last = now
+                rate = done / 1e6 / max(1e-3, now - began)
+                self._say(f"  {done / 1e9:,.2f} of {total / 1e9:,.2f} GB copied, {rate:,.0f} MB/s")
+
+        return show
 
     def _from_here(self, options: PublishOptions, source: Path) -> int:
         """Publish a folder of this machine."""
@@ -88,7 +126,7 @@ class Commands:
             raise to_do.problem
         publication = to_do.payload
         state = State(options.work_dir or prepared.folder.with_name(f"{prepared.folder.name}-publishing"))
-        if is_done(publication, facts):
+        if planner.is_done(publication, facts):
             self._say(f"{name} is already published and unchanged.")
             state.clear()  # an earlier run may have ended before this
         else:
@@ -117,7 +155,7 @@ class Commands:
     def stop(self, options: StopOptions) -> int:
         """Stop the instance that publishes a data set."""
         name = _given(options.name, "the name of a data set", "stop photos")
-        return NearCommands(self._runtime, self._pool, self._from_here, self.show).stop(name, options.region)
+        return on_ec2.stop(self._runtime, name, options.region)
 
     def show(self, options: NameOptions) -> int:
         """Print everything about a data set, and the commands that use it."""
@@ -151,7 +189,7 @@ class Commands:
         aws = self._runtime.make_aws(options.region)
         facts = look_up(aws, name, with_users=True)
         reports = find_reports(aws, name, facts.account, facts.region) if not facts.problems else ()
-        plan = plan_removal(name, facts, reports)
+        plan = planner.plan_removal(name, facts, reports)
         if options.dry_run:
             return dry_run(plan, options.dry_run, self._say)
         if plan.problem:
@@ -236,60 +274,3 @@ def _given(value: Any, what: str, example: str) -> Any:
     if value is None:
         raise SettingsError(f"give {what}, as in python -m launch.data {example}")
     return value
-
-
-def plan_removal(name: str, facts: Facts, reports: Sequence[Mapping[str, str]] = ()) -> Plan[None]:
-    """Plan the removal: the manifest first, so that no job begins to read, and the record last, for retries.
-
-    reports: objects that an instance which published it has left.
-    """
-    place = place_of(name, facts.account or SOME_ACCOUNT, facts.region)
-    ours, left = facts.ours, facts.by_hand
-    objects = sorted(facts.there) if facts.record else []
-    size = sum(facts.there[name] for name in objects)
-    return Plan(
-        title=f"delete data set {name}, in {facts.region}",
-        payload=None,
-        facts=(
-            Fact("snapshots", [one.id for one in ours], ", ".join(one.id for one in ours) or "none"),
-            Fact("objects", len(objects), f"{len(objects)} in {place.uri}, {size / 1e9:,.2f} GB"),
-        ),
-        steps=_steps(place, facts, ours, objects, reports),
-        warnings=tuple(f"{one.id} stays: it was made by hand (no tag {DIGEST_TAG})." for one in left),
-        problems=(*facts.problems, *_problems(name, place.uri, facts, ours)),
-    )
-
-
-def _steps(
-    place: Place, facts: Facts, ours: Sequence[Snapshot], objects: Sequence[str], reports: Sequence[Mapping[str, str]]
-) -> tuple[Request, ...]:
-    gone = ("InvalidSnapshot.NotFound",)
-    snapshots = [Request("ec2", "DeleteSnapshot", {"SnapshotId": one.id}, f"delete {one.id}", gone) for one in ours]
-    uploads = [
-        Request("s3", "AbortMultipartUpload", place.begun(key, upload), "give up an upload", ("NoSuchUpload",))
-        for key, upload in facts.open_uploads
-    ]
-    known = frozenset(objects)
-    return (
-        *_deletes(place, known & {MANIFEST}),
-        *snapshots,
-        *uploads,
-        *_deletes(place, known - {MANIFEST, RECORD}),
-        *(Request("s3", "DeleteObject", one, f"delete {one['Key']}, of its publication") for one in reports),
-        *_deletes(place, known & {RECORD}),
-    )
-
-
-def _deletes(place: Place, names: Iterable[str]) -> list[Request]:
-    return [Request("s3", "DeleteObject", place.of(name), f"delete {place.uri}/{name}") for name in sorted(names)]
-
-
-def _problems(name: str, uri: str, facts: Facts, ours: Sequence[Snapshot]) -> list[TrainerError]:
-    if facts.users:
-        words = f"{name} is in use by {', '.join(facts.users)}; delete it once they have ended, or stop them."
-        return [SettingsError(words)]
-    if facts.record is None and facts.there:
-        return [SettingsError(f"launch.data did not publish what is in {uri}; delete that by hand: aws s3 rm.")]
-    if not ours and facts.record is None and not facts.problems:
-        return [SettingsError(f"there is no data set {name} in {facts.region}; see python -m launch.data list.")]
-    return []

@@ -9,10 +9,10 @@ from launch.core.clock import Clock
 from launch.core.manifest import MANIFEST, RECORD
 from launch.core.plan import Fact, Plan, Request
 from launch.core.terminal import Say
-from launch.data import prices
+from launch.data import costs
 from launch.data.lookup import COMPLETED, ERROR, Facts, Snapshot, find_snapshots, place_of
+from launch.data.planner import PUBLISHED, SOME_ACCOUNT
 from launch.data.pool import Pool
-from launch.data.requests import PUBLISHED, SOME_ACCOUNT
 from launch.data.show import content_in
 from launch.data.snapshot import delete_snapshot, wait_until_completed
 from launch.data.upload import SHA256, Place
@@ -53,7 +53,7 @@ def plan_copy(name: str, here: Facts, there: Facts, kms_key: str | None) -> Plan
             *_earlier_words(copy),
         ),
         steps=(copy.request,) if copy.request else (),
-        rates=(prices.copying(size, in_s3=bool(objects), in_snapshot=copy.request is not None),),
+        rates=(costs.copying(size, in_s3=bool(objects), in_snapshot=copy.request is not None),),
         problems=(*here.problems, *there.problems, *_problems(name, here, there, snapshot)),
         later=(each,) if objects else (),
     )

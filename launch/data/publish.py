@@ -17,9 +17,9 @@ from launch.core.terminal import Say
 from launch.data import image, snapshot, upload
 from launch.data.image import Blocks, Tools
 from launch.data.options import PublishOptions
+from launch.data.planner import PUBLISHED, Publication, put_record
 from launch.data.pool import Pool
 from launch.data.prepared import File, check_digest
-from launch.data.requests import PUBLISHED, Publication, put_record
 from launch.data.snapshot import Started, State
 from launch.data.upload import Counter
 

@@ -17,7 +17,7 @@ from launch.aws.names import DATA_TAG, TOOLKIT, bucket_of
 from launch.core.errors import AwsError
 from launch.core.manifest import RECORD
 from launch.data.lookup import find_snapshots
-from launch.data.near.commands import running
+from launch.data.on_ec2.facts import running
 from launch.ec2 import inventory
 from launch.infra.lookup import look_up
 from tests.conftest import ROOT

@@ -62,7 +62,7 @@ def test_what_the_embedded_aws_has_no_nodes_for_is_tried_on_aws_alone() -> None:
 
 
 def test_what_a_case_put_there_for_an_instance_is_removed(account: Account, tmp_path: Path) -> None:
-    """Its commands are played elsewhere (tests/launch/data/near); here none of them does anything."""
+    """Its commands are played elsewhere (tests/launch/data/on_ec2); here none of them does anything."""
     suite = Suite(RealPlace(account.region), tmp_path, "1", Record("here", "now", 1.0, [Tried("data by instance")]))
     began = mock.Mock(text="")
     with (

@@ -9,7 +9,7 @@ import pytest
 
 from launch.aws.names import Folder, bucket_of, client_token, read_time, tag_values, tags
 from launch.core.job import check_job_name, default_job_name
-from launch.data.near.facts import Near, new_id
+from launch.data.on_ec2.facts import Facts, new_id
 from trainer.errors import SettingsError
 
 START, END = datetime(2026, 11, 21, 13, 45, tzinfo=UTC), datetime(2026, 11, 22, 1, 45, tzinfo=UTC)
@@ -71,7 +71,7 @@ def test_two_launches_of_one_second_have_names_of_their_own(
 
 
 def test_two_publications_of_one_second_have_names_of_their_own() -> None:
-    one, other = (new_id("photos-of-" + 40 * "a", START, Near("us-east-1").letters) for _ in range(2))
+    one, other = (new_id("photos-of-" + 40 * "a", START, Facts("us-east-1").letters) for _ in range(2))
 
     assert one != other
     assert check_job_name(one) == one

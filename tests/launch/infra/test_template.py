@@ -13,7 +13,7 @@ from moto.cloudformation.parsing import resource_class_from_type
 from launch.aws.names import DEADLINE_TAG, JOB_TAG, ROLES_TAG, ROLES_VERSION, TIME, bucket_of
 from launch.aws.upload import FOLDER, KEPT_DAYS
 from launch.core.templates import YAML_COMMENT
-from launch.data.near.facts import prefix_of
+from launch.data.on_ec2.facts import prefix_of
 from launch.ec2 import requests
 from launch.ec2.names import LOG_GROUP
 from launch.ec2.options import Ec2Options

@@ -9,7 +9,7 @@ import pytest
 from launch.aws.client import Aws
 from launch.data import upload
 from tests.launch.data.desk import write_prepared
-from tests.launch.data.near.desk import NAME, SOURCE, NearDesk, opened
+from tests.launch.data.on_ec2.desk import NAME, SOURCE, Ec2Desk, opened
 from tests.launch.faults import Died, Faults, died_after, injected
 from tests.launch.privilege.enforced import Watch, enforced
 
@@ -21,7 +21,7 @@ def by_instances() -> tuple[Watch, Watch]:
         TemporaryDirectory() as folder,
         opened(Path(folder)) as desk,
         pytest.MonkeyPatch.context() as patch,
-        enforced(desk.account, "near") as mine,
+        enforced(desk.account, "data-on-ec2") as mine,
     ):
         patch.setattr(upload, "PART", 5 * 2**20)  # the least that S3 takes
         replace_source(desk, seed=0)
@@ -34,17 +34,17 @@ def by_instances() -> tuple[Watch, Watch]:
             for operation in ("UploadPart", "PutSnapshotBlock"):
                 faults.on(operation, died_after())
                 with pytest.raises(Died):
-                    desk.near()
+                    desk.publish_s3()
         for words in (("--dry-run",), ()):
-            assert desk.near(*words) == 0, desk.text
+            assert desk.publish_s3(*words) == 0, desk.text
         replace_source(desk, seed=1)
-        assert desk.near("--replace") == 0, desk.text
+        assert desk.publish_s3("--replace") == 0, desk.text
         assert desk.type("stop", NAME) == 0, desk.text
         mine.typed = desk.typed
         return mine, its
 
 
-def replace_source(desk: NearDesk, seed: int) -> None:
+def replace_source(desk: Ec2Desk, seed: int) -> None:
     write_prepared(desk.folder, (6_000_000, 40_000), seed=seed)
     for path in desk.folder.rglob("*.*"):
         name = path.relative_to(desk.folder).as_posix()

@@ -45,8 +45,14 @@ def granted() -> Iterator[None]:
 
 
 # By whom another policy is needed than the launcher's; the first that takes part counts.
-OTHERS = {"launch.infra": "administrator", "launch.image": "builder", "launch.data.near": "near", "launch.data": "data",
-          "launch.doctor": "doctor", "launch.sagemaker.register": "sagemaker-extras"}  # fmt: skip
+OTHERS = {
+    "launch.infra": "administrator",
+    "launch.image": "builder",
+    "launch.data.on_ec2": "data-on-ec2",
+    "launch.data": "data",
+    "launch.doctor": "doctor",
+    "launch.sagemaker.register": "sagemaker-extras",
+}
 
 
 def _policy() -> str | None:

@@ -1,5 +1,5 @@
 #!/bin/bash
-# User data of the instance that publishes a data set (launch/data/near), run at boot: makes the local disks one file
+# User data of the instance that publishes a data set (launch/data/on_ec2), run at boot: makes the local disks one file
 # system, gets the toolkit and its packages, runs the same `python -m launch.data publish` that runs on a laptop, says
 # how far it is, and shuts the instance down, which terminates it.
 # launch/core/templates.py fills in the values below, quoted for the shell, and removes comments.

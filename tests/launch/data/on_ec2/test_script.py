@@ -1,4 +1,4 @@
-"""infra/data/near.sh, run by bash: which steps it takes, and that it says how it ends and turns the machine off."""
+"""infra/data/publish.sh, run by bash: which steps it takes, and that it says how it ends and turns the machine off."""
 
 import hashlib
 import importlib.metadata
@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from launch.data.near import requests
-from launch.data.near.facts import Run
-from launch.data.near.requests import LOCK, bundle
-from tests.launch.data.near.machine import BIN, Machine
+from launch.data.on_ec2 import planner
+from launch.data.on_ec2.bundle import LOCK, bundle
+from launch.data.on_ec2.facts import Run
+from tests.launch.data.on_ec2.machine import BIN, Machine
 
 NOW = datetime(2026, 11, 23, 14, 0, tzinfo=UTC)
 FOLDER = "bucket/data-runs/photos"
@@ -50,7 +50,7 @@ RUN = Run(
 
 
 def user_data(code: bytes = b"") -> str:
-    return requests.user_data(replace(RUN, code=hashlib.sha256(code).hexdigest()))
+    return planner.user_data(replace(RUN, code=hashlib.sha256(code).hexdigest()))
 
 
 def boot(folder: Path, program: str = DONE, **machine: object) -> Machine:
@@ -64,7 +64,7 @@ def boot(folder: Path, program: str = DONE, **machine: object) -> Machine:
 
 
 def test_the_script_is_clean_for_shellcheck(tmp_path: Path) -> None:
-    rendered = tmp_path / "near.sh"
+    rendered = tmp_path / "publish.sh"
     rendered.write_text(user_data())
     command = [BIN / "shellcheck", "--exclude", "SC2329", rendered]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -206,13 +206,13 @@ time.sleep(600)
 
 def test_the_code_of_an_earlier_version_does_not_stay_in_the_bucket() -> None:
     """https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteObject.html"""
-    keys = [request.params["Key"] for request in requests.clear(RUN, replace(RUN, code=64 * "e"))]
+    keys = [request.params["Key"] for request in planner.clear(RUN, replace(RUN, code=64 * "e"))]
     assert keys[-1] == f"data-runs/photos/code-{16 * 'e'}.tar.gz"
-    assert not [request for request in requests.clear(RUN, RUN) if "code-" in request.params["Key"]]
+    assert not [request for request in planner.clear(RUN, RUN) if "code-" in request.params["Key"]]
 
 
 def test_the_bundle_holds_all_that_publishing_imports_but_the_packages_of_the_lock(tmp_path: Path) -> None:
-    content = bundle()
+    content = bundle().content
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         archive.extractall(tmp_path, filter="data")
     assert {path.name for path in tmp_path.iterdir()} == {"infra", "launch", "trainer"}

@@ -1,10 +1,12 @@
-"""Time and cost of publishing from this machine and by an instance, by one formula.  Pure.
+"""What publishing costs and how long it takes, from this machine and by an instance, by one formula.  Pure.
 
-Measured rates: tests/bench/RESULTS.md, "Preparing".  AWS's rates:
-https://docs.aws.amazon.com/ebs/latest/userguide/ebsapi-performance.html has 100 ms a block and 1,000 blocks a second;
-prices are those of launch/data/prices.py and infra/instances.yaml.  Those marked [E] are estimates.
+USD in us-east-1, from https://docs.aws.amazon.com/ebs/latest/userguide/ebsapi-pricing.html (its examples) and AWS's
+price pages for EBS, S3 and traffic, as of 2026-11-23; instances are in infra/instances.yaml.  Measured rates:
+tests/bench/RESULTS.md, "Preparing".  AWS's rates: https://docs.aws.amazon.com/ebs/latest/userguide/ebsapi-performance.html
+has 100 ms a block and 1,000 blocks a second.  Those marked [E] are estimates.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -14,16 +16,22 @@ from launch.core.catalog import Instance
 from launch.core.clock import duration
 from launch.core.plan import Fact
 from launch.core.price import Prices, Volume, usd, usd_per_hour
-from launch.data import prices
 from launch.data.image import BLOCK
+from launch.data.options import PublishOptions
 from trainer.errors import SettingsError
 
+PUT_BLOCK, GET_BLOCK = 0.006 / 1000, 0.003 / 1000
+S3_PUT = 0.005 / 1000
+S3_GB_MONTH, SNAPSHOT_GB_MONTH = 0.023, 0.05
+# From AWS to the internet; 100 GB per account and month are free, and so is traffic within the region.
+OUT_GB, BETWEEN_REGIONS_GB = 0.09, 0.02
+# Rate of making the file system and reading everything twice for digests, on a laptop's disk.
+LOCAL_BYTES_PER_S = 250e6
 IMAGES_PER_VCPU_S = 250.0  # resized to 256 px: ImageNet's, on one core of an AMD EPYC
 KEPT_PER_VCPU_S = 2325.0  # many small images: the overhead of an image
 IMAGE_BYTES = 110e3  # ImageNet's mean, for images in archives, which cannot be counted
 BLOCK_S, BLOCKS_PER_S = 0.1, 1000.0
 OBJECTS_PER_S = 300.0  # [E] small objects that one process transfers from or to S3, with many connections
-LOCAL_BYTES_PER_S = prices.LOCAL_BYTES_PER_S
 NVME_BYTES_PER_S = 500e6  # [E] making the file system, and reading all twice for its digests
 STARTS_S = 240.0  # [E] until an instance has booted, and installed Python and the packages
 COMPLETES_S = 120.0  # [E] until AWS has completed a snapshot
@@ -72,6 +80,11 @@ def work_of(size: int, objects: int, *, are_archives: bool, is_prepared: bool, r
     return Work(size, objects, max(1, images), int(size * SHARE) if shrinks else size, is_resized=shrinks)
 
 
+def as_asked(options: PublishOptions, work: Work) -> Work:
+    """The parts of the work that the user asked for."""
+    return replace(work, to_s3=options.to != "snapshot", to_snapshot=options.to != "s3", verify=options.verify)
+
+
 @dataclass(frozen=True)
 class Machine:
     """Where the work is done."""
@@ -89,7 +102,12 @@ class Machine:
 def here(vcpus: int, mbit_s: float, connections: int) -> Machine:
     """This machine, outside AWS."""
     rate = mbit_s * 1e6 / 8
-    return Machine("here", vcpus, rate, LOCAL_BYTES_PER_S, connections, usd_per_gb=prices.OUT_GB)
+    return Machine("here", vcpus, rate, LOCAL_BYTES_PER_S, connections, usd_per_gb=OUT_GB)
+
+
+def vcpus() -> int:
+    """This machine's."""
+    return os.cpu_count() or 1
 
 
 CONNECTIONS = 64  # of an instance
@@ -102,7 +120,7 @@ def machine_of(instance: Instance, hourly: float) -> Machine:
 
 
 @dataclass(frozen=True)
-class Way:
+class Estimate:
     """Time and cost of the work on a machine."""
 
     machine: Machine
@@ -146,7 +164,7 @@ def _time(seconds: float) -> str:
     return duration(timedelta(seconds=seconds))
 
 
-def way(work: Work, machine: Machine, before_s: float = 0.0) -> Way:
+def estimate(work: Work, machine: Machine, before_s: float = 0.0) -> Estimate:
     """Time and cost of the work on a machine, with its steps in sequence.
 
     before_s: for copying the source to S3 first, if it is not there.
@@ -167,14 +185,14 @@ def way(work: Work, machine: Machine, before_s: float = 0.0) -> Way:
     }
     from_aws = (work.source + work.read_back * BLOCK) / 1e9
     once = {
-        "requests": work.objects * GET_OBJECT + uploads / 16e6 * prices.S3_PUT,
-        "snapshot": work.blocks * prices.PUT_BLOCK + work.read_back * prices.GET_BLOCK,
+        "requests": work.objects * GET_OBJECT + uploads / 16e6 * S3_PUT,
+        "snapshot": work.blocks * PUT_BLOCK + work.read_back * GET_BLOCK,
         "traffic": from_aws * machine.usd_per_gb,
         "instance": (sum(seconds.values()) - before_s) / 3600 * machine.usd_per_hour,
     }
     hours = sum(seconds[name] for name in AGAIN) / 3600
-    again = hours * machine.usd_per_hour + work.objects * GET_OBJECT + work.read_back * prices.GET_BLOCK
-    return Way(machine, seconds, once, again)
+    again = hours * machine.usd_per_hour + work.objects * GET_OBJECT + work.read_back * GET_BLOCK
+    return Estimate(machine, seconds, once, again)
 
 
 TYPES = ("c6id.2xlarge", "c6id.4xlarge", "c6id.8xlarge", "i4i.4xlarge")
@@ -182,15 +200,15 @@ FREE_GB = 4.0  # of a disk, for Python and file system overhead
 
 
 @dataclass(frozen=True)
-class Ways:
-    """Both ways; instance: None if no type has enough disk."""
+class Comparison:
+    """Publishing from here and by an instance; instance: None if no type has enough disk."""
 
-    here: Way
-    instance: Way | None
+    here: Estimate
+    instance: Estimate | None
 
     @property
     def cheaper(self) -> str:
-        """The cheaper way: here or instance; at equal cost the faster one."""
+        """here or instance, whichever costs less; at equal cost the faster one."""
         if self.instance is None:
             return "here"
         mine, other = ((round(one.total_usd, 2), one.total_s) for one in (self.here, self.instance))
@@ -198,7 +216,7 @@ class Ways:
 
     @property
     def rates(self) -> tuple[Fact, ...]:
-        """A line for each way."""
+        """A line for each."""
         rows = [Fact("by_here", self.here.figures, self.here.text, "--by here")]
         if self.instance is not None:
             name = f"--by instance ({self.instance.machine.name})"
@@ -214,20 +232,22 @@ def fits(instance: Instance, work: Work) -> bool:
     return (instance.nvme_gb - FREE_GB) * 1e9 >= work.room
 
 
-def ways_of(work: Work, mine: Machine, prices: Prices, types: Sequence[str] = TYPES, *, is_local: bool = False) -> Ways:
-    """Both ways for this work.  types: candidates, of which the cheapest in total is taken.
+def compare(
+    work: Work, mine: Machine, prices: Prices, types: Sequence[str] = TYPES, *, is_local: bool = False
+) -> Comparison:
+    """Estimate both for this work.  types: candidates, of which the cheapest in total is taken.
 
     is_local: whether the source is on this machine and would have to be copied to S3 first.
     """
     other = cheapest(work, prices, types, work.source / mine.bytes_per_s if is_local else 0.0)
     at_home = replace(work, source=0, objects=0) if is_local else work
-    return Ways(way(at_home, mine), other)
+    return Comparison(estimate(at_home, mine), other)
 
 
-def cheapest(work: Work, prices: Prices, types: Sequence[str], before_s: float = 0.0) -> Way | None:
+def cheapest(work: Work, prices: Prices, types: Sequence[str], before_s: float = 0.0) -> Estimate | None:
     found = (catalog.find(name) for name in types)
-    ways = [way(work, machine_of(one, prices.of(one)), before_s) for one in found if fits(one, work)]
-    return min(ways, key=lambda one: (round(one.total_usd, 2), one.total_s), default=None)
+    estimates = [estimate(work, machine_of(one, prices.of(one)), before_s) for one in found if fits(one, work)]
+    return min(estimates, key=lambda one: (round(one.total_usd, 2), one.total_s), default=None)
 
 
 def no_room(work: Work, chosen: str | None) -> SettingsError:
@@ -242,4 +262,73 @@ def no_room(work: Work, chosen: str | None) -> SettingsError:
     return SettingsError(
         f"this takes {gb:,.0f} GB of local disk, and the largest instance that launch.data starts has {largest:,}; "
         "publish it from a machine of yours (--by here)."
+    )
+
+
+# ---- the lines of a plan
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """What is still to do."""
+
+    stored: int  # bytes of the data set
+    upload: int = 0  # bytes to S3
+    requests: int = 0  # to S3
+    blocks: int = 0  # to the snapshot
+    read_back: int = 0  # blocks read from the snapshot
+    in_s3: bool = True
+    in_snapshot: bool = True
+
+
+def rates(amounts: Amounts, mbit_s: float) -> tuple[Fact, ...]:
+    """A line for each transfer, and one for storage."""
+    rows = list[Fact]()
+    per_s = mbit_s * 1e6 / 8
+    if amounts.in_s3:
+        rows.append(_line("s3", "to S3", amounts.upload, amounts.requests * S3_PUT, amounts.upload / per_s, mbit_s))
+    if amounts.in_snapshot:
+        size = amounts.blocks * BLOCK
+        local = amounts.stored / LOCAL_BYTES_PER_S if amounts.blocks else 0.0
+        rows.append(_line("snapshot", "to a snapshot", size, amounts.blocks * PUT_BLOCK, local + size / per_s, mbit_s))
+    if amounts.read_back:
+        rows.append(_reading(amounts.read_back, per_s, mbit_s))
+    return (*rows, _storage(amounts))
+
+
+def _line(name: str, label: str, size: int, once_usd: float, seconds: float, mbit_s: float) -> Fact:
+    value = {"bytes": size, "usd": once_usd, "seconds": seconds}
+    if not size:
+        return Fact(name, value, "is there already", label)
+    text = f"{size / 1e9:,.2f} GB: {usd(once_usd)} once, {duration(timedelta(seconds=seconds))} at {mbit_s:g} Mbit/s"
+    return Fact(name, value, text, label)
+
+
+def _reading(blocks: int, per_s: float, mbit_s: float) -> Fact:
+    size = blocks * BLOCK
+    once, traffic = blocks * GET_BLOCK, size / 1e9 * OUT_GB
+    value = {"bytes": size, "usd": once, "most_traffic_usd": traffic, "seconds": size / per_s}
+    takes = duration(timedelta(seconds=size / per_s))
+    text = (
+        f"{size / 1e9:,.2f} GB: {usd(once)} once, {takes} at {mbit_s:g} Mbit/s; outside AWS up to {usd(traffic)} for "
+        "traffic, after the month's 100 GB that are free"
+    )
+    return Fact("read_back", value, text, "to read it back")
+
+
+def _storage(amounts: Amounts) -> Fact:
+    gb = amounts.stored / 1e9
+    monthly = gb * (S3_GB_MONTH * amounts.in_s3 + SNAPSHOT_GB_MONTH * amounts.in_snapshot)
+    places = [word for word, there in (("S3", amounts.in_s3), ("snapshot", amounts.in_snapshot)) if there]
+    return Fact("storage", {"usd_per_month": monthly}, f"{usd(monthly)} a month: {' and '.join(places)}", "kept")
+
+
+def copying(size: int, *, in_s3: bool, in_snapshot: bool) -> Fact:
+    """The price of a copy in another region."""
+    traffic = size / 1e9 * BETWEEN_REGIONS_GB * (in_s3 + in_snapshot)
+    monthly = size / 1e9 * (S3_GB_MONTH * in_s3 + SNAPSHOT_GB_MONTH * in_snapshot)
+    return Fact(
+        "copy",
+        {"usd": traffic, "usd_per_month": monthly},
+        f"{usd(traffic)} once for traffic between regions, {usd(monthly)} a month there",
     )

@@ -25,13 +25,13 @@ SHUT_DOWN = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
 
 
 @dataclass
-class NearDesk(Desk):
+class Ec2Desk(Desk):
     """node: what an instance does, when the user has waited for it; told: what instances have said.
 
     ran: how many instances have published; node_aws, as_publisher: their calls, and in whose name they are.
     """
 
-    node: Callable[[NearDesk, Any], None] = lambda desk, instance: desk.publish_on(instance)
+    node: Callable[[Ec2Desk, Any], None] = lambda desk, instance: desk.publish_on(instance)
     told: list[str] = field(default_factory=list)
     ran: int = 0
     node_aws: Callable[[str | None], Aws] = one_aws
@@ -41,7 +41,7 @@ class NearDesk(Desk):
     def uri(self) -> str:
         return f"s3://{self.account.bucket}/{SOURCE}"
 
-    def near(self, *words: str, by: str = "instance") -> int:
+    def publish_s3(self, *words: str, by: str = "instance") -> int:
         return self.type("publish", self.uri, "--name", NAME, "--by", by, "--connections", "1", *words)
 
     @property
@@ -118,7 +118,7 @@ def script_of(instance: Any) -> str:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[NearDesk]:
+def opened(folder: Path) -> Iterator[Ec2Desk]:
     """A new account that is set up, with a prepared data set in its bucket."""
     with Account.opened() as account:
         account.make_amazon_linux()
@@ -126,4 +126,4 @@ def opened(folder: Path) -> Iterator[NearDesk]:
         images = write_prepared(folder / NAME)
         for path in images.rglob("*.*"):
             account.put(account.bucket, f"{SOURCE}/{path.relative_to(images).as_posix()}", path.read_bytes())
-        yield NearDesk(account, images)
+        yield Ec2Desk(account, images)

@@ -17,14 +17,14 @@ from PIL import Image
 
 from launch.rehearse.aws.ec2 import ebs
 from launch.rehearse.aws.server import Request, RequestLog, served
-from tests.launch.data.near.desk import SOURCE, NearDesk, opened, script_of
-from tests.launch.data.near.machine import Machine, warm_aws
+from tests.launch.data.on_ec2.desk import SOURCE, Ec2Desk, opened, script_of
+from tests.launch.data.on_ec2.machine import Machine, warm_aws
 
 REPORT = {"REPORT_S": "5", "TRANSFER_S": "60"}
 
 
 @contextmanager
-def with_images(folder: Path) -> Iterator[NearDesk]:
+def with_images(folder: Path) -> Iterator[Ec2Desk]:
     """An account with a folder of images in its bucket, as nobody has prepared them."""
     with opened(folder) as desk:
         for key in [key for key in desk.account.s3_keys() if key.startswith(SOURCE)]:
@@ -39,7 +39,7 @@ def with_images(folder: Path) -> Iterator[NearDesk]:
 
 
 def runs_user_data(port: int, aws: str, machines: list[Machine], started: list[Any]) -> Any:
-    def run(desk: NearDesk, instance: Any) -> None:
+    def run(desk: Ec2Desk, instance: Any) -> None:
         env = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
             "AWS_ACCESS_KEY_ID": "testing",
@@ -72,12 +72,12 @@ def test_a_lost_instance_is_followed_by_one_that_goes_on_with_its_snapshot(
     log.after = lose_it
     with with_images(tmp_path) as desk, served(log, None) as port, warm_aws() as aws:
         desk.node = runs_user_data(port, aws, machines, started)
-        assert desk.near() == 6, desk.text
+        assert desk.publish_s3() == 6, desk.text
         assert "it ended without a record of why; run the same command again" in capsys.readouterr().err
         (pending,) = desk.snapshots()
         assert (pending.status, desk.billed()) == ("pending", [])
 
-        assert desk.near() == 0, desk.text + machines[-1].log
+        assert desk.publish_s3() == 0, desk.text + machines[-1].log
         (snapshot,) = desk.snapshots()
         assert (snapshot.id, snapshot.status, desk.billed()) == (pending.id, "completed", [])
         assert (desk.record["state"], desk.record["content"]["train"]) == ("published", 6)

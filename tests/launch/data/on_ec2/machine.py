@@ -1,4 +1,4 @@
-"""A machine for infra/data/near.sh: a folder, with programs that stand in for those that need root or a network."""
+"""A machine for infra/data/publish.sh: a folder, with programs that stand in for those that need root or a network."""
 
 import json
 import os

@@ -5,15 +5,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from threading import Lock
 from typing import Any
 
 from launch.aws.client import Aws
-from launch.aws.names import S3Uri, parse_s3
+from launch.aws.names import S3Uri, bucket_of, parse_s3
 from launch.core.manifest import MANIFEST
+from launch.core.plan import Fact, Plan, Request
+from launch.core.price import CATALOGS
+from launch.data.costs import Work, as_asked, compare, here, types_for, work_of
+from launch.data.options import PublishOptions
 from launch.data.pool import Pool
 from launch.data.upload import Counter
-from trainer.errors import DataError, SettingsError, not_written
+from trainer.errors import DataError, SettingsError, TrainerError, not_written
 
 ARCHIVES = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".zip")
 PART = 16 * 2**20
@@ -50,6 +55,10 @@ class Source:
         return sum(item.bytes for item in self.items)
 
     @property
+    def words(self) -> str:
+        return f"{self.uri}: {len(self.items):,} objects, {self.bytes / 1e9:,.2f} GB"
+
+    @property
     def are_archives(self) -> bool:
         """Whether most of it is in archives, whose images cannot be counted from here."""
         packed = sum(item.bytes for item in self.items if item.name.endswith(ARCHIVES))
@@ -78,6 +87,15 @@ def place_in_s3(source: str) -> S3Uri:
     if place is None or not place.key.strip("/"):
         raise SettingsError(f"{source} is not a folder in S3; give one as s3://BUCKET/FOLDER, or s3://BUCKET/FILE.tar.")
     return place
+
+
+def not_in_s3(source: str) -> SettingsError:
+    """Why an instance cannot publish a local folder, and what to do."""
+    place = quote(f"s3://{bucket_of('ACCOUNT', 'REGION')}/sources/{Path(source).name}")
+    return SettingsError(
+        f"{source} is on this machine, and an instance reads from S3 alone; copy it there first (aws s3 cp "
+        f"{quote(source)} {place} --recursive), and publish {place}; or publish it --by here."
+    )
 
 
 def find_source(aws: Aws, source: str) -> Source:
@@ -143,6 +161,36 @@ def _item(row: Mapping[str, Any], prefix: str) -> Item:
 
 
 # ---- a copy on this machine
+
+
+def work_with(options: PublishOptions, source: Source) -> Work:
+    """The work for a source in S3."""
+    work = work_of(source.bytes, len(source.items), are_archives=source.are_archives, is_prepared=source.is_prepared,
+                   resized=not options.originals)  # fmt: skip
+    return as_asked(options, work)
+
+
+def plan_copy_here(
+    options: PublishOptions, source: Source | None, folder: Path, vcpus: int, problems: Sequence[TrainerError] = ()
+) -> Plan[None]:
+    """The plan of copying the source to this machine, and what an instance would take instead.
+
+    source: None if it was not found.
+    """
+    facts, compared = [Fact("source", None, "not found")], tuple[Fact, ...]()
+    if source is not None:
+        facts = [Fact("source", source.uri, source.words)]
+        mine = here(vcpus, options.upload_mbit_s, options.connections)
+        compared = compare(work_with(options, source), mine, CATALOGS, types_for(options.instance_type)).rates
+    get = {"Bucket": source.bucket if source else "<bucket>", "Key": "<key>", "IfMatch": "<its ETag>"}
+    return Plan(
+        title=f"copy {source.uri if source else 'the source'} to this machine, and publish it from here",
+        payload=None,
+        facts=(*facts, Fact("folder", str(folder))),
+        rates=compared,
+        problems=tuple(problems),
+        later=(("for each object, above 16 MiB in parts:", (Request("s3", "GetObject", get, "copy it here"),)),),
+    )
 
 
 @dataclass

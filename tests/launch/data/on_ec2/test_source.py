@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from launch.aws.client import Aws
-from launch.data.near.source import Copying, Item, Source, find_source, is_archived
 from launch.data.pool import Pool
+from launch.data.source import Copying, Item, Source, find_source, is_archived
 from trainer.errors import SettingsError
 
 

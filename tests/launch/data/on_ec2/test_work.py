@@ -4,7 +4,7 @@ import pytest
 
 from launch.core import catalog
 from launch.core.price import CATALOGS
-from launch.data.near.work import BLOCK_S, TYPES, Machine, Work, fits, here, machine_of, no_room, way, ways_of, work_of
+from launch.data.costs import BLOCK_S, TYPES, Machine, Work, compare, estimate, fits, here, machine_of, no_room, work_of
 
 GB = 10**9
 IMAGENET = work_of(155 * GB, 3, are_archives=True, is_prepared=False, resized=True)
@@ -14,7 +14,7 @@ def test_a_work_in_round_numbers_is_what_one_can_add_up() -> None:
     """100 blocks a second, 100 MB/s, one image a vCPU and hundredth of a second."""
     machine = Machine("round", 1, 100e6, 100e6, connections=10, starts_s=10, usd_per_hour=36.0, usd_per_gb=1.0)
     stored = 92 * 512 * 1024  # and 8 blocks of the file system's own
-    found = way(Work(1 * GB, 300, 2_500, stored), machine)
+    found = estimate(Work(1 * GB, 300, 2_500, stored), machine)
 
     assert BLOCK_S == 0.1
     assert {name: round(value, 2) for name, value in found.seconds.items()} == {
@@ -41,7 +41,7 @@ def test_a_work_in_round_numbers_is_what_one_can_add_up() -> None:
 def test_both_ways_have_a_time_and_a_price(
     work: Work, mbit_s: float, hours_here: float, usd_here: float, hours_there: float, usd_there: float, cheaper: str
 ) -> None:
-    ways = ways_of(work, here(8, mbit_s, 16), CATALOGS)
+    ways = compare(work, here(8, mbit_s, 16), CATALOGS)
 
     assert ways.instance is not None
     assert ways.here.total_s / 3600 == pytest.approx(hours_here, rel=0.1)
@@ -53,7 +53,7 @@ def test_both_ways_have_a_time_and_a_price(
 
 def test_what_is_on_this_machine_goes_to_s3_first_where_an_instance_takes_it() -> None:
     mine = here(8, 100, 16)
-    ways = ways_of(IMAGENET, mine, CATALOGS, is_local=True)
+    ways = compare(IMAGENET, mine, CATALOGS, is_local=True)
 
     assert ways.instance is not None
     assert (ways.here.seconds["fetch"], ways.here.once_usd["traffic"]) == (0.0, pytest.approx(46.5 * 0.09, rel=0.01))
@@ -62,7 +62,7 @@ def test_what_is_on_this_machine_goes_to_s3_first_where_an_instance_takes_it() -
 
 
 def test_the_figures_for_programs_are_those_in_words() -> None:
-    ways = ways_of(IMAGENET, here(8, 100, 16), CATALOGS)
+    ways = compare(IMAGENET, here(8, 100, 16), CATALOGS)
     (mine, other) = ways.rates
 
     assert (mine.name, other.name) == ("by_here", "by_instance")
@@ -78,7 +78,7 @@ def test_the_figures_for_programs_are_those_in_words() -> None:
 )
 def test_the_instance_has_room_for_all_of_it(gb: int, expected: str | None) -> None:
     work = work_of(gb * GB, 3, are_archives=True, is_prepared=False, resized=True)
-    ways = ways_of(work, here(8, 100, 16), CATALOGS)
+    ways = compare(work, here(8, 100, 16), CATALOGS)
 
     assert (ways.instance.machine.name if ways.instance else None) == expected
     assert expected is None or fits(catalog.find(expected), work)

@@ -9,37 +9,36 @@ import pytest
 
 from launch.aws.client import Aws
 from launch.aws.names import tags
-from launch.data.near.commands import running
-from launch.data.near.facts import PUBLISHES_TAG, read_run
-from launch.data.near.follow import Follower
-from tests.launch.data.near.desk import NAME, NearDesk, opened
+from launch.data.on_ec2.commands import Follower
+from launch.data.on_ec2.facts import PUBLISHES_TAG, read_run, running
+from tests.launch.data.on_ec2.desk import NAME, Ec2Desk, opened
 from trainer.errors import TrainerError
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[NearDesk]:
+def desk(tmp_path: Path) -> Iterator[Ec2Desk]:
     with opened(tmp_path) as desk:
         yield desk
 
 
-def leaves(desk: NearDesk, instance: Any) -> None:
+def leaves(desk: Ec2Desk, instance: Any) -> None:
     """The user presses Ctrl-C, and the instance goes on."""
     raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("code", ["0; true", None, [], 1e400, -1, 256])
-def test_a_damaged_record_of_the_end_is_a_failure_and_no_traceback(code: object, desk: NearDesk) -> None:
-    def ends(desk: NearDesk, instance: Any) -> None:
+def test_a_damaged_record_of_the_end_is_a_failure_and_no_traceback(code: object, desk: Ec2Desk) -> None:
+    def ends(desk: Ec2Desk, instance: Any) -> None:
         desk.say_end(instance, 0, "done")
         record = desk.account.s3(f"data-runs/{NAME}/exit.json")
         desk.account.put_json(f"data-runs/{NAME}/exit.json", dict(record) | {"code": code})
 
     desk.node = ends
-    assert desk.near() == 1
+    assert desk.publish_s3() == 1
     assert desk.billed() == []
 
 
-def colleagues(desk: NearDesk, publishes: str) -> str:
+def colleagues(desk: Ec2Desk, publishes: str) -> str:
     """An instance of a colleague's that publishes."""
     named = tags(
         "demo", desk.account.bucket, datetime(2026, 1, 1, tzinfo=UTC), datetime(2199, 1, 1, tzinfo=UTC), "AIDAYOU"
@@ -59,7 +58,7 @@ def test_a_machine_without_the_tag_of_a_job_publishes_nothing(monkeypatch: pytes
     assert running(aws) == {}
 
 
-def test_no_command_to_be_copied_has_a_name_that_is_none(desk: NearDesk) -> None:
+def test_no_command_to_be_copied_has_a_name_that_is_none(desk: Ec2Desk) -> None:
     colleagues(desk, "photos; curl x.example | sh")
     assert desk.type("list") == 0
     assert "curl" not in desk.text
@@ -68,13 +67,13 @@ def test_no_command_to_be_copied_has_a_name_that_is_none(desk: NearDesk) -> None
     assert theirs in desk.text
 
 
-def test_who_followed_an_earlier_run_leaves_the_next_one_alone(desk: NearDesk) -> None:
+def test_who_followed_an_earlier_run_leaves_the_next_one_alone(desk: Ec2Desk) -> None:
     """A laptop that slept meanwhile."""
-    desk.node = NearDesk.pretend_on
-    assert desk.near() == 0, desk.text
+    desk.node = Ec2Desk.pretend_on
+    assert desk.publish_s3() == 0, desk.text
     earlier = read_run(desk.run)
     desk.node = leaves
-    assert desk.near("--replace") == 130
+    assert desk.publish_s3("--replace") == 130
     (there,) = desk.instances
 
     desk.node = lambda desk, instance: None
@@ -84,7 +83,7 @@ def test_who_followed_an_earlier_run_leaves_the_next_one_alone(desk: NearDesk) -
     assert desk.run["ended"] == ""
 
 
-def test_a_colleagues_publication_is_stopped_as_ones_own(desk: NearDesk) -> None:
+def test_a_colleagues_publication_is_stopped_as_ones_own(desk: Ec2Desk) -> None:
     colleagues(desk, NAME)
     assert desk.type("stop", NAME) == 0, desk.text
     assert desk.instances == []

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.launch.copies import Copies
-from tests.launch.data.near.desk import NAME, NearDesk, opened
+from tests.launch.data.on_ec2.desk import NAME, Ec2Desk, opened
 from tests.launch.faults import EVERY, Died, Faults, Request, injected
 from trainer.errors import TrainerError
 
@@ -27,11 +27,11 @@ def warm_up() -> None:
     than all that it does with them.
     """
     with TemporaryDirectory() as folder, opened(Path(folder)) as desk:
-        desk.node = NearDesk.pretend_on
-        assert desk.near() == 0, desk.text
+        desk.node = Ec2Desk.pretend_on
+        assert desk.publish_s3() == 0, desk.text
 
 
-def what_is_there(desk: NearDesk, code: int | None) -> str:
+def what_is_there(desk: Ec2Desk, code: int | None) -> str:
     """All on which the commands after a fault depend: what was written, in order, and what EC2 still hides.
 
     The rest of the account follows from it, but for names that hold a time: faults that leave the same have one second
@@ -43,7 +43,7 @@ def what_is_there(desk: NearDesk, code: int | None) -> str:
     return f"{code} {written} {machines} {sorted(desk.account.rules.fresh.values())} {desk.ran}"
 
 
-def what_is_wrong(desk: NearDesk, faults: Faults, then: str) -> str:
+def what_is_wrong(desk: Ec2Desk, faults: Faults, then: str) -> str:
     """After a fault: the same command again, or a stop and the same command.  Empty: nothing."""
     faults.clear()
     if then == "nothing":
@@ -54,7 +54,7 @@ def what_is_wrong(desk: NearDesk, faults: Faults, then: str) -> str:
         if left := desk.billed():
             return f"stop leaves {left}"
     again = ("--replace",) if then == "stop" else ()  # the instance may have published it before that
-    if (code := desk.near(*again)) != 0:
+    if (code := desk.publish_s3(*again)) != 0:
         return f"the second run ended with {code}: {desk.text}"
     if desk.record["state"] != "published":
         return f"the record says {desk.record}"
@@ -84,12 +84,12 @@ def test_no_fault_at_any_call_leaves_an_instance(kind: str, then: str) -> None:
 
     with TemporaryDirectory() as folder, opened(Path(folder)) as desk, injected(Watched()) as faults, copies.end_here():
         desk.account.slow.unknown = 1  # new instances and groups are not known at once
-        desk.node = NearDesk.pretend_on
+        desk.node = Ec2Desk.pretend_on
         # EC2's buckets of tokens fill while the publisher sleeps and while botocore waits.
         desk.account.rules.access.throttling.now = lambda: desk.clock.now() + faults.waited_s
         code: int | None = None
         with suppress(TrainerError, Died):
-            code = desk.near(*(("--replace",) if then == "stop" else ()))
+            code = desk.publish_s3(*(("--replace",) if then == "stop" else ()))
         if copies.is_copy:
             there = what_is_there(desk, code)
             assert then != "nothing" or code == 0, desk.text
