@@ -75,35 +75,15 @@ def test_every_setting_survives_the_way_through_flags(name: str) -> None:
     assert read(*to_argv(config)) == config
 
 
-def test_milestones_keep_all_their_digits() -> None:
-    config = TrainConfig(milestones=(30.0, 60.1234567, 1e-07))
-
-    assert to_argv(config) == ["--milestones", "30,60.1234567,1e-07"]
-    assert read(*to_argv(config)) == config
-
-
 def test_all_settings_survive_the_way_through_yaml(tmp_path: Path) -> None:
     config = TrainConfig(**OTHER)
 
     assert read("--config", job(tmp_path, to_yaml(config))) == config
 
 
-def test_defaults_survive_the_way_through_yaml(tmp_path: Path) -> None:
-    assert read("--config", job(tmp_path, to_yaml(TrainConfig()))) == TrainConfig()
-
-
-def test_defaults_need_no_flags() -> None:
-    assert to_argv(TrainConfig()) == []
-
-
 def test_hyphens_and_underscores_are_the_same() -> None:
     for spelt in (["--batch-size", "8"], ["--batch_size", "8"], ["--batch-size=8"], ["--batch_size=8"]):
         assert read(*spelt).batch_size == 8
-
-
-def test_a_value_keeps_its_underscores() -> None:
-    assert read("--data-dir=my_data", "--wandb", "my_project").wandb == "my_project"
-    assert read("--data_dir=my_data").data_dir == Path("my_data")
 
 
 @pytest.mark.parametrize("name", BOOLEANS)
@@ -114,10 +94,6 @@ def test_a_boolean_can_be_written_in_every_way(name: str) -> None:
         assert getattr(read(*on), name) is True
     for off in ([f"--no-{name.replace('_', '-')}"], [f"--no_{name}"], [flag, "false"], [f"--{name}", "False"]):
         assert getattr(read(*off), name) is False
-
-
-def test_the_last_of_two_flags_wins() -> None:
-    assert read("--amp", "--no-amp", "--epochs", "1", "--epochs", "2") == read("--no-amp", "--epochs", "2")
 
 
 def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
@@ -140,99 +116,60 @@ def test_none_means_the_default_where_nothing_is_no_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "sentence"),
+    ("argv", "named"),
     [
-        (["--modle", "cnn"], "unknown flag --modle; did you mean --model? See --help for all of them."),
-        (["--batch_sise=8"], "unknown flag --batch-sise; did you mean --batch-size? See --help for all of them."),
-        (["--no-amq"], "unknown flag --no-amq; did you mean --no-amp? See --help for all of them."),
-        (["--gpus", "2"], "unknown flag --gpus. See --help for all of them."),
-        (["--zzz", "1"], "unknown flag --zzz. See --help for all of them."),
-        (["cnn"], "unexpected word 'cnn'; settings are given as --name value."),
-        (["--model"], "--model: expected one argument."),
-        (["--epochs", "0"], "--epochs 0: must be greater than or equal to 1."),
-        (["--epochs", "two"], "--epochs two: must be a whole number."),
-        (["--workers", "1.5"], "--workers 1.5: must be a whole number."),
-        (["--lr", "fast"], "--lr fast: must be a number."),
-        (["--amp", "perhaps"], "--amp perhaps: must be true or false."),
-        (["--milestones", "30,x"], "--milestones x: must be a number."),
-        (
-            ["--batch-ramp", "512"],
-            "--batch-ramp 512: write it as epoch:images,epoch:images, for example 0:512,2:2048.",
-        ),
-        (
-            ["--schedule", "cosin"],
-            "--schedule cosin: must be constant, cosine, multistep, onecycle; did you mean 'cosine'?",
-        ),
-        (["--device", "tpu-v4"], "--device tpu-v4: must be auto, cuda, cpu."),
+        ("--batch_sise=8", "did you mean --batch-size?"),
+        ("--no-amq", "did you mean --no-amp?"),
+        ("--zzz 1", "unknown flag --zzz."),
+        ("cnn", "unexpected word 'cnn'"),
+        ("--model", "--model: expected one argument."),
+        ("--epochs 0", "--epochs 0: must be"),
+        ("--workers 1.5", "--workers 1.5: must be a whole number."),
+        ("--lr fast", "--lr fast: must be a number."),
+        ("--amp perhaps", "--amp perhaps: must be true or false."),
+        ("--milestones 30,x", "--milestones x: must be a number."),
+        ("--batch-ramp 512", "--batch-ramp 512: "),
+        ("--schedule cosin", "did you mean 'cosine'?"),
     ],
 )
-def test_a_wrong_flag_gets_a_sentence(argv: list[str], sentence: str) -> None:
-    assert refused(*argv) == sentence
-
-
-def test_every_wrong_value_is_named_at_once() -> None:
-    assert refused("--epochs", "0", "--lr", "fast").splitlines() == [
-        "--epochs 0: must be greater than or equal to 1.",
-        "--lr fast: must be a number.",
-    ]
+def test_a_wrong_flag_gets_a_sentence(argv: str, named: str) -> None:
+    assert named in refused(*argv.split())
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("content", "named"),
     [
-        ("epoch: 5", "unknown setting 'epoch' in {file}; did you mean 'epochs'?"),
-        ("epochs: 0", "--epochs 0: must be greater than or equal to 1."),
-        ("just words", "--config {file} must hold `name: value` lines, such as `epochs: 5`."),
-        ("", "--config {file} must hold `name: value` lines, such as `epochs: 5`."),
+        (b"epoch: 5", "did you mean 'epochs'?"),
+        (b"epochs: 0", "--epochs 0"),
+        (b"just words", "must hold `name: value` lines"),
+        (b"", "must hold `name: value` lines"),
+        (b"epochs: 5\nlr: [1, 2\n", "line 3"),
+        (b"\x80\x02\xff", "is not YAML"),
+        (None, "No such file or directory"),
     ],
 )
-def test_a_wrong_file_gets_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
-    file = job(tmp_path, text)
+def test_a_wrong_file_gets_a_sentence(tmp_path: Path, content: bytes | None, named: str) -> None:
+    file = tmp_path / "job.yaml"
+    if content is not None:
+        file.write_bytes(content)
 
-    assert refused("--config", file) == sentence.format(file=file)
+    sentence = refused("--config", str(file))
 
-
-def test_a_file_that_is_no_yaml_is_refused_with_the_place(tmp_path: Path) -> None:
-    file = job(tmp_path, "epochs: 5\nlr: [1, 2\n")
-
-    sentence = refused("--config", file)
-
-    assert sentence.startswith(f"--config {file} is not YAML: ")
-    assert "line 3" in sentence
+    assert named in sentence
     assert "\n" not in sentence
 
 
-def test_a_file_of_bytes_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "model.pt"
-    file.write_bytes(b"\x80\x02\xff")
-
-    assert refused("--config", str(file)).startswith(f"--config {file} is not YAML: ")
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "job.yaml"
-
-    assert refused("--config", str(file)) == f"--config {file}: No such file or directory; check the path."
-
-
 def test_two_models_share_one_line_and_one_file(tmp_path: Path) -> None:
+    def both(*argv: str) -> list[BaseModel]:
+        return parse(argv, [Where, TrainConfig], prog="p", about="", sections={})
+
     file = job(tmp_path, "nodes: 4\nepochs: 7\n")
 
-    where, train = parse(["--config", file, "--seed", "3"], [Where, TrainConfig], prog="p", about="", sections={})
-
-    assert (where, train) == (Where(nodes=4), TrainConfig(epochs=7, seed=3))
-
-
-def test_a_misspelt_flag_gets_the_nearest_of_both_models() -> None:
-    for word, near in (("--node", "--nodes"), ("--epoch", "--epochs")):
-        with pytest.raises(SettingsError, match=f"did you mean {near}"):
-            parse([word, "2"], [Where, TrainConfig], prog="p", about="", sections={})
-
-
-def test_wrong_values_of_both_models_are_named_at_once() -> None:
+    assert both("--config", file, "--seed", "3") == [Where(nodes=4), TrainConfig(epochs=7, seed=3)]
+    with pytest.raises(SettingsError, match="did you mean --nodes"):
+        both("--node", "2")
     with pytest.raises(SettingsError) as error:
-        build({"nodes": 0, "epochs": 0}, [Where, TrainConfig])
-
+        both("--nodes", "0", "--epochs", "0")
     assert [line.split(":")[0] for line in str(error.value).splitlines()] == ["--nodes 0", "--epochs 0"]
 
 
@@ -247,34 +184,6 @@ def test_help_shows_every_setting_with_its_default_under_headings(capsys: pytest
     assert [name for name in OTHER if f"  --{name.replace('_', '-')}" not in text] == []
     assert "--epochs N" in text
     assert "passes over the training set (default: 5)" in text
-
-
-def test_help_says_of_every_setting_what_its_default_is() -> None:
-    unexplained = [
-        name
-        for name, field in TrainConfig.model_fields.items()
-        if field.default is None and "(default: " not in str(field.description)
-    ]
-
-    # Without these nothing happens, as their names say.
-    assert unexplained == ["init_from", "global_batch_size", "batch_ramp", "max_steps", "wandb", "mlflow"]
-
-
-def test_help_breaks_no_name_in_two(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for columns in range(70, 100):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        with pytest.raises(SystemExit):
-            read("--help")
-
-    assert [line for line in capsys.readouterr().out.splitlines() if line.endswith("-")] == []
-
-
-def test_version_is_printed_without_any_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        read("--version")
-
-    assert end.value.code == 0
-    assert capsys.readouterr().out.startswith("aws-ddp-toolkit")
 
 
 def test_a_launchers_default_gives_way_to_a_setting_that_says_the_same() -> None:

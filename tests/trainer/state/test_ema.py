@@ -40,15 +40,6 @@ def equal(one: list[Tensor], other: list[Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_the_average_moves_towards_the_weights_by_one_minus_decay() -> None:
-    model = one_weight(0.0)
-    average = WeightAverage(model, decay=0.05)
-    set_weight(model, 1.0)
-    average.update()
-    with average.applied():
-        assert bits(model)[0].item() == pytest.approx(0.95)
-
-
 def test_the_first_updates_forget_the_initial_weights() -> None:
     model = one_weight(0.0)
     average = WeightAverage(model, decay=0.999)
@@ -60,13 +51,6 @@ def test_the_first_updates_forget_the_initial_weights() -> None:
     assert seen == [0.1, 0.1818, 0.25]
     with average.applied():
         assert bits(model)[0].item() == pytest.approx(1 - 0.1 * 2 / 11 * 0.25)
-
-
-def test_the_decay_ends_at_the_one_given() -> None:
-    average = WeightAverage(one_weight(0.0), decay=0.5)
-    for _ in range(20):
-        average.update()
-    assert average.decay() == 0.5
 
 
 def test_the_model_gets_its_own_weights_back_bit_for_bit() -> None:
@@ -87,25 +71,6 @@ def test_the_model_gets_its_own_weights_back_after_an_error() -> None:
     with pytest.raises(RuntimeError, match="evaluation failed"), average.applied():
         raise RuntimeError("evaluation failed")
     assert bits(model)[0].item() == 1.0
-
-
-def test_evaluating_does_not_change_the_average() -> None:
-    model = one_weight(0.0)
-    average = WeightAverage(model, decay=0.9)
-    set_weight(model, 1.0)
-    with average.applied():
-        before = bits(model)
-    with average.applied():
-        assert equal(bits(model), before)
-
-
-def test_batch_norm_statistics_stay_the_models_own() -> None:
-    model = nn.BatchNorm1d(1)
-    average = WeightAverage(model, decay=0.9)
-    assert model.running_mean is not None
-    model.running_mean.fill_(7.0)
-    with average.applied():
-        assert model.running_mean.item() == 7.0
 
 
 def test_a_resumed_average_goes_on_as_if_never_stopped(tmp_path: Path) -> None:
