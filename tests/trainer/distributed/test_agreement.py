@@ -1,5 +1,6 @@
 """When the ranks look at each other, and what they decide."""
 
+import pytest
 import torch
 
 from tests.trainer.ranks_here import alone, on_ranks
@@ -28,16 +29,13 @@ def looks(step_s: float, updates: int) -> list[int]:
     return taken
 
 
-def test_quick_steps_are_looked_at_about_once_a_second() -> None:
-    assert looks(step_s=0.1, updates=25) == [1, 11, 21]
-
-
-def test_slow_steps_are_all_looked_at() -> None:
-    assert looks(step_s=2.0, updates=3) == [1, 2, 3]
-
-
-def test_log_every_bounds_the_gap() -> None:
-    assert looks(step_s=1e-6, updates=120) == [1, 51, 101]
+@pytest.mark.parametrize(
+    ("step_s", "updates", "taken"),
+    [(0.1, 25, [1, 11, 21]), (2.0, 3, [1, 2, 3]), (1e-6, 120, [1, 51, 101])],
+    ids=["about once a second", "slow steps", "log_every bounds the gap"],
+)
+def test_ranks_look_at_each_other(step_s: float, updates: int, taken: list[int]) -> None:
+    assert looks(step_s, updates) == taken
 
 
 def test_a_checkpoint_is_due_by_the_clock() -> None:

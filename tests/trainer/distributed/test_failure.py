@@ -1,6 +1,5 @@
 """How the ranks leave a training that failed: the cause is named once, and all end."""
 
-import copy
 import itertools
 import threading
 from types import SimpleNamespace
@@ -11,13 +10,11 @@ from torch.distributed.distributed_c10d import Store
 
 from trainer.contract import Exit
 from trainer.distributed import failure
-from trainer.distributed.failure import Failure, Lost, listen, lost_among, named
+from trainer.distributed.failure import Failure, Lost, listen, lost_among
 from trainer.distributed.heartbeat import NoAnswer, Notes, Sign, Signs
 from trainer.distributed.ranks import Ranks
-from trainer.errors import DataError, Interrupted, TrainerError
+from trainer.errors import DataError
 from trainer.outcome import no_record
-
-LIMIT = "(no answer; limit 8 s); start again to resume from the last checkpoint."
 
 
 def on(rank: int, store: Store, *, nodes: int = 1, launchers: bool = False) -> Failure:
@@ -44,25 +41,21 @@ def hears(monkeypatch: pytest.MonkeyPatch, lost: Lost | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost", "sentence"),
+    ("lost", "named"),
     [
-        (Lost(), "the 4 ranks lost contact, though all are still running (Connection reset); check the network; "
-                 "start again to resume from the last checkpoint."),
-        (Lost(dead=(1, 3), hung=(2,)), f"ranks 1, 3 of 4 died or hung {LIMIT}"),
-        (Lost(hung=(2,)), f"rank 2 of 4 died or hung {LIMIT}"),
+        (Lost(), "the 4 ranks lost contact, though all are still running (Connection reset)"),
+        (Lost(dead=(1, 3), hung=(2,)), "ranks 1, 3 of 4 died or hung "),
+        (Lost(hung=(2,)), "rank 2 of 4 died or hung "),
     ],
-)  # fmt: skip
+)
 def test_a_failed_collective_is_explained_once(
-    lost: Lost,
-    sentence: str,
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    lost: Lost, named: str, store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hears(monkeypatch, lost)
     first, second = (on(rank, store).lost_connection("Connection reset\nby peer") for rank in (0, 2))
-    assert (str(first), first.is_reported, second.is_reported) == (sentence, True, False)
-    assert capsys.readouterr().err == f"error: {sentence}\n"
+    assert str(first).startswith(named)
+    assert (first.is_reported, second.is_reported) == (True, False)
+    assert capsys.readouterr().err == f"error: {first}\n"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +114,7 @@ def test_one_rank_speaks_where_the_store_is_gone_and_nobody_can_ask_who(
     hears(monkeypatch, None)
     told = [on(r, store, nodes=nodes, launchers=launchers).lost_connection("timed out").is_reported for r in range(4)]
     assert told == [rank == speaker for rank in range(4)]
-    assert capsys.readouterr().err == f"error: {who} died or hung {LIMIT}\n"
+    assert capsys.readouterr().err.startswith(f"error: {who} died or hung ")
 
 
 def test_a_rank_that_was_stopped_blames_itself(
@@ -132,33 +125,6 @@ def test_a_rank_that_was_stopped_blames_itself(
     stopped.paused(33.0)
     stopped.lost_connection("timed out")
     assert "rank 1 of 4 was stopped for 33 s, longer than the limit of 8 s" in capsys.readouterr().err
-
-
-def test_main_thread_and_heartbeat_of_a_rank_say_it_once(
-    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    hears(monkeypatch, None)
-    monkeypatch.setattr(failure, "end_process", lambda code: None)
-    rank = on(1, store)
-    rank.lost_connection("timed out")
-    rank.unanswered()
-    assert capsys.readouterr().err.count("error: ") == 1
-
-
-@pytest.mark.parametrize(("error", "speakers"), [(Interrupted("saved in X."), [0]), (DataError("bad."), [0, 1, 2, 3])])
-def test_without_the_store_a_stop_is_told_by_rank_0_and_an_error_by_whoever_met_it(
-    error: TrainerError, speakers: list[int], store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_answer(notes: Notes) -> None:
-        raise NoAnswer
-
-    monkeypatch.setattr(Notes, "is_first_to_report", no_answer)
-    told = list[int]()
-    for rank in range(4):
-        met = copy.copy(error)
-        on(rank, store).explain(met)
-        told += [rank] * met.is_reported
-    assert told == speakers
 
 
 def test_one_that_follows_another_never_takes_it_for_lost(
@@ -246,7 +212,3 @@ def test_who_listens_waits_until_the_others_have_given_up(monkeypatch: pytest.Mo
     all_beat(0.0)
     monkeypatch.setattr(failure, "time", SimpleNamespace(sleep=all_beat))
     assert listen(ranks[0]) == Lost(hung=(2,))
-
-
-def test_lost_ranks_are_named_in_words() -> None:
-    assert (named([1], 4), named([1, 3], 4)) == ("rank 1 of 4", "ranks 1, 3 of 4")

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
 
+from tests.conftest import trainer_env, trainer_words
 from tests.listening import Listening, below
 from trainer import torchrun
 from trainer.distributed import join, loopback
@@ -26,14 +26,6 @@ SOON = timedelta(seconds=10)
 
 def here() -> set[Listening]:
     return below(os.getpid())
-
-
-def test_the_store_of_one_machine_is_on_loopback_only() -> None:
-    before = here()
-    store = loopback.serve_store(0, SOON)
-    assert [(one.address, one.port) for one in here() - before] == [("127.0.0.1", store.port)]
-    TCPStore("127.0.0.1", store.port, timeout=SOON, wait_for_workers=False).set("x", "1")
-    assert store.get("x") == b"1"
 
 
 @pytest.mark.parametrize(
@@ -62,16 +54,6 @@ def test_torchrun_itself_meets_there(flags: dict[str, Any], monkeypatch: pytest.
     del store
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "conf"),
-    [("10.0.0.1:29400", "is_host=1"), ("127.0.0.9:29400", "is_host=0"), ("node17:29400", "is_host=1"), ("", "")],
-)
-def test_several_machines_meet_where_they_are_told(endpoint: str, conf: str) -> None:
-    args = Namespace(standalone=False, nnodes="2", rdzv_backend="c10d", rdzv_endpoint=endpoint, rdzv_conf=conf)
-    assert torchrun._keep_to_this_machine(args) is None
-    assert args.rdzv_endpoint == endpoint
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a machine has one loopback address")
 def test_the_agents_of_a_rehearsal_without_root_meet_on_loopback_only() -> None:
     """Each node has a loopback address; torch's own store would be on every address."""
@@ -88,18 +70,6 @@ def test_the_agents_of_a_rehearsal_without_root_meet_on_loopback_only() -> None:
     del store, joined, backend
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a machine has one loopback address")
-def test_so_do_its_ranks() -> None:
-    env = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "2",
-           "MASTER_ADDR": "127.0.0.9", "MASTER_PORT": "0", "TORCHELASTIC_USE_AGENT_STORE": "False"}  # fmt: skip
-    ranks = read_ranks(env)
-    assert ranks.nodes == 2
-    before = here()
-    store = join._meeting_place(ranks, SOON)
-    assert {one.address for one in here() - before} == {"127.0.0.9"}
-    del store
-
-
 @pytest.mark.parametrize(
     "env",
     [
@@ -113,39 +83,20 @@ def test_so_do_its_ranks() -> None:
 def test_rank_0_of_one_machine_serves_on_loopback_only(env: dict[str, str]) -> None:
     before = here()
     store = join._meeting_place(read_ranks(env), SOON)
-    assert {one.address for one in here() - before} == {"127.0.0.1"}
-    del store
-
-
-# ---- whole trainings
-
-TRAINING = (
-    "--model",
-    "cnn",
-    "--dataset",
-    "digits",
-    "--max-steps",
-    "4",
-    "--device",
-    "cpu",
-    "--threads",
-    "1",
-    "--no-plot",
-)
+    assert [(one.address, one.port) for one in here() - before] == [("127.0.0.1", store.port)]
+    TCPStore("127.0.0.1", store.port, timeout=SOON, wait_for_workers=False).set("x", "1")
+    assert store.get("x") == b"1"
 
 
 @pytest.mark.slow("a training on one machine does not listen beyond loopback")
-@pytest.mark.parametrize(
-    "command", [("launch.local", "--nproc-per-node", "2"), ("trainer",)], ids=["two ranks", "alone"]
-)
-def test_a_training_on_one_machine_listens_on_loopback_only(command: Sequence[str], tmp_path: Path) -> None:
-    words = ("-m", *command, *TRAINING, "--run-dir", str(tmp_path / "run"))
-    env = {name: value for name, value in os.environ.items() if not name.endswith("_SOCKET_IFNAME")}
+def test_a_training_on_one_machine_listens_on_loopback_only(tmp_path: Path) -> None:
+    words = ["-m", "launch.local", "--nproc-per-node", "2", *trainer_words(tmp_path, "--device", "cpu")]
+    env = {name: value for name, value in trainer_env().items() if not name.endswith("_SOCKET_IFNAME")}
     seen = set[Listening]()
     with subprocess.Popen([sys.executable, *words], env=env, stdout=subprocess.DEVNULL) as training:
         while training.poll() is None:
             seen |= below(training.pid)
             time.sleep(0.05)
     assert training.returncode == 0
+    assert seen
     assert [one for one in seen if not one.is_loopback] == []
-    assert bool(seen) is ("--nproc-per-node" in command)

@@ -11,27 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests import warm
 from tests.trainer.ranks_here import on_ranks
 from trainer.distributed import stall
 from trainer.distributed import stall as module
 from trainer.distributed.session import Session
-from trainer.distributed.stall import (
-    FIRST,
-    Pace,
-    Place,
-    StallWatch,
-    behind,
-    collectives,
-    py_spy,
-    recorded,
-    role_of,
-    stack_of,
-    stacks,
-    watched,
-)
+from trainer.distributed.stall import FIRST, Pace, Place, StallWatch, py_spy, role_of, watched
 
 
 def pace(*times: float, at_least_s: float = 30.0) -> Pace:
@@ -57,20 +43,6 @@ def test_the_first_batches_may_take_as_long_as_they_like() -> None:
     assert pace(*range(FIRST + 1)).is_stalled(1e6)
 
 
-def test_time_in_which_the_process_was_suspended_is_no_stall() -> None:
-    made = pace(*range(10))
-    made.start_anew(1000)
-    assert not made.is_stalled(1000 + 29)
-    assert made.is_stalled(1000 + 31)
-    made.rest()
-    made.start_anew(2000)
-    assert not made.is_stalled(1e6)
-
-
-def test_one_slow_batch_does_not_make_the_usual_longer() -> None:
-    assert pace(0, 1, 2, 100, 101, 102, 103).usual_s == 1
-
-
 def test_an_evaluation_is_no_stall() -> None:
     made = pace(*range(10))
     made.rest()
@@ -93,10 +65,6 @@ def test_those_that_are_behind_show_their_stack_and_one_of_the_others_names_them
     progress: dict[int, int], roles: list[str]
 ) -> None:
     assert [role_of(rank, progress) for rank in range(3)] == roles
-
-
-def test_nobody_is_behind_where_nobody_can_be_asked() -> None:
-    assert behind({}) == []
 
 
 def stand_still_here(until: threading.Event) -> None:
@@ -178,57 +146,6 @@ def test_of_several_ranks_the_one_behind_shows_its_stack_and_one_names_it() -> N
     assert "warning: rank 1 of 3: no new batch for " in shows
     assert "in ranks_that_hang" in shows
     assert waits == ""
-
-
-def test_without_a_setting_nobody_watches() -> None:
-    with watched(0.0, Place(0, 1)) as watch:
-        assert watch is None
-
-
-def test_the_innermost_call_comes_first_with_its_file_line_and_code() -> None:
-    lines = list(stacks(threading.get_ident()))
-    here = next(line for line in lines if "test_stall.py" in line)
-    assert "in test_the_innermost_call_comes_first_with_its_file_line_and_code: lines = " in here
-    assert all(line.startswith("    ") and line.endswith("\n") for line in lines)
-
-
-def test_a_thread_that_has_ended_is_no_error() -> None:
-    assert stack_of(None) == ["its main thread has ended"]
-
-
-def test_the_newest_collectives_come_first_in_the_recorders_own_words() -> None:
-    """As torch 2.15's _dump_fr_trace_json names them."""
-    entries = [
-        {"collective_seq_id": number, "profiling_name": "nccl:all_reduce", "state": state, "input_sizes": [[1000]]}
-        for number, state in enumerate(["completed"] * 4 + ["scheduled"])
-    ]
-    assert collectives({"entries": entries})[0] == "collective 4: nccl:all_reduce, scheduled, sizes [[1000]]"
-    assert len(collectives({"entries": entries})) == 3
-    assert collectives({}) == []
-
-
-def recorded_here(session: Session) -> list[str]:
-    for _ in range(2):
-        session.sum(torch.ones(7))
-    return collectives(recorded())
-
-
-@pytest.mark.skipif(torch.__version__ < "2.15", reason="needs torch 2.15: before, gloo's collectives are not recorded")
-def test_torchs_flight_recorder_has_real_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "100")
-    for lines in on_ranks(2, recorded_here):
-        assert "all_reduce" in lines[0]
-        assert "[[7]]" in lines[0]
-
-
-def test_where_torch_has_no_recorder_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch._C import _distributed_c10d as c10d
-
-    def fail(**_: Any) -> bytes:
-        raise RuntimeError("no such backend")
-
-    monkeypatch.setattr(c10d, "_dump_fr_trace_json", fail)
-    assert recorded() == {}
 
 
 def test_py_spy_is_asked_where_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,10 +32,6 @@ def errors(problems: dict[int, list[str]], nodes: int = 3, each: int = 2) -> lis
         return list(threads.map(one, range(world)))
 
 
-def test_where_all_machines_are_well_nobody_leaves() -> None:
-    assert errors({}) == [None] * 6
-
-
 def test_a_sick_machine_leaves_with_a_code_of_its_own_and_the_others_as_for_a_lost_one() -> None:
     left = errors({2: ["GPU 0: it is lost"], 3: ["GPU 1: it is lost", "GPU 0: it is lost"]})
 
@@ -45,16 +41,6 @@ def test_a_sick_machine_leaves_with_a_code_of_its_own_and_the_others_as_for_a_lo
         f"{sentence}take another machine.", f"{sentence}start again without it.",
     }  # fmt: skip
     assert [error.is_mine_to_report for error in left if error] == [False, False, True, False, False, False]
-
-
-def test_of_two_sick_machines_each_names_itself() -> None:
-    left = errors({1: ["GPU 1: it is lost"], 4: ["2 of 4 GPUs are visible"]})
-
-    assert [type(error) for error in left] == [SickNode, SickNode, MachineError, MachineError, SickNode, SickNode]
-    assert [error.is_mine_to_report for error in left if error] == [False, True, False, False, True, False]
-    assert "node 0" in str(left[2])
-    assert "node 2" in str(left[2])
-    assert "node 2" not in str(left[0])
 
 
 def test_a_rank_that_never_comes_is_an_error_in_time() -> None:

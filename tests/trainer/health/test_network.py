@@ -53,19 +53,11 @@ def test_the_ranks_measure_the_network_and_a_damaged_sum_ends_all_of_them() -> N
     assert answers[0] == answers[1]
 
 
-def test_a_process_alone_has_nothing_to_measure() -> None:
-    assert measure(alone()) is None
-
-
 @pytest.mark.parametrize(("gbps", "warns"), [(2.49, True), (2.5, False), (9.0, False)])
 def test_less_than_half_of_what_the_catalog_says_is_a_warning(gbps: float, warns: bool) -> None:
     warnings = Measured(gbps, 2).warnings(5.0)
     assert len(warnings) == warns
-    assert all("2.49 Gbit/s, less than half of the 5 Gbit/s" in warning for warning in warnings)
-
-
-def test_without_a_catalog_there_is_no_warning() -> None:
-    assert Measured(0.001, 2).warnings(None) == ()
+    assert Measured(0.001, 2).warnings(None) == ()  # without a catalog
 
 
 def test_a_slow_network_is_measured_with_little_and_a_fast_one_with_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,12 +112,7 @@ def test_the_slow_one_of_several_nodes_is_named() -> None:
     assert "where" in warning
 
 
-def test_two_nodes_are_not_told_apart() -> None:
-    for answer in on_ranks(2, measured_pairs, 1, 1):
-        assert answer.warnings(None) == ()
-
-
-@pytest.mark.parametrize("machines", [2, 3, 4, 5, 8, 9, 64])
+@pytest.mark.parametrize("machines", [2, 3, 8, 9])
 def test_all_machines_meet_each_other_once_and_in_the_rounds_that_are_played_several(machines: int) -> None:
     played = rounds(machines)
 

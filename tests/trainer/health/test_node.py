@@ -37,16 +37,6 @@ def test_gpus_that_torch_cannot_use_are_counted_by_the_first_rank(gpus: list[int
     assert problems_here("auto", SECOND, Expected(gpus=8)) == []
 
 
-def test_where_the_cpu_trains_nobody_asks_for_gpus(gpus: list[int]) -> None:
-    assert problems_here("cpu", FIRST, Expected(gpus=8)) == []
-    assert gpus == [None]  # on the CPU
-
-
-def test_an_xid_of_the_machine_is_told_by_its_first_rank(gpus: list[int]) -> None:
-    assert len(problems_here("auto", FIRST, Expected(xids=(79,)))) == 1
-    assert problems_here("auto", SECOND, Expected(xids=(79,))) == []
-
-
 def test_what_a_gpu_says_when_it_cannot_compute_is_one_clause(gpus: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(device: torch.device) -> str | None:
         if device.index == 2:
@@ -73,10 +63,6 @@ def test_a_gpu_that_hangs_is_named_and_nobody_waits_for_it(gpus: list[int], monk
     assert time.monotonic() - began < 10
 
 
-def test_a_cpu_multiplies_right() -> None:
-    assert wrong_products(torch.device("cpu")) is None
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 def test_every_type_has_the_sums_exactly(dtype: torch.dtype) -> None:
     """So that a difference is an error of the machine and never of rounding."""
@@ -86,21 +72,19 @@ def test_every_type_has_the_sums_exactly(dtype: torch.dtype) -> None:
     assert is_product(left, right, product, probe)
 
 
-def test_sums_of_the_size_for_gpus_are_exact_in_bfloat16() -> None:
-    """A row's sum has a deviation of sqrt(size / 16), so 256 is 16 of them away."""
-    assert (node.GPU_SIZE / 16) ** 0.5 * 16 <= 256
-
-
-@pytest.mark.parametrize("damage", [1.0, -(2.0**-10), float("nan"), float("inf")])
-@pytest.mark.parametrize("place", [(0, 0), (17, 200), (255, 255)])
-def test_a_single_wrong_entry_is_seen(damage: float, place: tuple[int, int]) -> None:
+@pytest.mark.parametrize("damage", [-(2.0**-10), float("nan"), float("inf")])
+def test_a_single_wrong_entry_is_seen(damage: float) -> None:
     left, right, probe = factors(256)
     product = left.float() @ right.float()
-    product[place] += damage
+    product[17, 200] += damage
     assert not is_product(left, right, product, probe)
 
 
 def test_a_product_that_is_wrong_at_once_or_now_and_then_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    assert wrong_products(torch.device("cpu")) is None
+    assert torch.equal(torch.get_rng_state(), before)  # the training's random numbers are as they were
     right, calls = torch.Tensor.__matmul__, iter(range(100))
 
     def always(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -113,10 +97,3 @@ def test_a_product_that_is_wrong_at_once_or_now_and_then_is_told(monkeypatch: py
     assert wrong_products(torch.device("cpu")) == "a product of float32 matrices is wrong"
     monkeypatch.setattr(torch.Tensor, "__matmul__", second)
     assert wrong_products(torch.device("cpu")) == "1 of 2 products of the same float32 matrices differ"
-
-
-def test_the_check_leaves_the_trainings_random_numbers_as_they_are() -> None:
-    torch.manual_seed(7)
-    before = torch.get_rng_state()
-    wrong_products(torch.device("cpu"))
-    assert torch.equal(torch.get_rng_state(), before)

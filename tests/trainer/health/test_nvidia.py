@@ -4,7 +4,6 @@ The elements and their words are those that drivers print: 555.42 for an L4 and 
 them on GitHub, and the older form with single and double bits for a V100, shortened to what is looked at.
 """
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,39 +17,25 @@ L4 = """
 		<product_name>NVIDIA L4</product_name>
 		<gpu_reset_status>
 			<reset_required>No</reset_required>
-			<drain_and_reset_recommended>N/A</drain_and_reset_recommended>
 		</gpu_reset_status>
-		<ecc_mode>
-			<current_ecc>Enabled</current_ecc>
-			<pending_ecc>Enabled</pending_ecc>
-		</ecc_mode>
 		<ecc_errors>
 			<volatile>
-				<sram_correctable>0</sram_correctable>
 				<sram_uncorrectable_parity>0</sram_uncorrectable_parity>
 				<sram_uncorrectable_secded>0</sram_uncorrectable_secded>
-				<dram_correctable>0</dram_correctable>
 				<dram_uncorrectable>0</dram_uncorrectable>
 			</volatile>
 			<aggregate>
-				<sram_correctable>0</sram_correctable>
 				<sram_uncorrectable_parity>0</sram_uncorrectable_parity>
 				<sram_uncorrectable_secded>0</sram_uncorrectable_secded>
-				<dram_correctable>0</dram_correctable>
 				<dram_uncorrectable>0</dram_uncorrectable>
 				<sram_threshold_exceeded>No</sram_threshold_exceeded>
 			</aggregate>
 		</ecc_errors>
 		<retired_pages>
-			<multiple_single_bit_retirement>
-				<retired_count>N/A</retired_count>
-				<retired_pagelist>N/A</retired_pagelist>
-			</multiple_single_bit_retirement>
 			<pending_blacklist>N/A</pending_blacklist>
 			<pending_retirement>N/A</pending_retirement>
 		</retired_pages>
 		<remapped_rows>
-			<remapped_row_corr>0</remapped_row_corr>
 			<remapped_row_unc>0</remapped_row_unc>
 			<remapped_row_pending>No</remapped_row_pending>
 			<remapped_row_failure>No</remapped_row_failure>
@@ -62,12 +47,10 @@ RTX = """
 		<product_name>NVIDIA GeForce RTX 4070 Laptop GPU</product_name>
 		<gpu_reset_status>
 			<reset_required>Requested functionality has been deprecated</reset_required>
-			<drain_and_reset_recommended>Requested functionality has been deprecated</drain_and_reset_recommended>
 		</gpu_reset_status>
 		<gpu_recovery_action>None</gpu_recovery_action>
 		<ecc_errors>
 			<volatile>
-				<sram_correctable>N/A</sram_correctable>
 				<sram_uncorrectable_parity>N/A</sram_uncorrectable_parity>
 				<dram_uncorrectable>N/A</dram_uncorrectable>
 			</volatile>
@@ -84,13 +67,9 @@ V100 = """
 		<ecc_errors>
 			<volatile>
 				<single_bit>
-					<device_memory>0</device_memory>
 					<total>0</total>
 				</single_bit>
 				<double_bit>
-					<device_memory>0</device_memory>
-					<texture_memory>N/A</texture_memory>
-					<cbu>0</cbu>
 					<total>0</total>
 				</double_bit>
 			</volatile>
@@ -101,11 +80,6 @@ V100 = """
 			</aggregate>
 		</ecc_errors>
 		<retired_pages>
-			<multiple_single_bit_retirement>
-				<retired_count>0</retired_count>
-				<retired_pagelist>
-				</retired_pagelist>
-			</multiple_single_bit_retirement>
 			<pending_blacklist>No</pending_blacklist>
 			<pending_retirement>No</pending_retirement>
 		</retired_pages>
@@ -125,7 +99,10 @@ def changed(gpu: str, old: str, new: str, count: int = 1) -> str:
     return gpu.replace(old, new, count)
 
 
-@pytest.mark.parametrize("gpu", [L4, RTX, V100], ids=["L4", "RTX 4070", "V100"])
+REMAPPED = L4.replace("<remapped_row_unc>0", "<remapped_row_unc>4")  # as good as new
+
+
+@pytest.mark.parametrize("gpu", [L4, RTX, V100, REMAPPED], ids=["L4", "RTX 4070", "V100", "remapped"])
 def test_a_healthy_gpu_has_no_problems_whatever_its_driver_prints(gpu: str) -> None:
     assert problems(log(gpu, gpu), gpus=2) == []
 
@@ -139,8 +116,6 @@ def test_a_healthy_gpu_has_no_problems_whatever_its_driver_prints(gpu: str) -> N
         (changed(V100, "<total>0</total>\n\t\t\t\t</double_bit>", "<total>2</total>\n\t\t\t\t</double_bit>"),
          "has 2 uncorrectable memory errors"),
         (changed(L4, "row_pending>No", "row_pending>Yes"), "has memory rows that wait to be remapped"),
-        (changed(L4, "row_failure>No", "row_failure>Yes"), "has memory rows that could not be remapped"),
-        (changed(L4, "exceeded>No", "exceeded>Yes"), "has more errors in SRAM than NVIDIA allows"),
         (changed(L4, "required>No", "required>Yes"), "has to be reset"),
         (changed(V100, "pending_retirement>No", "pending_retirement>Yes"), "has memory pages that wait to be retired"),
         (changed(RTX, "action>None", "action>Drain and Reset"), "needs the driver's recovery action 'Drain and Reset'"),
@@ -151,29 +126,9 @@ def test_each_sign_of_a_broken_gpu_is_named_with_the_gpu(gpu: str, problem: str)
     assert problems(log(L4, gpu)) == [f"GPU 1 ({name}) {problem}"]
 
 
-def test_errors_of_earlier_days_that_the_driver_has_dealt_with_do_not_count() -> None:
-    """A GPU with remapped rows is as good as new: only what is pending or failed matters."""
-    before = changed(L4, "<remapped_row_unc>0", "<remapped_row_unc>4")
-    aggregate = before.replace("<dram_uncorrectable>0", "<dram_uncorrectable>7").replace(
-        "<dram_uncorrectable>7", "<dram_uncorrectable>0", 1
-    )
-    assert aggregate.count("<dram_uncorrectable>7") == 1
-    assert problems(log(aggregate)) == []
-
-
-def test_both_names_of_pages_that_wait_are_one_problem() -> None:
-    old = changed(V100, ">No</pending_", ">Yes</pending_", 2)
-    assert len(problems(log(old))) == 1
-
-
 def test_a_gpu_that_is_missing_is_counted() -> None:
     assert problems(log(L4, L4, L4), gpus=4) == ["3 of 4 GPUs are visible"]
     assert problems(log(L4), gpus=None) == []
-
-
-def test_output_that_is_no_xml_is_a_problem_and_no_traceback() -> None:
-    (problem,) = problems("Unable to determine the device handle for GPU0000:00:1E.0: Unknown Error\n")
-    assert problem.startswith("nvidia-smi printed what cannot be read")
 
 
 def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -196,23 +151,9 @@ def test_an_nvidia_smi_that_hangs_is_a_problem(tmp_path: Path, monkeypatch: pyte
     assert look(1) == ["nvidia-smi did not answer within 0.2 s"]
 
 
-def test_an_image_without_nvidia_smi_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert look(1) == []
-
-
 def test_xid_errors_of_the_machine_count_and_those_of_programs_do_not() -> None:
     assert xid_problems((13, 31, 43, 63, 94)) == []
     assert xid_problems((79, 31, 79, 48)) == [
         "its kernel logged NVIDIA's Xid 48 (an uncorrectable memory error)",
         "its kernel logged NVIDIA's Xid 79 (the GPU has fallen off the bus)",
     ]
-
-
-def test_a_check_of_the_real_program_leaves_a_subprocess_error_to_no_one() -> None:
-    """Whatever this machine has: look() answers with clauses."""
-    try:
-        found = look(None)
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.fail(f"{error!r}")
-    assert all(isinstance(clause, str) for clause in found)
