@@ -1,7 +1,6 @@
 import pytest
 import torch
 import torchvision
-from torch import nn
 
 from trainer.errors import SettingsError
 from trainer.models import OWN, TORCHVISION
@@ -13,17 +12,7 @@ def test_the_list_of_names_is_torchvisions() -> None:
     assert sorted(TORCHVISION) == sorted(set(theirs) - set(OWN))
 
 
-@pytest.mark.parametrize(
-    ("name", "image_size"),
-    [
-        ("mobilenet_v3_small", 32),
-        ("shufflenet_v2_x0_5", 32),
-        ("squeezenet1_1", 32),
-        ("regnet_x_400mf", 32),
-        ("googlenet", 32),
-        ("inception_v3", 75),
-    ],
-)
+@pytest.mark.parametrize(("name", "image_size"), [("regnet_x_400mf", 32), ("googlenet", 32), ("inception_v3", 75)])
 def test_a_model_trains_on_the_size_it_was_built_for(name: str, image_size: int) -> None:
     model = build(name, classes=7, image_size=image_size)
     assert model(torch.zeros(2, 3, image_size, image_size)).shape == (2, 7)
@@ -41,12 +30,6 @@ def test_a_vision_transformer_is_built_for_the_size_of_the_images() -> None:
 def test_a_size_that_a_model_cannot_take_is_one_sentence_with_a_remedy(name: str, image_size: int) -> None:
     with pytest.raises(SettingsError, match=rf"^{name} cannot take images of {image_size} px .*--image-size 224"):
         build(name, classes=10, image_size=image_size)
-
-
-@pytest.mark.parametrize("name", ["inception_v3", "maxvit_t", "vit_h_14"])
-def test_the_remedy_works_for_the_choosy_models(name: str) -> None:
-    with torch.device("meta"):  # without memory for their weights
-        assert isinstance(build(name, classes=10, image_size=224), nn.Module)
 
 
 def test_trying_the_size_leaves_the_model_and_the_random_numbers_alone() -> None:

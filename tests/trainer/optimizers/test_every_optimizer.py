@@ -59,19 +59,14 @@ def equal(one: list[Tensor], other: list[Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_its_matrices_decay_as_usual_and_its_vectors_do_not(name: str) -> None:
-    for group in optimizer_for(name, tiny_model()).param_groups:
-        usual = TABLE[name].weight_decay if group["params"][0].ndim >= 2 else 0.0
-        assert group["weight_decay"] == usual
-
-
-@pytest.mark.parametrize("name", HERE)
-def test_it_has_each_parameter_once_at_the_usual_rate(name: str) -> None:
+def test_it_has_each_parameter_once_at_the_usual_rate_and_decay(name: str) -> None:
     model = tiny_model()
     groups = optimizer_for(name, model).param_groups
-    held = [id(p) for group in groups for p in group["params"]]
-    assert sorted(held) == sorted(id(p) for p in model.parameters())
-    assert {group["lr"] for group in groups} == {TABLE[name].peak_lr}
+    for group in groups:
+        usual = TABLE[name].weight_decay if group["params"][0].ndim >= 2 else 0.0
+        assert (group["weight_decay"], group["lr"]) == (usual, TABLE[name].peak_lr)
+    held = [id(weight) for group in groups for weight in group["params"]]
+    assert sorted(held) == sorted(id(weight) for weight in model.parameters())
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -80,17 +75,6 @@ def test_a_step_moves_every_weight(name: str) -> None:
     before = weights(model)
     train(model, optimizer_for(name, model), range(2))
     assert not any(torch.equal(a, b) for a, b in zip(before, weights(model), strict=True))
-
-
-@pytest.mark.parametrize("name", HERE)
-def test_a_rate_of_zero_in_the_groups_stops_every_weight(name: str) -> None:
-    model = tiny_model()
-    optimizer = optimizer_for(name, model)
-    for group in optimizer.param_groups:
-        group["lr"] = 0.0
-    before = weights(model)
-    train(model, optimizer, range(2))
-    assert equal(before, weights(model))
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -131,24 +115,6 @@ def test_scaled_gradients_give_the_step_of_unscaled_ones(name: str) -> None:
     scaler.step(optimizer)
     for ours, theirs in zip(weights(scaled), weights(plain), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", HERE)
-def test_an_overflow_skips_the_step(name: str) -> None:
-    model = tiny_model()
-    scaler, optimizer = torch.amp.GradScaler("cpu", init_scale=2.0**8), optimizer_for(name, model)
-    before = weights(model)
-    scaler.scale(loss_of(model, 0)).backward()
-    next(model.parameters()).grad[0] = float("inf")
-    scaler.step(optimizer)
-    assert equal(before, weights(model))
-
-
-@pytest.mark.parametrize("name", HERE)
-def test_a_run_without_momentum_works(name: str) -> None:
-    model = tiny_model()
-    train(model, optimizer_for(name, model, momentum=0.0), range(2))
-    assert all(weight.isfinite().all() for weight in weights(model))
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])

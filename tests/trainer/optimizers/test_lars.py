@@ -43,16 +43,6 @@ def test_its_steps_follow_the_formula(nesterov: bool) -> None:
         torch.testing.assert_close(weight.detach(), mirror)
 
 
-def test_norms_and_biases_take_plain_steps_without_decay() -> None:
-    model = nn.BatchNorm1d(2)
-    optimizer = build(model, TrainConfig(optimizer="lars", lr=0.5, momentum=0.0, weight_decay=0.1), CPU)
-    for weight in model.parameters():
-        weight.grad = torch.tensor([1.0, -2.0])
-    optimizer.step()
-    assert model.weight.tolist() == [0.5, 2.0]
-    assert model.bias.tolist() == [-0.5, 1.0]
-
-
 def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pytorch_optimizer", None)
     with pytest.raises(SettingsError, match=r"pip install -c constraints\.txt -e \. in the checkout"):
