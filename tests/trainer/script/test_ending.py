@@ -13,7 +13,7 @@ import pytest
 from trainer.contract import OUTCOME, PACE, STOPPED, Exit
 from trainer.process.folder_lock import FolderLock
 from trainer.script import __main__ as worker
-from trainer.script.ending import End, Ended, OutcomeFile, end_of, process_start, reason
+from trainer.script.ending import End, Ended, OutcomeFile, end_of, reason
 from trainer.script.relay import ERR, OUT, Line
 
 TERM, INT = int(signal.SIGTERM), int(signal.SIGINT)
@@ -32,13 +32,10 @@ def end(ended: Ended, *errors: str) -> End:
         pytest.param(Ended(0), (), Exit.DONE, id="done"),
         pytest.param(Ended(75), (), Exit.INTERRUPTED, id="asks for a restart"),
         pytest.param(Ended(3), (), 3, id="any other code is passed on"),
-        pytest.param(Ended(200), (), 200, id="whatever it is"),
         pytest.param(Ended(-9), (), Exit.MACHINE, id="killed"),
-        pytest.param(Ended(-11), (), Exit.MACHINE, id="crashed"),
         pytest.param(Ended(-15), (), Exit.MACHINE, id="somebody else ended it"),
         pytest.param(Ended(0, TERM), (), Exit.DONE, id="asked, but it was done"),
         pytest.param(Ended(75, TERM), (), Exit.INTERRUPTED, id="asked, and saved"),
-        pytest.param(Ended(75, INT), (), Exit.INTERRUPTED, id="Ctrl-C, and saved"),
         pytest.param(Ended(-15, TERM), (), Exit.INTERRUPTED, id="asked, and knew no signal"),
         pytest.param(Ended(143, TERM), (), Exit.INTERRUPTED, id="asked, through a shell"),
         pytest.param(Ended(-15, INT), (), STOPPED, id="Ctrl-C"),
@@ -48,7 +45,6 @@ def end(ended: Ended, *errors: str) -> End:
         pytest.param(Ended(1, TERM), ("OSError: full",), 1, id="asked, and failed to save"),
         pytest.param(Ended(-9, TERM, 0, True), (), Exit.MACHINE, id="asked, and hung"),
         pytest.param(Ended(-15, 0, 3600.0), (), Exit.MACHINE, id="silent"),
-        pytest.param(Ended(0, 0, 3600.0), (), Exit.MACHINE, id="silent, and then left well"),
     ],
 )
 def test_each_end_has_its_code(ended: Ended, errors: Sequence[str], code: int) -> None:
@@ -58,39 +54,26 @@ def test_each_end_has_its_code(ended: Ended, errors: Sequence[str], code: int) -
     assert bool(found.sentence) is (code != Exit.DONE)
 
 
-@pytest.mark.parametrize("line", [GLOO, NCCL, STORE, "OSError: [Errno 98] Address already in use"])
-@pytest.mark.parametrize("code", [1, -6])
-def test_a_script_that_lost_another_rank_may_be_started_again(line: str, code: int) -> None:
-    found = end(Ended(code), "Traceback (most recent call last):", line, "[rank0]:[W] destroy_process_group()")
-
-    assert (found.code, found.follows) == (Exit.MACHINE, True)
-    assert found.sentence.startswith("t.py lost touch with another rank: ")
-
-
-def test_a_wrong_use_of_nccl_is_no_lost_rank() -> None:
-    assert end(Ended(1), "DistBackendError: NCCL error, ncclInvalidUsage: Duplicate GPU detected").code == 1
-
-
-SENDING = "[rank0]:[W] sendBytes failed on SocketImpl(fd=3, remote=[a]:1): Broken pipe"
-RESET = "[E] NCCL WARN Call to recv from 10.0.0.2 failed : Connection reset by peer"
-
-
-@pytest.mark.parametrize("line", [SENDING, RESET])
-def test_a_connection_of_torch_that_broke_is_a_lost_rank(line: str) -> None:
-    assert end(Ended(1), line).follows
-
-
 @pytest.mark.parametrize(
-    "line",
+    ("line", "is_lost"),
     [
-        "ConnectionResetError: [Errno 104] Connection reset by peer",
-        "urllib3.ProtocolError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))",
-        "BrokenPipeError: [Errno 32] Broken pipe",
-        "ssl.SSLError: [Errno 104] Connection reset by peer",
+        (GLOO, True),
+        (NCCL, True),
+        (STORE, True),
+        ("OSError: [Errno 98] Address already in use", True),
+        ("[rank0]:[W] sendBytes failed on SocketImpl(fd=3, remote=[a]:1): Broken pipe", True),
+        ("[E] NCCL WARN Call to recv from 10.0.0.2 failed : Connection reset by peer", True),
+        ("DistBackendError: NCCL error, ncclInvalidUsage: Duplicate GPU detected", False),
+        ("ConnectionResetError: [Errno 104] Connection reset by peer", False),
+        ("ssl.SSLError: [Errno 104] Connection reset by peer", False),
     ],
 )
-def test_a_download_that_broke_off_is_no_lost_rank(line: str) -> None:
-    assert end(Ended(1), line) == End(1, f"t.py ended with exit code 1: {line}")
+@pytest.mark.parametrize("code", [1, -6])
+def test_a_script_that_lost_another_rank_may_be_started_again(line: str, is_lost: bool, code: int) -> None:
+    found = end(Ended(code), "Traceback (most recent call last):", line, "[rank0]:[W] destroy_process_group()")
+
+    assert found.follows is is_lost
+    assert (found.code == Exit.MACHINE) is (is_lost or code < 0)
 
 
 def test_a_script_that_is_alone_loses_no_other_rank() -> None:
@@ -99,14 +82,7 @@ def test_a_script_that_is_alone_loses_no_other_rank() -> None:
     assert end_of(Ended(1), "t.py", lines, is_alone=True).code == 1
     assert end_of(Ended(1), "t.py", lines).code == Exit.MACHINE
     taken = end_of(Ended(1), "t.py", [Line(ERR, "RuntimeError: EADDRINUSE")], is_alone=True)
-    assert taken.sentence == "t.py found a port taken: RuntimeError: EADDRINUSE. Start again to go on."
-    assert taken.code == Exit.MACHINE
-
-
-def test_little_memory_is_named_where_the_kernel_killed_it() -> None:
-    assert end(Ended(-9)).sentence == (
-        "t.py was killed by SIGKILL; the usual reason is too little memory. Start again to go on."
-    )
+    assert (taken.code, "a port taken" in taken.sentence) == (Exit.MACHINE, True)
 
 
 def test_a_process_that_a_torchrun_of_the_scripts_own_lost_is_told() -> None:
@@ -120,13 +96,6 @@ def test_a_process_that_a_torchrun_of_the_scripts_own_lost_is_told() -> None:
 
     assert (found.code, found.follows) == (Exit.MACHINE, False)
     assert found.sentence.startswith("a process of t.py was killed by SIGKILL; the usual reason is too little memory.")
-
-
-def test_an_endless_silence_names_time_and_flag() -> None:
-    assert end(Ended(-15, 0, 3600.4)).sentence == (
-        "t.py printed nothing for 3,600 s and was ended; if that may be, give a longer --max-silence-s, or 0 for no "
-        "limit."
-    )
 
 
 TRACEBACK = ("[rank1]: Traceback (most recent call last):", '[rank1]:   File "t.py", line 1', "[rank1]: KeyError: 'x'")
@@ -150,10 +119,6 @@ def chained() -> Exception:
         return error
 
 
-class NoBucket(Exception):
-    pass
-
-
 GROUP = group_of(ValueError("no such bucket"), KeyError("label"))
 
 
@@ -162,10 +127,7 @@ GROUP = group_of(ValueError("no such bucket"), KeyError("label"))
     [
         (GROUP, "ValueError: no such bucket"),
         (tuple(f"[rank1]: {text}" for text in GROUP), "ValueError: no such bucket"),
-        (GROUP[-4:], "ValueError: no such bucket"),
-        ((*GROUP, "sys:1: ResourceWarning: unclosed"), "ValueError: no such bucket"),
         (group_of(ExceptionGroup("inner", [chained()]), KeyError("label")), "RuntimeError: no bucket is given"),
-        (group_of(NoBucket("a"), KeyError("label")), "tests.trainer.script.test_ending.NoBucket: a"),
         ((*group_of(KeyError("before")), *GROUP), "ValueError: no such bucket"),
         ((*GROUP, *TRACEBACK), "KeyError: 'x'"),
         (("+------+", "| Data |", "+------+", *TRACEBACK), "KeyError: 'x'"),
@@ -208,20 +170,12 @@ def written(folder: Path) -> tuple[str, int, str]:
 def test_what_an_earlier_attempt_left_is_removed_as_the_next_begins(tmp_path: Path) -> None:
     outcome_file(tmp_path).write(3, "no data")
     os.utime(tmp_path / OUTCOME, (1, 1))
+    (tmp_path / PACE).touch()
 
     outcome_file(tmp_path, is_head=False).open()
     assert (tmp_path / OUTCOME).exists()  # by rank 0, which all ranks have
     outcome_file(tmp_path).open()
-    assert not (tmp_path / OUTCOME).exists()
-
-
-def test_the_pace_of_an_earlier_start_is_removed_as_the_next_begins(tmp_path: Path) -> None:
-    (tmp_path / PACE).touch()
-
-    outcome_file(tmp_path, is_head=False).open()
-    assert (tmp_path / PACE).exists()
-    outcome_file(tmp_path).open()
-    assert not (tmp_path / PACE).exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_quicker_rank_of_this_attempt_has_written_stays(tmp_path: Path) -> None:
@@ -267,11 +221,6 @@ def test_the_reason_repeats_no_secret_which_the_script_has_printed(tmp_path: Pat
     _, _, reason = written(tmp_path)
     assert reason.startswith("train.py ended: cannot reach ")
     assert "hunter2pass" not in reason
-
-
-def test_a_process_knows_when_it_was_started() -> None:
-    assert time.time() - 24 * 3600 < process_start() < time.time()
-    assert abs(process_start() - process_start()) < 0.05
 
 
 @pytest.fixture

