@@ -10,7 +10,7 @@ from tests.trainer.parts import config, differing, state, trained
 from tests.trainer.ranks_here import on_ranks
 from trainer.batches import Batches
 from trainer.distributed.session import Session
-from trainer.metrics.log import Journal, JsonLines, open_journal
+from trainer.metrics.log import Journal, JsonLines
 from trainer.metrics.progress import Bar
 
 # Each with momentum, a learning rate that changes, dropout and batch norm.
@@ -27,7 +27,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 
 
 # On three ranks it matters how DDP lays out its buckets: there are several orders to add numbers up in.
-ON_RANKS = {ranks: [name for name in STRATEGIES if ranks == 1 or name != "single"] for ranks in (1, 3)}
+ON_RANKS = {1: list(STRATEGIES), 3: ["ddp accumulating", "ddp powersgd", "fsdp", "fsdp accumulating"]}
 
 
 def kept(folder: Path) -> dict[str, Any]:
@@ -66,34 +66,25 @@ def test_two_ranks_resume_bit_for_bit(tmp_path: Path) -> None:
 @pytest.mark.slow("a stopped run resumes bit for bit with every strategy on one and three ranks")
 @pytest.mark.parametrize("ranks", ON_RANKS)
 def test_any_number_of_ranks_resumes_bit_for_bit(ranks: int, tmp_path: Path) -> None:
-    assert_resumes(ranks, tmp_path, ON_RANKS[ranks], 3, 8, 13)  # PowerSGD compresses from the tenth update on
+    assert_resumes(ranks, tmp_path, ON_RANKS[ranks], 3, 13)  # PowerSGD compresses from the tenth update on
 
 
 # ---- measured or not
 
 UNMEASURED = {"probe_steps": 0, "log_every": 50, "checkpoint_every_s": 1e6, "eval_every": 2, "ema_decay": None}
-MEASURED: dict[str, dict[str, Any]] = {
-    "probe": {"probe_steps": 2},
-    "log": {"log_every": 1},
-    "checkpoints": {"checkpoint_every_s": 1e-6, "log_every": 1},
-    "evaluation": {"eval_every": 1, "eval_batch_size": 3},
-    "average of weights": {"ema_decay": 0.9},
-    "progress bar": {"progress": True},
-}
-ALL = {setting: value for measured in MEASURED.values() for setting, value in measured.items()}
-# Three at a time.
-GROUPS = [("probe", "checkpoints", "progress bar"), ("log", "evaluation", "average of weights")]
-GROUPED = {", ".join(names): {k: v for name in names for k, v in MEASURED[name].items()} for names in GROUPS}
-TRACKERS = {"tensorboard": True, "wandb": "tests", "mlflow": "tests"}
+
+
+MEASURED = {
+    "probe_steps": 2, "log_every": 1, "checkpoint_every_s": 1e-6, "eval_every": 1, "eval_batch_size": 3,
+    "ema_decay": 0.9, "progress": True,
+}  # fmt: skip
 
 
 def weights(session: Session, folder: Path, strategy: str, measured: dict[str, Any]) -> dict[str, Any]:
     settings = config(**(STRATEGIES[strategy] | UNMEASURED | measured), cache_dir=folder.parent / "cache")
     journal = None
     folder.mkdir(parents=True, exist_ok=True)
-    if session.ranks.is_head and "tensorboard" in measured:
-        journal = open_journal(settings, folder, 0)
-    elif session.ranks.is_head and measured:
+    if session.ranks.is_head and measured:
         journal = Journal([JsonLines(folder / "metrics.jsonl", 0)])
     bar = Bar(session.ranks.is_head and "progress" in measured)
     trained(session, settings, folder, bar=bar, journal=journal)
@@ -115,27 +106,9 @@ def changed_by_measuring(
     return found
 
 
-def test_each_way_to_measure_is_tried() -> None:
-    assert sorted(name for names in GROUPS for name in names) == sorted(MEASURED)
-
-
 def test_measuring_changes_nothing(tmp_path: Path) -> None:
-    found = on_ranks(2, changed_by_measuring, tmp_path, ["ddp", "fsdp"], {"all": ALL})[0]
+    found = on_ranks(2, changed_by_measuring, tmp_path, ["ddp", "fsdp"], {"all": MEASURED})[0]
     assert found == {"ddp, all": [], "fsdp, all": []}
-
-
-@pytest.mark.slow(
-    "no probe, log, bar, checkpoint, evaluation or average changes a bit of the weights with any strategy"
-)
-def test_no_way_to_measure_changes_a_bit(tmp_path: Path) -> None:
-    found = on_ranks(1, changed_by_measuring, tmp_path, STRATEGIES, GROUPED)[0]
-    assert found == {f"{name}, {way}": [] for name in STRATEGIES for way in GROUPED}
-
-
-@pytest.mark.slow("TensorBoard, Weights & Biases and MLflow change no bit of the weights")
-def test_trackers_change_nothing(tmp_path: Path) -> None:
-    found = on_ranks(2, changed_by_measuring, tmp_path, ["ddp"], {"trackers": TRACKERS})[0]
-    assert found == {"ddp, trackers": []}
 
 
 # ---- PowerSGD's memory on another number of ranks
@@ -173,7 +146,6 @@ def places(session: Session, folder: Path, batches: Batches, stop_at: float) -> 
 
 ROUTES = {
     "3 to 2 to 1": [(Batches(5, 1, 3), 3), (Batches(4, 2, 2), 9), (Batches(7, 1, 1), float("inf"))],
-    "1 to 4 to 3": [(Batches(5, 3, 1), 4), (Batches(4, 1, 4), 17), (Batches(3, 2, 3), float("inf"))],
     "4 to 1 to 2": [(Batches(2, 4, 4), 5), (Batches(11, 1, 1), 16), (Batches(1, 7, 2), float("inf"))],
 }
 
@@ -195,6 +167,5 @@ def test_ranks_that_become_fewer_see_each_image_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow("runs that go on with more or fewer ranks see each image of an epoch once")
-@pytest.mark.parametrize("route", ["1 to 4 to 3", "4 to 1 to 2"])
-def test_any_change_of_ranks_shows_each_image_once(route: str, tmp_path: Path) -> None:
-    assert_once(ROUTES[route], tmp_path)
+def test_ranks_that_become_more_or_fewer_see_each_image_once(tmp_path: Path) -> None:
+    assert_once(ROUTES["4 to 1 to 2"], tmp_path)

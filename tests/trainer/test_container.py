@@ -24,13 +24,12 @@ from trainer.container import (
     read_inputs,
     reason_of,
     run_to_end,
-    value_of,
     variables,
     wait_for,
     write_failure,
 )
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, Exit
-from trainer.errors import MachineError, SettingsError
+from trainer.errors import SettingsError
 
 TWO = {"current_host": "algo-2", "hosts": ["algo-2", "algo-1"], "network_interface_name": "eth0"}
 
@@ -63,13 +62,6 @@ def test_without_sagemakers_files_it_says_what_train_is_for(tmp_path: Path, reso
         read_inputs(base)
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    (files(tmp_path, resourceconfig=TWO) / "input/config/hyperparameters.json").write_text("{")
-
-    with pytest.raises(SettingsError, match=r"cannot read .*hyperparameters\.json"):
-        read_inputs(tmp_path)
-
-
 GIVEN: dict[str, Any] = {
     "batch-size": "256", "lr": 0.1, "amp": True, "plot": "false", "clip_norm": None, "x": 1, "milestones": [1, 2],
     "pairs": {"b": 1, "a": 2}, "sagemaker_program": "train.py", "sagemaker_mpi_enabled": True,
@@ -91,13 +83,6 @@ def test_the_flags_are_those_of_awss_toolkit() -> None:
     theirs = mapping.split_by_criteria(GIVEN, keys=params.SAGEMAKER_HYPERPARAMETERS, prefix=params.SAGEMAKER_PREFIX)
 
     assert flags(GIVEN) == mapping.to_cmd_args(theirs.excluded)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [('"cnn"', "cnn"), ("3", 3), ("true", True), ("null", None), ("s3://x", "s3://x"), (3, 3)]
-)
-def test_values_are_json_or_text(text: Any, value: Any) -> None:
-    assert value_of(text) == value
 
 
 def test_the_ranks_hear_where_things_are() -> None:
@@ -149,12 +134,6 @@ def test_the_launcher_finds_code_and_sentence_in_the_file(tmp_path: Path) -> Non
     assert (found["code"], found["sentence"]) == ("3", "two lines.")
 
 
-def test_a_reason_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
-    (tmp_path / "output").write_text("in the way")
-
-    write_failure(tmp_path, Exit.DATA, "never read.")
-
-
 def test_what_a_command_says_is_heard_and_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
     lines: list[str] = []
     script = "import sys; print('out'); print('err\\nmore', file=sys.stderr); sys.exit(5)"
@@ -163,12 +142,6 @@ def test_what_a_command_says_is_heard_and_passed_on(capfd: pytest.CaptureFixture
 
     assert (code, lines) == (5, ["err", "more"])
     assert capfd.readouterr() == ("out\n", "err\nmore\n")
-
-
-def test_a_command_that_a_signal_ends_has_a_shells_exit_code() -> None:
-    script = "import os; os.kill(os.getpid(), 9)"
-
-    assert run_to_end([sys.executable, "-c", script], os.environ, Relay(), print) == 137
 
 
 SAVES = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))"
@@ -201,13 +174,6 @@ def test_what_a_rank_left_running_keeps_no_machine(monkeypatch: pytest.MonkeyPat
     os.kill(int(lines[0]), signal.SIGKILL)
     for listener in set(threading.enumerate()).difference(threads):
         listener.join()
-
-
-def test_a_host_without_an_address_is_named_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(container, "WAIT_S", 0.0)
-
-    with pytest.raises(MachineError, match=r"host algo-2\.invalid has no address after 0 s"):
-        wait_for(["localhost", "algo-2.invalid"], Relay())
 
 
 def test_who_is_asked_to_stop_waits_for_nobody() -> None:

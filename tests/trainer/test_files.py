@@ -4,23 +4,10 @@ import fcntl
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from trainer.files import (
-    append,
-    below,
-    open_lock,
-    write_atomically,
-)
-
-
-def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="not an ordinary file"):
-        write_atomically(tmp_path / "pipe", "x")
-    assert (tmp_path / "pipe").is_fifo()
+from trainer.files import below, open_lock, write_atomically
 
 
 def test_what_a_killed_process_left_under_the_temporary_name_is_replaced(tmp_path: Path) -> None:
@@ -37,12 +24,6 @@ def test_what_a_killed_process_left_under_the_temporary_name_is_replaced(tmp_pat
     assert (tmp_path / "file").read_text() == "y"
 
 
-def test_text_is_added_to_a_file(tmp_path: Path) -> None:
-    append(tmp_path / "file", "a\n")
-    append(tmp_path / "file", "b\n")
-    assert (tmp_path / "file").read_text() == "a\nb\n"
-
-
 def test_what_goes_away_while_a_folder_is_looked_through_is_left_out(tmp_path: Path) -> None:
     """Among run folders that others write, one may be removed at any time."""
     for name in ("a/within", "b/within", "c/within"):
@@ -55,20 +36,6 @@ def test_what_goes_away_while_a_folder_is_looked_through_is_left_out(tmp_path: P
             shutil.rmtree(tmp_path / "top/b")
             (tmp_path / "top/b").touch()
     assert sorted(found) == ["a", "b", "c", "within"]
-
-
-def test_a_folder_that_may_not_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "open/within").mkdir(parents=True)
-    (tmp_path / "closed/within").mkdir(parents=True)
-    scan = os.scandir
-
-    def refused(folder: str) -> Any:
-        if folder.endswith("closed"):
-            raise PermissionError
-        return scan(folder)
-
-    monkeypatch.setattr(os, "scandir", refused)
-    assert sorted(path.name for path in below(tmp_path)) == ["closed", "open", "within"]
 
 
 def test_a_folder_that_is_not_there_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:

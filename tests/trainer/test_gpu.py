@@ -94,16 +94,6 @@ def test_deterministic_needs_nothing_set_around_it(train: Run, tmp_path: Path) -
     assert all(torch.equal(weight, second[name]) for name, weight in first.items())
 
 
-def test_measuring_changes_no_bit(train: Run, tmp_path: Path) -> None:
-    plain, measured = tmp_path / "plain", tmp_path / "measured"
-    flags = (*BATCH_NORM, "--precision", "bf16", "--deterministic", "--strategy", "ddp")
-    assert train(*flags, "--run-dir", plain, "--probe-steps", "0", env=ALONE).returncode == 0
-    ended = train(*flags, "--run-dir", measured, "--probe-steps", "3", "--log-every", "1", env=ALONE)
-    assert ended.returncode == 0, ended.stderr
-    expected = weights(plain)
-    assert all(torch.equal(weight, expected[name]) for name, weight in weights(measured).items())
-
-
 def test_the_phases_of_a_step_are_not_longer_than_the_step(train: Run, tmp_path: Path) -> None:
     flags = (*BATCH_NORM, "--synthetic-images", "6400", "--precision", "bf16", "--epochs", "3")
     assert train(*flags).returncode == 0
@@ -122,23 +112,10 @@ def test_too_large_a_batch_is_told_with_what_to_change(train: Run) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_more_ranks_than_gpus_are_refused(train: Run) -> None:
-    ranks = torch.cuda.device_count() + 1
-    ended = train(ranks=ranks)
-    assert ended.returncode == Exit.SETTINGS
-    assert f"{ranks} ranks on this node but only" in ended.stderr
-
-
 def test_a_sound_machine_passes_the_health_check(train: Run) -> None:
     ended = train("--health-check")
     assert ended.returncode == 0, ended.stderr
     assert "health check passed" in ended.stdout
-
-
-def test_a_missing_gpu_fails_the_health_check(train: Run) -> None:
-    ended = train("--health-check", env={"DDP_NODE_GPUS": "99"})
-    assert ended.returncode == Exit.SICK
-    assert "of 99 GPUs are visible" in ended.stderr
 
 
 def test_a_run_of_a_gpu_predicts_on_a_cpu(train: Run, tmp_path: Path) -> None:
@@ -175,16 +152,6 @@ def test_photos_are_learned_with(flags: tuple[str, ...], photos: Path, train: Ru
     assert records(tmp_path / "run")[-1]["eval_top1"] > 0.9
 
 
-@pytest.mark.timeout(300)
-def test_images_that_grow_are_compiled_for_each_size(photos: Path, train: Run, tmp_path: Path) -> None:
-    """For training and evaluation, at 32 and 64 px: each takes the compiler long."""
-    ended = train("--model", "resnet18", "--dataset", "imagenet", "--data-dir", photos, "--image-size", "64",
-                  "--epochs", "2", "--batch-size", "16", "--image-size-start", "32", "--compile",
-                  timeout_s=290)  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    assert len(records(tmp_path / "run")) == 2
-
-
 def test_a_gpu_decodes_what_a_cpu_decodes(photos: Path) -> None:
     program = f"""
 import pathlib, torch
@@ -218,11 +185,3 @@ def test_tune_finds_a_batch_and_says_how_busy_the_gpu_was() -> None:
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[-1] in ("--batch-size 256", "--batch-size 512")
     assert "%" in ended.stdout.splitlines()[1].split()[-1]
-
-
-def test_tune_survives_a_batch_that_does_not_fit() -> None:
-    command = [sys.executable, "-m", "trainer.tune", "--model", "resnet50", "--dataset", "synthetic", "--image-size",
-               "1024", "--synthetic-images", "8192", "--trial-s", "0.5", "--batch-size", "4096"]  # fmt: skip
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=trainer_env())
-    assert ended.returncode == Exit.TRAINING, ended.stderr
-    assert "does not fit into memory" in ended.stdout

@@ -1,7 +1,5 @@
 """--health-check in a training, and python -m trainer.health alone."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -42,10 +40,6 @@ def test_a_sick_machine_ends_with_8_and_one_sentence(ranks: int, train: Run, tmp
     assert (outcome.exit_code, f"error: {outcome.reason}") == (8, sentence)
 
 
-def test_without_the_flag_nothing_is_checked(train: Run) -> None:
-    assert train("--epochs", "1", env={"DDP_NODE_XIDS": "79"}).returncode == 0
-
-
 def test_missing_gpus_are_a_sick_machine_and_no_wrong_setting(train: Run) -> None:
     """Rather than a training on the CPU beside others on GPUs, or exit code 2."""
     if torch.cuda.is_available():
@@ -64,10 +58,3 @@ def test_the_check_alone_is_a_command_for_any_ranks(tmp_path: Path) -> None:
     assert (job.returncode, err) == (0, "")
     assert out.startswith("health check passed in ")
     assert out.count("\n") == 1
-
-
-def test_the_command_refuses_what_the_trainer_refuses(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "trainer.health", "--devise", "cpu"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=trainer_env())
-    assert done.returncode == 2
-    assert "did you mean --device?" in done.stderr

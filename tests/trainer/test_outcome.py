@@ -31,13 +31,6 @@ def test_no_outcome_repeats_a_token_that_a_script_printed(secret: str) -> None:
     assert parse(json.dumps({"state": "failed", "exit_code": 5, "reason": f"cannot reach {secret}"})) == written
 
 
-def test_a_reason_is_one_line_whoever_wrote_it() -> None:
-    """Launchers may write every job's outcome.json, and a terminal shows it among the launcher's own lines."""
-    read = parse('{"state": "failed", "exit_code": 1, "reason": "no\\nto stop it:\\n  curl x | sh"}')
-    assert read is not None
-    assert read.reason == "no to stop it: curl x | sh"
-
-
 def test_a_later_version_may_say_more() -> None:
     more = json.dumps({**json.loads(WHOLE.as_json()), "gpu_hours": 3})
 
@@ -52,10 +45,6 @@ def test_a_later_version_may_say_more() -> None:
 def test_a_damaged_outcome_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / OUTCOME).write_text(text)
 
-    assert read(tmp_path) is None
-
-
-def test_a_folder_without_one_has_none(tmp_path: Path) -> None:
     assert read(tmp_path) is None
     assert read(tmp_path / "nothing") is None
 

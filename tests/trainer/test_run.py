@@ -95,17 +95,6 @@ def test_what_is_said_and_recorded_names_the_half_that_was_scored(
     assert f"done: best {half} accuracy " in done.stdout
 
 
-def test_a_short_run_is_warned_of_few_updates(train: Run) -> None:
-    assert "warning: only 16 updates in this training" in train().stdout
-
-
-def test_the_head_says_what_is_trained(train: Run) -> None:
-    assert train(ranks=2).stdout.splitlines()[:2] == [
-        "cnn, 167,338 parameters, on synthetic: 64 training and 7 evaluation images of 8 px, 10 classes",
-        "ddp on 2 CPUs, fp32, 2 epochs, 8 updates",
-    ]
-
-
 @pytest.mark.slow("a compiled training has the same losses")
 def test_compiled_training_gives_the_same_losses(train: Run, start_trainer: Run, tmp_path: Path) -> None:
     plain = train("--max-steps", "4")
@@ -121,7 +110,7 @@ def test_compiled_training_gives_the_same_losses(train: Run, start_trainer: Run,
 def test_a_killed_worker_is_restarted_and_goes_on_from_the_newest_checkpoint(tmp_path: Path) -> None:
     command = [
         *(sys.executable, "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"),
-        *("-m", "trainer", *SMALL, "--epochs", "40", "--run-dir", str(tmp_path), "--probe-steps", "0"),
+        *("-m", "trainer", *SMALL, "--epochs", "20", "--run-dir", str(tmp_path), "--probe-steps", "0"),
     ]
     mark = f"TEST_MARK={tmp_path}"
     process = subprocess.Popen(
@@ -138,7 +127,7 @@ def test_a_killed_worker_is_restarted_and_goes_on_from_the_newest_checkpoint(tmp
     out, err = process.communicate(timeout=100)
     assert process.returncode == 0, err
     assert "resuming at epoch" in out
-    assert [record["epoch"] for record in read_records(tmp_path / "metrics.jsonl")] == list(range(1, 41))
+    assert [record["epoch"] for record in read_records(tmp_path / "metrics.jsonl")] == list(range(1, 21))
 
 
 @pytest.mark.parametrize(

@@ -51,12 +51,10 @@ def test_launchers_know_of_each_family_how_large_one_image_must_be(name: str) ->
     ("values", "replicas", "is_refused"),
     [
         ({"global_batch_size": 2}, 2, True),
-        ({"global_batch_size": 2}, 1, False),
         ({"global_batch_size": 4}, 2, False),
         ({"batch_size": 1}, 8, True),
         ({"batch_size": 1, "image_size": 64}, 8, False),
         ({"batch_size": 1, "model": "vit_b_16"}, 8, False),
-        ({"batch_size": 1, "dataset": "imagenet"}, 8, False),
         ({"batch_size": 1, "dataset": "imagenet", "image_size": 32}, 8, True),
         ({"batch_size": 1, "dataset": "imagenet", "image_size_start": 32}, 8, True),
     ],

@@ -24,31 +24,15 @@ def run(command: str, closed: str, **environment: str) -> "subprocess.CompletedP
     )
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize(
-    ("command", "code"), [("launch.forecast", Exit.DONE), ("trainer.tune --bogus", 2), ("trainer --bogus", 2)]
-)
-def test_a_closed_stream_changes_nothing_of_how_a_command_ends(command: str, code: int, closed: str) -> None:
-    ended = run(command, closed)
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_changes_nothing_of_how_a_command_ends(closed: str) -> None:
+    ended = run("trainer --bogus", closed)
 
-    assert ended.returncode == code
+    assert ended.returncode == Exit.SETTINGS
     assert "Traceback" not in ended.stderr
 
 
-def test_what_a_child_prints_goes_into_no_file_that_was_opened_since(tmp_path: Path) -> None:
-    (tmp_path / "pydantic.py").write_text(
-        "import os, subprocess\n"
-        f"with open({str(tmp_path / 'file')!r}, 'w') as file:\n"
-        "    os.set_inheritable(file.fileno(), True)\n"
-        "    subprocess.run(['echo', 'words'], close_fds=False)\n"
-        "raise SystemExit\n"
-    )
-    run("launch.local --help", ">&-", PYTHONPATH=str(tmp_path))
-
-    assert (tmp_path / "file").read_text() == ""
-
-
-@pytest.mark.parametrize("command", ["launch.local --help", "trainer --help", "launch"])
+@pytest.mark.parametrize("command", ["launch.local --help", "trainer --help"])
 def test_ctrl_c_while_modules_are_loaded_ends_in_silence(tmp_path: Path, command: str) -> None:
     (tmp_path / "pydantic.py").write_text("raise KeyboardInterrupt")
 

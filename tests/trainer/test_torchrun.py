@@ -1,7 +1,6 @@
 """torchrun with our exit codes, on real torchrun agents and workers that take no time."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -64,28 +63,24 @@ def run(folder: Path, *words: str) -> tuple[int, str]:
     return job.returncode, out + err
 
 
-def test_ranks_that_end_well_leave_no_word_and_no_file(tmp_path: Path) -> None:
-    assert run(tmp_path, "0", "0") == (0, "")
-    assert [path.name for path in tmp_path.iterdir()] == ["worker.py"]
-
-
-def test_the_code_of_the_failed_rank_is_ours_and_nothing_is_added(tmp_path: Path) -> None:
-    assert run(tmp_path, "wait", "2") == (2, "waiting\n")
-
-
-def test_ranks_that_saved_and_left_end_with_75(tmp_path: Path) -> None:
-    assert run(tmp_path, "75", "75") == (75, "")
-
-
-def test_ranks_asked_by_usr1_before_they_listened_end_with_75(tmp_path: Path) -> None:
-    assert run(tmp_path, "SIGUSR1", "SIGUSR1") == (75, "")
+@pytest.mark.parametrize(
+    ("words", "code", "output"),
+    [
+        pytest.param(("0", "0"), 0, "", id="end well"),
+        pytest.param(("wait", "2"), 2, "waiting\n", id="one fails"),
+        pytest.param(("75", "75"), 75, "", id="saved and left"),
+        pytest.param(("SIGUSR1", "SIGUSR1"), 75, "", id="asked before they listened"),
+    ],
+)
+def test_the_code_of_the_ranks_is_ours_and_nothing_is_added(
+    words: tuple[str, ...], code: int, output: str, tmp_path: Path
+) -> None:
+    assert run(tmp_path, *words) == (code, output)
+    assert {path.name for path in tmp_path.iterdir()} <= {"worker.py", "waiting"}
 
 
 def test_a_killed_rank_is_named(tmp_path: Path) -> None:
-    assert run(tmp_path, "0", "SIGKILL") == (
-        6,
-        "error: rank 1 was killed by SIGKILL; the usual reason is too little memory. Start again to resume.\n",
-    )
+    assert run(tmp_path, "0", "SIGKILL") == (6, KILLED.format("SIGKILL", MEMORY))
 
 
 def test_a_rank_that_raises_is_named_below_its_own_traceback(tmp_path: Path) -> None:
@@ -99,17 +94,7 @@ def test_a_rank_that_raises_is_named_below_its_own_traceback(tmp_path: Path) -> 
     assert output.count("Traceback") == 1
 
 
-def test_a_wrong_flag_of_torchrun_is_no_traceback(tmp_path: Path) -> None:
-    job = start(tmp_path, "--standalone", "--nproc-per-node", "many", "x.py")
-
-    assert job.communicate()[1] == "error: torchrun refused its flags: Unsupported nproc_per_node value: many\n"
-    assert job.returncode == 2
-
-
-ASKED = [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)]
-
-
-@pytest.mark.parametrize("signum", [signum for signum, _ in ASKED])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_the_launcher_ends_it_quietly(tmp_path: Path, signum: signal.Signals) -> None:
     job = start(tmp_path, *flags(tmp_path, "wait", "wait"))
     assert [job.stdout.readline() for _ in range(2)] == ["waiting\n", "waiting\n"]
@@ -128,8 +113,7 @@ MEMORY = "; the usual reason is too little memory"
     ("words", "signum", "code", "told"),
     [
         (("wait:75", "wait:SIGKILL"), signal.SIGTERM, 6, KILLED.format("SIGKILL", MEMORY)),
-        (("wait:6", "wait:SIGKILL"), signal.SIGINT, 6, KILLED.format("SIGKILL", MEMORY)),
-        (("wait:75", "wait:SIGSEGV"), signal.SIGTERM, 6, KILLED.format("SIGSEGV", "")),
+        (("wait:75", "wait:SIGSEGV"), signal.SIGINT, 6, KILLED.format("SIGSEGV", "")),
         (("wait:75", "wait:7"), signal.SIGTERM, 7, ""),  # a full disk, which the rank itself has told
         (("wait:75", "wait:130"), signal.SIGINT, 130, ""),
     ],
@@ -166,7 +150,7 @@ def test_a_signal_while_workers_are_started_leaves_none_behind(tmp_path: Path) -
     assert left_of(f"TEST_JOB={tmp_path}") == []
 
 
-@pytest.mark.parametrize(("signum", "code"), ASKED)
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
 def test_a_signal_while_torch_is_imported_is_as_quiet(tmp_path: Path, signum: signal.Signals, code: int) -> None:
     job = subprocess.Popen(
         [sys.executable, "-m", "trainer.torchrun", *flags(tmp_path, "0")], cwd=ROOT, env=trainer_env(), text=True,
@@ -210,16 +194,6 @@ def test_the_cause_is_the_death_that_the_others_followed_from(deaths: list[Death
     assert cause(deaths).rank == rank
 
 
-def test_two_standalone_runs_of_one_second_have_run_folders_of_their_own(tmp_path: Path) -> None:
-    worker = tmp_path / "worker.py"
-    worker.write_text("import os; print(os.environ['TORCHELASTIC_RUN_ID'])")
-    pair = [start(tmp_path, "--standalone", "--nproc-per-node", "1", str(worker)) for _ in range(2)]
-    names = [job.communicate(timeout=100)[0].strip() for job in pair]
-
-    assert all(re.fullmatch(r"\d{8}-\d{6}-[a-z2-7]{5}", name) for name in names), names
-    assert len(set(names)) == 2
-
-
 # Ends when the file is there; "at once" is.
 LAST = """
 import os, sys, time
@@ -228,7 +202,6 @@ while not os.path.exists(sys.argv[1]):
 """
 # torchrun looks so seldom that a signal comes between the end of the workers and its notice of it.
 SELDOM = ("--monitor-interval", "3")
-ALL_SIGNALS = [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
 
 
 def agent(folder: Path, *words: str) -> Job:
@@ -252,7 +225,7 @@ def wait_for_workers(job: Job, count: int) -> None:
     wait_for(lambda: len(workers_of(job)) >= count)
 
 
-@pytest.mark.parametrize("signum", ALL_SIGNALS)
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_training_that_is_done_ends_with_0_whatever_signal_comes(tmp_path: Path, signum: signal.Signals) -> None:
     job = agent(tmp_path, "--standalone", "--nproc-per-node", "2", *SELDOM, str(tmp_path / "go"))
     wait_for_workers(job, 2)
@@ -283,20 +256,6 @@ def test_a_node_that_is_done_and_asked_to_leave_lets_the_other_go(tmp_path: Path
     wait_for(lambda: not any(is_alive(pid) for pid in workers_of(other)))
 
     other.send_signal(signal.SIGTERM)
-
-    assert [job.communicate(timeout=30) for job in (other, host)] == [("", "")] * 2
-    assert (host.returncode, other.returncode) == (0, 0)
-
-
-def test_a_node_that_is_asked_to_leave_while_it_waits_for_the_other_is_done(tmp_path: Path) -> None:
-    host, other = pair(tmp_path, str(tmp_path / "host"), str(tmp_path / "other"))
-    wait_for_workers(host, 1), wait_for_workers(other, 1)
-    (tmp_path / "other").touch()
-    wait_for(lambda: not workers_of(other))
-    time.sleep(0.5)  # for the barrier
-
-    other.send_signal(signal.SIGUSR1)
-    (tmp_path / "host").touch()
 
     assert [job.communicate(timeout=30) for job in (other, host)] == [("", "")] * 2
     assert (host.returncode, other.returncode) == (0, 0)

