@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer.datasets.cache import VERSION, Content, cache_path, checksum, recall
+from trainer.datasets.cache import VERSION, Content, checksum, recall
 
 
 def always(found: Content) -> bool:
@@ -24,29 +24,6 @@ def test_what_was_built_once_is_read_from_then_on(tmp_path: Path) -> None:
 
     assert again["numbers"].tolist() == [0, 1, 2]
     assert again["names"] == ["a"]
-
-
-def test_what_is_out_of_date_is_built_again(tmp_path: Path) -> None:
-    recall(tmp_path / "a.safetensors", always, lambda: {"value": 1})
-
-    assert recall(tmp_path / "a.safetensors", lambda found: found["value"] == 2, lambda: {"value": 2})["value"] == 2
-    assert recall(tmp_path / "a.safetensors", always, never_built)["value"] == 2
-
-
-def test_what_an_older_version_of_us_kept_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recall(tmp_path / "a.safetensors", always, lambda: {"value": 1})
-    monkeypatch.setattr("trainer.datasets.cache.VERSION", 99)
-
-    assert recall(tmp_path / "a.safetensors", always, lambda: {"value": 2})["value"] == 2
-
-
-@pytest.mark.parametrize("damaged", [b"", b"PK garbage", None], ids=["empty", "garbage", "truncated"])
-def test_a_damaged_file_is_built_again(tmp_path: Path, damaged: bytes | None) -> None:
-    path = tmp_path / "a.safetensors"
-    recall(path, always, lambda: {"numbers": torch.arange(1000)})
-    path.write_bytes(path.read_bytes()[:3000] if damaged is None else damaged)
-
-    assert recall(path, always, lambda: {"value": 2})["value"] == 2
 
 
 def test_flipped_bytes_are_never_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -75,12 +52,6 @@ def test_flipped_bytes_are_never_used(tmp_path: Path, caplog: pytest.LogCaptureF
     assert "Traceback" not in caplog.text
 
 
-def test_what_another_program_kept_there_is_built_again(tmp_path: Path) -> None:
-    for content in ([1, 2], {"version": VERSION}, {"version": VERSION, "content": {}, "checksum": "0"}, "text", None):
-        torch.save(content, tmp_path / "a.safetensors")
-        assert recall(tmp_path / "a.safetensors", always, lambda: {"value": 2})["value"] == 2
-
-
 def test_nothing_is_unpickled_whoever_writes_to_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A team shares the cache, and torch's own format is pickled: safe to read only from torch 2.10 on."""
     monkeypatch.setattr(torch, "load", never_built)
@@ -89,16 +60,6 @@ def test_nothing_is_unpickled_whoever_writes_to_the_folder(tmp_path: Path, monke
 
     assert recall(tmp_path / "a.safetensors", always, lambda: {"value": 2})["value"] == 2
     assert recall(tmp_path / "a.safetensors", always, never_built)["value"] == 2
-
-
-def test_the_pickled_cache_of_an_earlier_version_is_removed(tmp_path: Path) -> None:
-    """It would lie there for ever: gigabytes that nobody reads."""
-    earlier, other = tmp_path / "a.pt", tmp_path / "b.pt"
-    earlier.touch(), other.touch()
-
-    recall(tmp_path / "a.safetensors", always, lambda: {"value": 2})
-
-    assert (earlier.exists(), other.exists()) == (False, True)
 
 
 def test_processes_share_what_they_read_and_none_changes_it(tmp_path: Path) -> None:
@@ -114,13 +75,6 @@ def test_processes_share_what_they_read_and_none_changes_it(tmp_path: Path) -> N
     assert path.read_bytes() == before
 
 
-def test_nothing_unfinished_is_left_behind(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="a function cannot be saved"):
-        recall(tmp_path / "a.safetensors", always, lambda: {"value": lambda: 0})
-
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("in the way")
 
@@ -131,14 +85,13 @@ def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pyt
     assert "--cache-dir" in caplog.text
 
 
-def test_a_cache_that_cannot_be_looked_into_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def locked(path: Path) -> bool:
-        raise PermissionError("locked")  # root may look everywhere, and tests may run as root
+def test_what_is_out_of_date_or_of_an_older_version_is_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.safetensors"
+    recall(path, always, lambda: {"value": 1})
 
-    monkeypatch.setattr(Path, "is_file", locked)
-
-    assert recall(tmp_path / "a.safetensors", always, lambda: {"value": 1})["value"] == 1
-
-
-def test_each_folder_has_a_cache_of_its_own(tmp_path: Path) -> None:
-    assert cache_path(tmp_path, "images-32", Path("a")) != cache_path(tmp_path, "images-32", Path("b"))
+    assert recall(path, lambda found: found["value"] == 2, lambda: {"value": 2})["value"] == 2
+    assert recall(path, always, never_built)["value"] == 2
+    monkeypatch.setattr("trainer.datasets.cache.VERSION", 99)
+    assert recall(path, always, lambda: {"value": 3})["value"] == 3

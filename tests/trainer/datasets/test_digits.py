@@ -1,6 +1,3 @@
-import sys
-
-import pytest
 import torch
 
 from trainer.datasets import digits
@@ -33,16 +30,6 @@ def test_the_images_are_scikit_learns() -> None:
     assert (table[:, -1] == official.target).all()
 
 
-def test_no_start_imports_scikit_learn(ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)  # importing it now fails
-    first = digits.load(ask())
-
-    second = digits.load(ask())
-
-    [a], [b] = (list(data.evaluation.eval_batches(range(360), 360)) for data in (first, second))
-    assert torch.equal(a.images, b.images)
-
-
 def test_digits_are_shifted_but_not_mirrored(ask) -> None:
     data = digits.load(ask())
     [plain] = data.train.eval_batches(range(1437), 1437)
@@ -56,11 +43,3 @@ def test_digits_are_shifted_but_not_mirrored(ask) -> None:
     same = (batch.images - original)[:, :, middle, middle].square().mean()
     mirrored = (batch.images - original.flip(3))[:, :, middle, middle].square().mean()
     assert same < mirrored
-
-
-def test_another_size_is_made_on_request(ask) -> None:
-    data = digits.load(ask(image_size=16, augment=False))
-
-    [batch] = data.train.train_batches(Order(1437, 0, 0), [slice(0, 4)])
-    assert batch.images.shape == (4, 3, 16, 16)
-    assert data.image_size == 16

@@ -10,7 +10,6 @@ from PIL import Image
 
 from trainer.datasets.base import IMAGENET, Normaliser
 from trainer.datasets.crops import Crop, View
-from trainer.datasets.encoded import UnreadableError
 from trainer.datasets.rows import ByteRows, GpuRows, check_gpu_decodes, decode_on
 from trainer.datasets.streaming import UnfinishedBatch
 from trainer.errors import SettingsError
@@ -72,11 +71,6 @@ def test_an_image_that_ends_a_batch_on_the_gpu_is_named_and_replaced() -> None:
 
     assert list(batch.bad) == [1]
     assert torch.equal(rows.images()[1], rows.images()[0])
-
-
-def test_bytes_that_are_no_image_are_found_before_the_gpu() -> None:
-    with pytest.raises(UnreadableError, match="not an image"):
-        GpuRows(1, SIDE, NORMALISE, CPU).put(0, b"nothing", look(flip=False))
 
 
 def test_a_machine_without_a_gpu_or_nvjpeg_is_refused_in_a_sentence() -> None:

@@ -8,14 +8,13 @@ from PIL import Image
 
 from tests.trainer import parts
 from trainer.batches import Batches
-from trainer.datasets import imagefolder, streaming
+from trainer.datasets import imagefolder
 from trainer.datasets.base import UNREADABLE, Batch, Request
 from trainer.datasets.crops import Crops
-from trainer.datasets.rows import mirror
 from trainer.distributed.ranks import Ranks
-from trainer.distributed.sampler import Order, positions, shard
+from trainer.distributed.sampler import Order, positions
 from trainer.distributed.session import Session
-from trainer.errors import DataError, SettingsError
+from trainer.errors import SettingsError
 
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 
@@ -50,34 +49,6 @@ def test_crops_and_mirroring_are_those_of_a_slow_reference(ask, make_tree) -> No
     assert batch.labels.tolist() == [i // 6 for i in order.permutation.tolist()]
 
 
-def test_two_ranks_together_see_the_same_augmented_images_as_one(ask, make_tree) -> None:
-    request = ask(make_tree(), image_size=8)
-
-    alone = together(trained(request, Batches(4, 1, 1)))
-    ranks = [trained(request, Batches(2, 1, 2), rank) for rank in (0, 1)]
-
-    joined = together([batch for step in zip(*ranks, strict=True) for batch in step])
-    assert torch.equal(joined.images, alone.images)
-    assert torch.equal(joined.labels, alone.labels)
-
-
-def test_resuming_at_step_s_gives_the_same_batches(ask, make_tree) -> None:
-    request = ask(make_tree(), image_size=8)
-
-    unbroken = trained(request, Batches(4, 1, 1))
-    [resumed] = trained(request, Batches(4, 1, 1), done=8, updates=1)
-
-    assert torch.equal(resumed.images, unbroken[2].images)
-
-
-def test_the_number_of_threads_changes_nothing(ask, make_tree) -> None:
-    root = make_tree()
-
-    one, five = (together(trained(ask(root, image_size=8, workers=n), Batches(4, 1, 1))) for n in (1, 5))
-
-    assert torch.equal(one.images, five.images)
-
-
 def test_images_grow_over_the_epochs_and_are_evaluated_at_full_size(ask, make_tree) -> None:
     data = imagefolder.load_large(ask(make_tree(), image_size=48, first_size=16, epochs=3))
     where = positions(Batches(4, 1, 1), 0, 1, 0, 1)
@@ -89,29 +60,12 @@ def test_images_grow_over_the_epochs_and_are_evaluated_at_full_size(ask, make_tr
     assert data.image_size == 48
 
 
-def test_images_that_would_not_grow_are_refused(ask, make_tree) -> None:
-    with pytest.raises(SettingsError, match="--image-size-start 48 must be less than the 32 pixels to which images"):
-        imagefolder.load_large(ask(make_tree(), image_size=32, first_size=48, epochs=3))
-
-
 @pytest.mark.parametrize(("wanted", "flag"), [
     ({"first_size": 4, "epochs": 3}, "--image-size-start 4"), ({"decodes_on_gpu": True}, "--decode gpu")
 ])  # fmt: skip
 def test_what_only_streamed_images_can_have_is_refused_for_small_ones(ask, make_tree, wanted, flag: str) -> None:
     with pytest.raises(SettingsError, match=f"{flag} is for images that are read as they are needed, and these are"):
         imagefolder.load(ask(make_tree(16), **wanted))
-
-
-@pytest.mark.parametrize("world_size", [1, 4])
-def test_evaluation_covers_each_image_once_in_order(ask, make_tree, world_size: int) -> None:
-    split = imagefolder.load_large(ask(make_tree(val=5), image_size=8)).evaluation
-
-    ranks = [together(list(split.eval_batches(shard(10, r, world_size), 2))) for r in range(world_size)]
-
-    labels = torch.full((10,), -1)
-    for rank, seen in enumerate(ranks):
-        labels[rank::world_size] = seen.labels
-    assert labels.tolist() == [0] * 5 + [1] * 5
 
 
 def test_evaluation_sees_the_middle_of_the_image(ask, make_tree) -> None:
@@ -127,37 +81,6 @@ def test_evaluation_sees_the_middle_of_the_image(ask, make_tree) -> None:
     assert torch.allclose(batch.images[0], ((1 - MEAN) / STD)[:, None, None].expand(3, 224, 224), atol=0.1)
 
 
-def test_channels_last_is_a_matter_of_memory_only(ask, make_tree) -> None:
-    root = make_tree()
-
-    plain, last = (trained(ask(root, image_size=8, channels_last=c), Batches(4, 1, 1))[0] for c in (False, True))
-
-    assert plain.images.is_contiguous()
-    assert last.images.is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(plain.images, last.images)
-
-
-def test_mirror_flips_left_to_right_where_told() -> None:
-    pixels = torch.arange(12, dtype=torch.uint8).view(2, 1, 2, 3)
-
-    mirrored = mirror(pixels, torch.tensor([False, True]))
-
-    assert mirrored.tolist() == [[[[0, 1, 2], [3, 4, 5]]], [[[9, 10, 11], [6, 7, 8]]]]
-
-
-@pytest.mark.parametrize(("images", "threads", "sizes"), [
-    (64, 2, [16] * 4), (64, 16, [4] * 16), (64, 48, [4] * 16), (10, 2, [4, 4, 2]), (3, 8, [3]),
-    (256, 3, [42] * 6 + [4]),
-])  # fmt: skip
-def test_a_batch_is_handed_out_in_few_pieces_that_keep_every_thread_busy(
-    images: int, threads: int, sizes: list[int]
-) -> None:
-    chunks = streaming.chunks_of(images, threads)
-
-    assert [len(chunk) for chunk in chunks] == sizes
-    assert [row for chunk in chunks for row in chunk] == list(range(images))
-
-
 def test_stopping_early_leaves_no_thread(ask, make_tree) -> None:
     split = imagefolder.load_large(ask(make_tree(train=50), image_size=8)).train
     batches = split.train_batches(Order(100, 0, 0), positions(Batches(10, 1, 1), 0, 1, 0, 10))
@@ -166,21 +89,6 @@ def test_stopping_early_leaves_no_thread(ask, make_tree) -> None:
     batches.close()
 
     assert [t.name for t in threading.enumerate() if t.name.startswith("decode")] == []
-
-
-def test_no_more_than_a_few_batches_are_made_ahead(ask, make_tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer.datasets import streaming
-
-    made: list[int] = []
-    unfinished = streaming.UnfinishedBatch
-    monkeypatch.setattr(streaming, "UnfinishedBatch", lambda *args: made.append(1) or unfinished(*args))
-    split = imagefolder.load_large(ask(make_tree(train=50), image_size=8)).train
-
-    batches = split.train_batches(Order(100, 0, 0), positions(Batches(5, 1, 1), 0, 1, 0, 20))
-    next(batches)
-
-    assert len(made) == 4
-    batches.close()
 
 
 def test_an_unreadable_image_weighs_nothing_and_is_named(ask, make_tree) -> None:
@@ -194,30 +102,6 @@ def test_an_unreadable_image_weighs_nothing_and_is_named(ask, make_tree) -> None
     assert batch.labels.tolist() == [0, 0, 0, 1, UNREADABLE, 1]
     assert torch.equal(batch.images[4], batch.images[0])
     assert split.bad_images == ("val/dog/1.jpg",)
-
-
-def test_a_batch_without_a_readable_image_is_black(ask, make_tree) -> None:
-    root = make_tree()
-    (root / "val/cat/0.jpg").write_bytes(b"")
-    split = imagefolder.load_large(ask(root, image_size=8, max_bad_images=1)).evaluation
-
-    [batch] = split.eval_batches(range(1), 1)
-
-    assert batch.labels.tolist() == [UNREADABLE]
-    assert torch.allclose(batch.images[0], (-MEAN / STD)[:, None, None].expand(3, 8, 8))
-
-
-def test_too_many_unreadable_images_stop_the_run_and_leave_no_thread(ask, make_tree) -> None:
-    root = make_tree()
-    (root / "val/cat/0.jpg").unlink()
-    (root / "val/cat/0.jpg").write_bytes(b"no")
-
-    with pytest.raises(
-        DataError, match=r"1 image could not be read \(0 allowed\): val/cat/0\.jpg \(not an image\); .*--max-bad"
-    ):
-        list(imagefolder.load_large(ask(root, image_size=8)).evaluation.eval_batches(range(6), 6))
-
-    assert [t.name for t in threading.enumerate() if t.name.startswith("decode")] == []
 
 
 def test_second_start_lists_no_folder_and_notices_a_new_file(ask, make_tree, monkeypatch: pytest.MonkeyPatch) -> None:

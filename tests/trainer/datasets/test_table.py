@@ -3,7 +3,6 @@
 import pytest
 
 from trainer import datasets
-from trainer.errors import SettingsError
 from trainer.settings.registry import import_function
 
 
@@ -16,8 +15,3 @@ def test_launchers_learn_what_each_data_set_needs() -> None:
 @pytest.mark.parametrize("name", datasets.NAMES)
 def test_every_data_set_can_be_loaded(name: str) -> None:
     assert callable(import_function(datasets.find(name).load))
-
-
-def test_a_misspelt_data_set_gets_the_nearest() -> None:
-    with pytest.raises(SettingsError, match="did you mean 'cifar10'"):
-        datasets.needs_data("cifar")

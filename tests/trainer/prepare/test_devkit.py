@@ -22,9 +22,9 @@ def devkit(number: type = np.uint8, shape: tuple[int, ...] = (-1,), **options: A
     return file.getvalue()
 
 
-@pytest.mark.parametrize("is_packed", [False, True])
-@pytest.mark.parametrize("shape", [(-1,), (-1, 1), (1, -1)])
-@pytest.mark.parametrize("number", [np.uint8, np.int16, np.float64])
+@pytest.mark.parametrize(
+    ("number", "shape", "is_packed"), [(np.uint8, (-1,), True), (np.int16, (-1, 1), False), (np.float64, (1, -1), True)]
+)
 def test_synsets_without_children_are_read(number: type, shape: tuple[int, ...], is_packed: bool) -> None:
     found = _synsets(devkit(number, shape, do_compression=is_packed))
 

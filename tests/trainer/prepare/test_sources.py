@@ -26,7 +26,7 @@ def tar_of(path: Path, files: dict[str, bytes], mode: str = "w") -> Path:
     return path
 
 
-@pytest.mark.parametrize("packing", ["", "gz", "bz2", "xz"])
+@pytest.mark.parametrize("packing", ["", "gz", "xz"])
 def test_a_tar_gives_the_shards_that_its_folder_gives(packing: str, photos, prepared, tmp_path: Path) -> None:
     source = photos()
     archive = tmp_path / ("photos.tar" + (f".{packing}" if packing else ""))
@@ -49,8 +49,7 @@ def zip_of(path: Path, files: dict[str, bytes], method: int = zipfile.ZIP_DEFLAT
     return path
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-@pytest.mark.parametrize("separator", ["/", "\\"], ids=["slash", "backslash"])
+@pytest.mark.parametrize(("method", "separator"), [(zipfile.ZIP_DEFLATED, "/"), (zipfile.ZIP_STORED, "\\")])
 def test_a_zip_gives_the_shards_that_its_folder_gives(
     method: int, separator: str, photos, prepared, tmp_path: Path
 ) -> None:
@@ -79,12 +78,9 @@ def encrypted(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (encrypted, r"a\.zip cannot be read here \(.*password.*\); unzip it, and give the folder as SRC\."),
-        (lambda data: data[:-300], r"a\.zip is damaged \(File is not a zip file\); get it again\."),
-        (
-            lambda data: data.replace(photo(0)[:50], bytes(50)),
-            r"a\.zip is damaged \(Bad CRC-32 for file .*get it again",
-        ),
+        (encrypted, r"a\.zip cannot be read here \(.*password.*\)"),
+        (lambda data: data[:-300], r"a\.zip is damaged"),
+        (lambda data: data.replace(photo(0)[:50], bytes(50)), r"a\.zip is damaged \(Bad CRC-32 for file "),
     ],
     ids=["encrypted", "cut off", "damaged"],
 )
@@ -98,25 +94,12 @@ def test_a_zip_that_cannot_be_read_is_refused(change: Any, sentence: str, prepar
     assert not (tmp_path / "prepared").exists()
 
 
-def test_what_is_no_image_of_a_class_is_passed_over(prepared, tmp_path: Path) -> None:
-    names = ["train/cat/1.jpg", "train/dog/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg"]
-    files = {name: photo(number) for number, name in enumerate(names)}
-    others = {"train/cat/._1.jpg": b"mac", "train/2.jpg": b"x", "readme/train.txt": b"x", "train/cat/x.txt": b"x"}
-
-    manifest = prepared(tar_of(tmp_path / "a.tar", files | others))
-
-    assert (manifest.splits.train.images, manifest.splits.val.images) == (2, 2)
-
-
 @pytest.mark.parametrize(
     ("files", "sentence"),
     [
-        (["train/cat/1.jpg"], r"a\.tar has no images in val/ or test/; it needs train/CLASS/IMAGE and val/CLASS/IMAGE"),
-        (["cat/1.jpg"], r"a\.tar has no images in train/; it needs"),
-        (
-            ["train/cat/1.jpg", "val/eel/1.jpg"],
-            r"a\.tar, val/ has other classes than train/, such as cat; both need the same\.",
-        ),
+        (["train/cat/1.jpg"], r"a\.tar has no images in val/ or test/"),
+        (["cat/1.jpg"], r"a\.tar has no images in train/"),
+        (["train/cat/1.jpg", "val/eel/1.jpg"], r"a\.tar, val/ has other classes than train/, such as cat"),
     ],
 )
 def test_a_tar_without_both_halves_is_refused(files: list[str], sentence: str, prepared, tmp_path: Path) -> None:
@@ -134,13 +117,7 @@ def halves(*names: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(
     ("names", "half"),
-    [
-        ("train valid test", "valid"),
-        ("test validation train", "validation"),
-        ("train dev", "dev"),
-        ("train test", "test"),
-        ("dev/photos/train dev/photos/val", "val"),
-    ],
+    [("test validation train", "validation"), ("train test", "test"), ("dev/photos/train dev/photos/val", "val")],
 )
 def test_a_tars_half_to_evaluate_on_is_that_of_a_folder(names: str, half: str, prepared, tmp_path: Path) -> None:
     files = halves(*names.split())
@@ -151,70 +128,14 @@ def test_a_tars_half_to_evaluate_on_is_that_of_a_folder(names: str, half: str, p
     assert samples(tmp_path / "tar", "val")["00000000-1"]["jpg"] == files[key]
 
 
-def test_a_folder_and_a_tar_with_two_halves_to_evaluate_on_are_refused(prepared, tmp_path: Path) -> None:
-    archive = tar_of(tmp_path / "a.tar", halves("train", "val", "dev", "test"))
-    with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path / "folder", filter="data")
-
-    for source in (archive, tmp_path / "folder"):
-        with pytest.raises(DataError, match="has val/ and dev/, and one is evaluated on; remove or rename the others"):
-            prepared(source)
-
-
-def test_classes_of_a_tar_are_the_same_in_another_form_of_unicode(prepared, tmp_path: Path) -> None:
-    names = ["train/caf\u00e9/1.jpg", "train/dog /1.jpg", "val/cafe\u0301/1.jpg", "val/dog/1.jpg"]
-    archive = tar_of(tmp_path / "a.tar", {name: photo(number) for number, name in enumerate(names)})
-
-    assert prepared(archive).classes == ("caf\u00e9", "dog")
-
-
-def test_what_was_prepared_before_its_half_was_kept_is_prepared_still(photos, prepared, tmp_path: Path) -> None:
-    source, path = photos(), tmp_path / "prepared" / "manifest.json"
-    made = prepared(source)
-    path.write_text(path.read_text().replace(' "eval_split": "val",\n', ""))
-
-    again = prepared(source)
-
-    assert "eval_split" not in again.source
-    assert (again.splits, again.eval_split) == (made.splits, "val")
-
-
-@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tar.bz2"])
 def test_what_is_no_tar_or_is_cut_off_is_refused(name: str, prepared, tmp_path: Path) -> None:
-    whole = tar_of(tmp_path / name, {f"train/cat/{n}.jpg": photo(n) for n in range(9)}, "w:gz" if "gz" in name else "w")
-    whole.write_bytes(b"\x01" * 600 if name == "a.tar" else whole.read_bytes()[:2000])
+    packing = name.removeprefix("a.tar").replace(".", ":")
+    whole = tar_of(tmp_path / name, {f"train/cat/{n}.jpg": photo(n) for n in range(9)}, f"w{packing}")
+    whole.write_bytes(whole.read_bytes()[:2000] if packing else b"\x01" * 600)
 
     with pytest.raises(DataError, match=r"is damaged|is no tar, or a damaged one"):
         prepared(whole)
-
-
-def header_of(size: bytes) -> bytes:
-    """The header of a file whose size is these twelve bytes."""
-    header = bytearray(tarfile.TarInfo("train/cat/2.jpg").tobuf(tarfile.GNU_FORMAT))
-    header[124:136] = size
-    header[148:156] = b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    return bytes(header)
-
-
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize(
-    "size",
-    [
-        b"\xff" + (-512).to_bytes(11, "big", signed=True),
-        b"\x80" + (2**62 + 5).to_bytes(11, "big"),
-        b"\x80\x01" + bytes(10),
-    ],
-    ids=["back to its own header", "2**62", "2**80"],
-)
-def test_a_header_with_an_impossible_size_is_damage(size: bytes, prepared, tmp_path: Path) -> None:
-    """Of the first kind older Pythons read for ever: CVE-2025-8194."""
-    first = tarfile.TarInfo("train/cat/1.jpg").tobuf(tarfile.GNU_FORMAT)  # an empty file
-    archive = tmp_path / "a.tar"
-    archive.write_bytes(first + header_of(size) + bytes(1024))
-
-    with pytest.raises(DataError, match=r"a\.tar"):
-        prepared(archive)
 
 
 def test_an_image_that_is_there_twice_is_refused(prepared, tmp_path: Path) -> None:
@@ -224,39 +145,6 @@ def test_an_image_that_is_there_twice_is_refused(prepared, tmp_path: Path) -> No
     tar_of(archive, {names[1]: photo(9)}, "a")
 
     with pytest.raises(DataError, match=r"a\.tar, train/ has dog/1\.jpg twice.*give the folder as SRC"):
-        prepared(archive)
-
-
-@pytest.mark.parametrize("odd", ["a\ncat", "c\udce4t"], ids=["line break", "not UTF-8"])
-def test_a_class_whose_name_cannot_be_printed_is_refused(odd: str, prepared, tmp_path: Path) -> None:
-    names = [f"{half}/{name}/1.jpg" for half in ("train", "val") for name in (odd, "dog")]
-
-    with pytest.raises(DataError, match="has a class folder whose name cannot be printed"):
-        prepared(tar_of(tmp_path / "a.tar", {name: photo(number) for number, name in enumerate(names)}))
-
-
-def test_a_tar_that_was_got_again_is_prepared_anew(prepared, tmp_path: Path) -> None:
-    """Its images lie where they lay, and the first ones were damaged."""
-    names = ["train/cat/1.jpg", "train/dog/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg"]
-    whole = tar_of(tmp_path / "a.tar", {name: photo(number) for number, name in enumerate(names)}).read_bytes()
-    archive, at = tmp_path / "a.tar", whole.index(photo(3))
-    archive.write_bytes(whole[:at] + bytes(len(photo(3))) + whole[at + len(photo(3)) :])
-    with pytest.raises(DataError, match="val/dog/1"):
-        prepared(archive)
-    shards = sorted((tmp_path / "prepared/train").glob("*.tar"))
-    times = [shard.stat().st_mtime_ns for shard in shards]
-
-    archive.write_bytes(whole)
-    prepared(archive)
-    assert all(new.stat().st_mtime_ns != old for new, old in zip(shards, times, strict=True))
-
-
-def test_a_damaged_bz2_is_not_taken_for_a_failing_disk(prepared, tmp_path: Path) -> None:
-    archive = tar_of(tmp_path / "a.tar.bz2", {"train/cat/1.jpg": photo(0)}, "w:bz2")
-    packed = archive.read_bytes()
-    archive.write_bytes(packed[:60] + bytes(40) + packed[100:])
-
-    with pytest.raises(DataError, match=r"a\.tar\.bz2 is damaged"):
         prepared(archive)
 
 
@@ -291,16 +179,6 @@ def ilsvrc(tmp_path: Path) -> Path:
     return folder
 
 
-def test_what_macos_leaves_in_imagenets_files_is_no_image(ilsvrc: Path, prepared, tmp_path: Path) -> None:
-    for name, companion in (("train", "._n01.tar"), ("val", "._ILSVRC2012_val_00000001.JPEG")):
-        with tarfile.open(ilsvrc / f"ILSVRC2012_img_{name}.tar", "a") as tar:
-            tar.addfile(tarfile.TarInfo(companion), None)
-
-    splits = prepared(ilsvrc).splits
-
-    assert (splits.train.images, splits.val.images) == (4, 3)
-
-
 @pytest.mark.parametrize("given", ["", "ILSVRC2012_img_train.tar"])
 def test_imagenets_three_files_become_classes_by_their_wordnet_ids(
     given: str, ilsvrc: Path, prepared, tmp_path: Path
@@ -322,21 +200,14 @@ def test_imagenets_three_files_become_classes_by_their_wordnet_ids(
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("ILSVRC2012_img_val.tar", r"has no ILSVRC2012_img_val\.tar; put it beside the others, from image-net\.org"),
-        ("ILSVRC2012_devkit_t12.tar.gz", r"has no ILSVRC2012_devkit_t12\.tar\.gz, which says what the images of"),
+        ("ILSVRC2012_img_val.tar", r"has no ILSVRC2012_img_val\.tar"),
+        ("ILSVRC2012_devkit_t12.tar.gz", r"has no ILSVRC2012_devkit_t12\.tar\.gz"),
     ],
 )
 def test_a_missing_file_of_imagenet_is_named(name: str, sentence: str, ilsvrc: Path, prepared) -> None:
     (ilsvrc / name).unlink()
 
     with pytest.raises(DataError, match=sentence):
-        prepared(ilsvrc)
-
-
-def test_a_devkit_of_something_else_is_refused(ilsvrc: Path, prepared) -> None:
-    tar_of(ilsvrc / "ILSVRC2012_devkit_t12.tar.gz", {"data/meta.mat": b"no"}, "w:gz")
-
-    with pytest.raises(DataError, match=r"ILSVRC2012_devkit_t12\.tar\.gz is damaged .*; get it again"):
         prepared(ilsvrc)
 
 
@@ -402,10 +273,3 @@ def test_what_is_prepared_already_is_no_source(photos, prepared, tmp_path: Path)
 
     with pytest.raises(DataError, match=r"is prepared already: it has a manifest\.json; prepare its source"):
         prepared(tmp_path / "prepared", "again")
-
-
-def test_an_archive_with_both_kinds_of_names_has_the_first(prepared, tmp_path: Path) -> None:
-    files = {"data_batch_1": batch(1, [0]), "test_batch": batch(1, [0]), "batches.meta": {b"label_names": [b"cat"]}}
-    files["meta"] = {b"fine_label_names": [b"dog"]}
-
-    assert prepared(cifar(tmp_path / "cifar-10-python.tar.gz", files)).classes == ("cat",)
