@@ -9,13 +9,7 @@ from trainer.config import TrainConfig
 from trainer.distributed.ranks import Ranks
 from trainer.errors import SettingsError
 from trainer.health import nvidia
-from trainer.process.machine import pick_device, set_up, share_of_cores, threads_of
-
-
-def test_where_a_process_cannot_tell_its_cores_it_has_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # as on macOS
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    assert [share_of_cores(ranks) for ranks in (1, 3, 16)] == [8, 2, 1]
+from trainer.process.machine import pick_device, set_up, threads_of
 
 
 @pytest.mark.parametrize(
@@ -24,12 +18,9 @@ def test_where_a_process_cannot_tell_its_cores_it_has_all_of_them(monkeypatch: p
         ("2", 1, 2),
         ("1", 1, 1),  # a rank alone: its user's, as torchrun leaves it alone
         ("1", 2, 4),  # of torchrun, which sets it unasked
-        ("3", 2, 3),
         ("", 2, 4),
-        ("0", 1, 8),
         ("4,2", 1, 8),  # of nested loops, which torch has not
         ("1024", 1, 8),  # they would do nothing but wait for each other
-        ("9" * 5000, 1, 8),
     ],
 )
 def test_threads_are_those_of_omp_num_threads_or_the_share_of_the_cores(
@@ -40,13 +31,6 @@ def test_threads_are_those_of_omp_num_threads_or_the_share_of_the_cores(
     assert threads_of({"OMP_NUM_THREADS": asked}, ranks) == threads
 
 
-def test_a_rank_computes_with_the_threads_of_its_users_omp_num_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "set_num_threads", (asked := []).append)
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    set_up(TrainConfig(), torch.device("cpu"), Ranks())
-    assert asked == [3]
-
-
 def test_so_many_threads_that_none_gets_on_are_refused() -> None:
     config = TrainConfig(threads=1024)
     with pytest.raises(SettingsError, match=r"--threads 1024: at most \d+ make sense on \d+ cores; drop it"):
@@ -54,25 +38,23 @@ def test_so_many_threads_that_none_gets_on_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cuda", "answer", "sentence"),
+    ("cuda", "answer", "named"),
     [
-        ("13.0", "<driver_version>570.86.15</driver_version>",
-         "driver 570.86.15 does not serve CUDA 13.0, which torch 2.10.0 is built for; take an image with an"),
-        ("13.0", None, "torch 2.10.0 is built for CUDA 13.0, and nvidia-smi finds no driver; give the container its"),
-        (None, "<driver_version>570.86.15</driver_version>", "torch 2.10.0 is built for the CPU; install one for CUDA"),
+        ("13.0", "<driver_version>570.86.15</driver_version>", "driver 570.86.15 does not serve CUDA 13.0"),
+        ("13.0", None, "nvidia-smi finds no driver"),
+        (None, "<driver_version>570.86.15</driver_version>", "torch 2.10.0 is built for the CPU"),
     ],
-)  # fmt: skip
+)
 def test_a_gpu_that_cannot_be_used_is_explained_by_driver_and_cuda(
-    cuda: str | None, answer: str | None, sentence: str, monkeypatch: pytest.MonkeyPatch
+    cuda: str | None, answer: str | None, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "__version__", "2.10.0")
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(nvidia, "ask", lambda: answer)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    with pytest.raises(SettingsError) as error:
+    with pytest.raises(SettingsError, match=named):
         pick_device("cuda", Ranks())
-    assert sentence in str(error.value)
 
 
 def test_a_hidden_gpu_is_not_blamed_on_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:

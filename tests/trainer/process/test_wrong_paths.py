@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +14,7 @@ from tests import warm
 from tests.conftest import SMALL
 from trainer import __main__ as trainer_main
 from trainer.contract import CHECKPOINTS, CURVES, METRICS, OUTCOME, SETTINGS, SIGNATURE, WEIGHTS
-from trainer.errors import not_writable
 from trainer.process.folder_lock import IN_USE
-from trainer.process.run_folder import RunFolder
 from trainer.settings.flags import LONGEST_PATH
 
 NOBODY = 65534
@@ -25,16 +22,12 @@ DATA = ("--dataset", "imagefolder", "--data-dir")
 # Flag, path, exit code, and what the sentence says.
 PATHS = [
     (("--data-dir",), "n" * 256, 2, "more than 255 bytes"),
-    (("--data-dir",), "/".join(["d" * 99] * 39), 2, f"longer than {LONGEST_PATH:,} bytes"),
     (("--run-dir",), "/".join(["d" * 99] * 41), 2, f"longer than {LONGEST_PATH:,} bytes"),
-    (DATA, "file", 3, "no folder file;"),
     (DATA, "file/in", 3, "no folder file/in;"),
-    (DATA, "circle/in", 3, "no folder circle/in;"),
     (DATA, "two\nlines", 3, "no folder two lines;"),
     (DATA, "CLOSED/in", 3, "closed/in (Permission denied); fix that, or give another --data-dir"),
     (("--run-dir",), "file", 2, "(file is no folder); choose another --run-dir"),
     (("--run-dir",), "file/in", 2, "(file is no folder); choose another --run-dir"),
-    (("--run-dir",), "circle/in", 2, "(circle is no folder)"),
     (("--run-dir",), "CLOSED/in", 2, "closed/in (Permission denied); choose another --run-dir"),
     (("--checkpoint-dir",), "file/in", 2, "(file is no folder); choose another --run-dir or --checkpoint-dir"),
     (("--init-from",), "circle", 2, "--init-from circle: Too many levels of symbolic links"),
@@ -108,50 +101,3 @@ def test_a_folder_where_the_run_would_write_a_file_is_refused_before_it_trains(t
     for number, ((code, err), name) in enumerate(zip(done, OUTPUTS, strict=True)):
         assert (code, err.count("\n")) == (2, 1), err
         assert f"{number}/{name} is a folder" in err
-
-
-def test_a_folder_of_another_name_beside_the_checkpoints_is_the_users_own(tmp_path: Path) -> None:
-    (tmp_path / "0" / CHECKPOINTS / "mine.pt").mkdir(parents=True)
-    with RunFolder(tmp_path / "0", is_named=True) as folder:
-        assert folder.claim() == tmp_path / "0"
-
-
-def test_a_folder_that_the_machine_cannot_write_to_may_work_on_another_try() -> None:
-    error = not_writable(Path("/proc/none"), OSError(5, "Input/output error"))
-
-    assert (error.code, "Input/output error" in str(error)) == (6, True)
-
-
-@pytest.mark.parametrize("ends_by", ["itself", "a signal"])
-def test_curves_that_cannot_be_written_do_not_fail_a_run(ends_by: str, tmp_path: Path) -> None:
-    """The folder appears while the run trains, so that nobody could refuse it."""
-    ended = warm.queue()
-    warm.start(_run_without_curves, tmp_path, ends_by, ended)
-
-    code, out = ended.get(timeout=60)
-    assert f"warning: cannot draw {tmp_path / CURVES} (Is a directory)" in out
-    assert code == (0 if ends_by == "itself" else 75)
-
-
-def _run_without_curves(folder: Path, ends_by: str, ended: Any) -> None:
-    from trainer import run
-
-    draw = run.draw
-
-    def draw_on_folder(*args: Any) -> None:
-        (folder / CURVES).mkdir()
-        draw(*args)
-
-    def journal_that_stops(*args: Any) -> Any:
-        journal = open_journal(*args)
-        write = journal.write
-        journal.write = lambda record: (write(record), os.kill(os.getpid(), signal.SIGTERM))
-        return journal
-
-    open_journal, run.draw = run.open_journal, draw_on_folder
-    if ends_by == "a signal":
-        run.open_journal = journal_that_stops
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        code = trainer_main.main([*SMALL, "--plot", "true", "--run-dir", str(folder)], {})
-    ended.put((code, said.getvalue()))

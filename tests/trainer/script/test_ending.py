@@ -14,12 +14,15 @@ from trainer.contract import OUTCOME, PACE, STOPPED, Exit
 from trainer.process.folder_lock import FolderLock
 from trainer.script import __main__ as worker
 from trainer.script.ending import End, Ended, OutcomeFile, end_of, reason
-from trainer.script.relay import ERR, OUT, Line
+from trainer.script.relay import ERR, Line
 
 TERM, INT = int(signal.SIGTERM), int(signal.SIGINT)
 GLOO = "[rank0]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer"
 NCCL = "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, ncclRemoteError: A call failed possibly"
 STORE = "torch.distributed.DistNetworkError: failed to recv, got 0 bytes"
+
+
+TORCHRUNS = ("  exitcode  : -9 (pid: 7)", "  traceback : Signal 9 (SIGKILL) received by PID 7")
 
 
 def end(ended: Ended, *errors: str) -> End:
@@ -45,6 +48,7 @@ def end(ended: Ended, *errors: str) -> End:
         pytest.param(Ended(1, TERM), ("OSError: full",), 1, id="asked, and failed to save"),
         pytest.param(Ended(-9, TERM, 0, True), (), Exit.MACHINE, id="asked, and hung"),
         pytest.param(Ended(-15, 0, 3600.0), (), Exit.MACHINE, id="silent"),
+        pytest.param(Ended(1), TORCHRUNS, Exit.MACHINE, id="a torchrun of its own lost a process"),
     ],
 )
 def test_each_end_has_its_code(ended: Ended, errors: Sequence[str], code: int) -> None:
@@ -83,19 +87,6 @@ def test_a_script_that_is_alone_loses_no_other_rank() -> None:
     assert end_of(Ended(1), "t.py", lines).code == Exit.MACHINE
     taken = end_of(Ended(1), "t.py", [Line(ERR, "RuntimeError: EADDRINUSE")], is_alone=True)
     assert (taken.code, "a port taken" in taken.sentence) == (Exit.MACHINE, True)
-
-
-def test_a_process_that_a_torchrun_of_the_scripts_own_lost_is_told() -> None:
-    said = (
-        "  rank      : 1 (local_rank: 1)",
-        "  exitcode  : -9 (pid: 7)",
-        "  traceback : Signal 9 (SIGKILL) received by PID 7",
-    )
-
-    found = end(Ended(1), *said)
-
-    assert (found.code, found.follows) == (Exit.MACHINE, False)
-    assert found.sentence.startswith("a process of t.py was killed by SIGKILL; the usual reason is too little memory.")
 
 
 TRACEBACK = ("[rank1]: Traceback (most recent call last):", '[rank1]:   File "t.py", line 1', "[rank1]: KeyError: 'x'")
@@ -150,11 +141,6 @@ def test_of_a_group_of_exceptions_the_first_cause_is_the_reason(lines: Sequence[
 )
 def test_the_reason_is_the_exceptions_line_or_the_last_one(lines: Sequence[str], raised: bool, why: str) -> None:
     assert reason([Line(ERR, text) for text in lines], raised=raised) == why
-
-
-def test_standard_output_is_no_reason() -> None:
-    assert reason([Line(ERR, "e"), Line(OUT, "epoch 3")], raised=False) == "e"
-    assert end_of(Ended(3), "t.py", [Line(OUT, "epoch 3")]).sentence == "t.py ended with exit code 3"
 
 
 def outcome_file(folder: Path, *, is_head: bool = True, began: float | None = None) -> OutcomeFile:

@@ -72,10 +72,6 @@ def test_data_that_another_job_had_is_not_this_ones() -> None:
     assert environment({}, data_dir=Path("data"))["DDP_DATA_DIR"] == str(Path("data").absolute())
 
 
-def test_restarts_of_the_launcher_and_of_torchrun_are_counted_together() -> None:
-    assert environment(TORCHRUN, restarts=2)["DDP_RESTARTS"] == "3"
-
-
 def test_of_our_own_packages_only_kit_is_on_the_path_and_after_the_users() -> None:
     assert environment({"PYTHONPATH": f"{ROOT}:/mine:{ROOT}/"})["PYTHONPATH"] == f"/mine:{ON_PATH}"
     assert environment({})["PYTHONPATH"] == str(ON_PATH)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from trainer.script.pace import Pace, PaceFile, parse, share_done
-from trainer.script.relay import MetricLines
 
 
 @pytest.mark.parametrize(
@@ -52,12 +51,6 @@ def test_the_pace_is_from_the_first_metrics_of_this_start_to_the_newest(tmp_path
     )
 
 
-def test_what_begins_anew_in_one_process_is_measured_anew(tmp_path: Path) -> None:
-    records = [(at, {"progress": done}) for at, done in ((0.0, 0.5), (10.0, 0.9), (20.0, 0.0), (30.0, 0.1))]
-
-    assert noted(tmp_path / "pace.json", *records) == Pace(0.1, 0.0, 10.0, 30.0)
-
-
 def test_it_is_written_at_once_then_now_and_then_and_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "pace.json"
     file, seen = PaceFile(path), list[float]()
@@ -69,17 +62,6 @@ def test_it_is_written_at_once_then_now_and_then_and_at_the_end(tmp_path: Path) 
 
     assert seen == [0.0, 0.0, 0.0, 0.11, 0.11]
     assert json.loads(path.read_text())["done"] == 0.12
-
-
-def test_metric_lines_are_read_for_it(tmp_path: Path) -> None:
-    lines = MetricLines(tmp_path / "metrics.jsonl", pytest.fail, PaceFile(tmp_path / "pace.json"))
-
-    lines.feed(b"[METRIC] step=1 steps=4 loss=2\n[METRIC] step=2 loss=1")
-    lines.close()
-
-    found = parse((tmp_path / "pace.json").read_bytes())
-    assert found is not None
-    assert (found.since, found.done) == (0.25, 0.5)
 
 
 WHOLE = {"done": 0.5, "since": 0.2, "seconds": 60, "at": 1060}

@@ -40,13 +40,6 @@ def test_why_a_script_failed_is_not_lost_among_its_output(out: int, err: int, ke
     assert (texts(tail).count("line"), texts(tail).count("error")) == kept
 
 
-def test_a_progress_bar_is_kept_as_it_looked_in_the_end() -> None:
-    tail = Tail()
-    tail.add(ERR, b"\r 10%\r 50%\r100%\r\n\r 20%")
-
-    assert texts(tail) == ["100%", " 20%"]
-
-
 class Pipes:
     """Two files in the place of this process's own streams."""
 
@@ -82,17 +75,6 @@ def pass_on(relay: Relay, stream: int, data: bytes) -> None:
     writer.join()
     thread.join()
     os.close(out)
-
-
-def test_every_byte_is_passed_on_to_its_stream(pipes: Pipes) -> None:
-    relay = Relay(10**6, "too much", pytest.fail)
-    every_byte = bytes(range(256)) * 1000
-
-    pass_on(relay, OUT, every_byte)
-    pass_on(relay, ERR, b"\r 10%\r 20%")
-
-    assert pipes.read(OUT) == every_byte
-    assert pipes.read(ERR) == b"\r 10%\r 20%"
 
 
 @pytest.mark.parametrize(
@@ -166,14 +148,3 @@ def test_a_line_is_one_record_however_it_arrives(tmp_path: Path) -> None:
     lines.close()
     assert records(path)[4:] == [{"loss": 5}]
     assert warnings == []
-
-
-def test_where_metrics_cannot_be_written_the_training_goes_on_and_says_so_once(tmp_path: Path) -> None:
-    warnings = list[str]()
-    lines = MetricLines(tmp_path / "none" / "metrics.jsonl", warnings.append)
-
-    lines.feed(b"[METRIC] loss=1\n")
-    lines.feed(b"[METRIC] loss=2\n")
-
-    assert len(warnings) == 1
-    assert warnings[0].endswith("(No such file or directory); the training goes on without it.")

@@ -57,23 +57,6 @@ def test_what_the_script_wrote_beside_its_source_is_there_after_a_restart(tmp_pa
     assert (source_folder(given) / "written").exists()
 
 
-def test_of_two_that_unpack_at_once_the_second_uses_what_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = config(archive(tmp_path), tmp_path / "work")
-    extract = unpack._extract
-
-    def another_is_quicker(path: Path, content: bytes, folder: Path) -> None:
-        monkeypatch.setattr(unpack, "_extract", extract)
-        (source_folder(given) / "written").touch()
-        extract(path, content, folder)
-
-    monkeypatch.setattr(unpack, "_extract", another_is_quicker)
-
-    assert (source_folder(given) / "written").exists()
-    assert len(list((tmp_path / "work").iterdir())) == 1
-
-
 def test_an_archive_that_is_not_the_one_that_was_sent_may_be_sent_again(tmp_path: Path) -> None:
     error = refused(config(archive(tmp_path), tmp_path / "work", "0" * 64))
 
