@@ -5,8 +5,6 @@ import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -15,7 +13,7 @@ import torch
 
 from tests import warm
 from tests.conftest import ROOT
-from tests.processes import left_of, processes_with
+from tests.processes import left_of
 from trainer.script.relay import MetricLines
 
 EXAMPLES = ROOT / "infra" / "examples"
@@ -39,35 +37,14 @@ def command(name: str, run_dir: Path, *words: str, ranks: int = 2, processes: st
     ]  # fmt: skip
 
 
-@contextmanager
-def started(words: list[str], mark: str) -> Iterator["subprocess.Popen[str]"]:
-    """The command as it runs, with all its processes marked; none of them is left behind."""
-    env = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "MARK": mark}
-    process = subprocess.Popen(words, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
-        yield process
-    finally:
-        kill(mark)
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
-        assert left_of(f"MARK={mark}") == []
-
-
-def kill(mark: str) -> None:
-    """Ends them all at once and without a word, as a lost node does."""
-    for pid in processes_with(f"MARK={mark}"):
-        try:
-            os.kill(pid, 9)
-        except ProcessLookupError:
-            continue
-
-
 def run(words: list[str], mark: str) -> tuple[int, str]:
-    """The exit code of the command, and what it printed."""
-    with started(words, mark) as process:
-        output, _ = process.communicate()
-        return process.returncode, output
+    """The exit code of the command, and what it printed; none of its processes, which are marked, is left behind."""
+    env = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "MARK": mark}
+    ended = subprocess.run(
+        words, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    assert left_of(f"MARK={mark}") == []
+    return ended.returncode, ended.stdout
 
 
 def undisturbed(name: str, run_dir: Path, *words: str) -> None:

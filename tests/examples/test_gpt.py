@@ -92,16 +92,6 @@ def test_without_a_launcher_it_trains_and_writes_nothing(tmp_path: Path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_text_is_the_jobs_data_where_there_is_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "b.txt").write_text("7890")
-    (tmp_path / "a.txt").write_text("123456")
-    monkeypatch.setenv("DDP_DATA_DIR", str(tmp_path))
-
-    learned, held = gpt.read_text()
-
-    assert (learned.numpy().tobytes(), held.numpy().tobytes()) == (b"123456789", b"0")
-
-
 def test_every_rank_gets_texts_of_its_own_which_depend_on_the_step_alone() -> None:
     args = gpt.settings(TINY)
     letters = torch.arange(250, dtype=torch.uint8)
