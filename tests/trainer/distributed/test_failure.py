@@ -117,36 +117,6 @@ def test_one_rank_speaks_where_the_store_is_gone_and_nobody_can_ask_who(
     assert capsys.readouterr().err.startswith(f"error: {who} died or hung ")
 
 
-def test_a_rank_that_was_stopped_blames_itself(
-    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    hears(monkeypatch, Lost(dead=(0, 2, 3)))
-    stopped = on(1, store)
-    stopped.paused(33.0)
-    stopped.lost_connection("timed out")
-    assert "rank 1 of 4 was stopped for 33 s, longer than the limit of 8 s" in capsys.readouterr().err
-
-
-def test_one_that_follows_another_never_takes_it_for_lost(
-    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Rank 0 has told its error, and goes, with the store, as soon as the others have seen that."""
-    on(0, store).explain(DataError("unreadable image."))
-    rank, codes = on(1, store), list[int]()
-    monkeypatch.setattr(failure, "LEAVE_FIRST_S", 0.0)
-    monkeypatch.setattr(failure, "end_process", codes.append)
-    capsys.readouterr()
-    rank.left_behind()
-
-    def no_answer(notes: Notes) -> None:
-        raise NoAnswer
-
-    monkeypatch.setattr(Notes, "explanation", no_answer)
-    error = rank.lost_connection("Connection closed by peer")
-    assert (error.code, error.is_mine_to_report, codes) == (Exit.DATA, False, [Exit.DATA])
-    assert capsys.readouterr().err == ""
-
-
 def test_rank_0_keeps_the_store_until_the_living_have_left(store: Store) -> None:
     """Whoever found it closed would take rank 0 for the one that died."""
     head = on(0, store)
@@ -191,11 +161,6 @@ def test_the_dead_are_named_and_else_those_that_the_others_wait_for(
     before: Signs, after: Signs, expected: Lost
 ) -> None:
     assert lost_among(before, after, world_size=3, me=0) == expected
-
-
-def test_a_rank_that_hangs_names_itself_where_nobody_gives_up() -> None:
-    before, after = signs((5, 8), (5, 9)), signs((8, 8), (8, 9))
-    assert lost_among(before, after, world_size=2, me=0) == Lost(hung=(0,))
 
 
 def test_who_listens_waits_until_the_others_have_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,12 +106,6 @@ def test_other_mpis_say_ranks_as_open_mpi_does(env: dict[str, str], source: str)
     assert read_ranks(env | TORCHRUN).source == "torchrun"
 
 
-def test_srun_with_a_pmi_of_its_own_stays_slurms() -> None:
-    assert read_ranks(SLURM | {"PMI_RANK": "5", "PMI_SIZE": "8"}) == read_ranks(SLURM)
-    assert read_ranks(SLURM | {"PMIX_RANK": "5"}) == read_ranks(SLURM)
-    assert read_ranks({"PMI_RANK": "0", "PMI_SIZE": "1"}).world_size == 1
-
-
 @pytest.mark.parametrize(
     ("env", "named"),
     [
@@ -140,9 +134,7 @@ def test_a_contradiction_gets_a_sentence(env: dict[str, str], named: str) -> Non
     ("node_list", "host"),
     [
         ("gpu03", "gpu03"),
-        ("gpu03,gpu04", "gpu03"),
         ("gpu[03-05,9],login", "gpu03"),
-        ("gpu[7,9-11]", "gpu7"),
         ("rack[1-2]-node[08-09]-ib,x", "rack1-node08-ib"),
         ("queue1-dy-g5-[1-2]", "queue1-dy-g5-1"),
     ],

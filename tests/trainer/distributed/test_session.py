@@ -14,9 +14,8 @@ from tests.trainer.ranks_here import alone, on_ranks
 from trainer.distributed.failure import Lost, listen
 from trainer.distributed.ranks import Ranks
 from trainer.distributed.session import Session, session
-from trainer.errors import DataError, SettingsError, TrainerError
+from trainer.errors import DataError, TrainerError
 from trainer.outcome import read, recorded
-from trainer.process.machine import pick_device
 
 
 def conversation(session: Session, folder: Path) -> dict[str, object]:
@@ -107,14 +106,6 @@ def test_one_process_alone_needs_no_group(tmp_path: Path) -> None:
     assert (answers["sum"], answers["highest"]) == ([0.0, 1.0], [0.0, 0.0])
     assert answers["gathered"] == [{"rank": 0, "names": []}]
     assert not torch.distributed.is_initialized()
-
-
-def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    ranks = Ranks(rank=5, world_size=6, local_rank=5, local_world_size=6)
-    with pytest.raises(SettingsError, match="6 ranks on this node but only 4 GPUs; start at most 4"):
-        pick_device("auto", ranks)
 
 
 def fail_on_rank_1(ranks: Ranks, folder: Path) -> None:

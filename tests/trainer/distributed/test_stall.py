@@ -1,23 +1,19 @@
 """A training that stands still says where, soon and once."""
 
 import io
-import os
 import re
-import signal
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests import warm
 from tests.trainer.ranks_here import on_ranks
 from trainer.distributed import stall
 from trainer.distributed import stall as module
 from trainer.distributed.session import Session
-from trainer.distributed.stall import FIRST, Pace, Place, StallWatch, py_spy, role_of, watched
+from trainer.distributed.stall import FIRST, Pace, Place, StallWatch, py_spy, watched
 
 
 def pace(*times: float, at_least_s: float = 30.0) -> Pace:
@@ -51,22 +47,6 @@ def test_an_evaluation_is_no_stall() -> None:
     assert made.usual_s == 1  # the evaluation is no batch
 
 
-@pytest.mark.parametrize(
-    ("progress", "roles"),
-    [
-        ({0: 9, 1: 9, 2: 9}, ["shows", "shows", "shows"]),
-        ({0: 9, 1: 8, 2: 9}, ["names", "shows", "waits"]),
-        ({0: 7, 1: 9, 2: 8}, ["shows", "names", "shows"]),
-        ({}, ["shows", "shows", "shows"]),
-        ({1: 9, 2: 8}, ["shows", "names", "shows"]),
-    ],
-)
-def test_those_that_are_behind_show_their_stack_and_one_of_the_others_names_them(
-    progress: dict[int, int], roles: list[str]
-) -> None:
-    assert [role_of(rank, progress) for rank in range(3)] == roles
-
-
 def stand_still_here(until: threading.Event) -> None:
     until.wait(20)
 
@@ -94,34 +74,6 @@ def test_a_process_that_stands_still_shows_where_and_says_when_it_goes_on() -> N
     )
     assert any("test_stall.py" in line and "in stand_still_here: until.wait(20)" in line for line in stack[:6])
     assert said[1] == "rank 0 of 1 continues.\n"
-
-
-def stopped_once(said: Any) -> None:
-    """Puts what is said about a process that is stopped for longer than the limit, and whose next batch then comes."""
-    lines = list[str]()
-    watch = StallWatch(1.0, Place(0, 1), lines.append)
-    for _ in range(FIRST + 1):
-        watch.step()
-        time.sleep(0.02)  # by now the watch's thread waits
-    os.kill(os.getpid(), signal.SIGSTOP)
-    time.sleep(0.6)  # the watch's thread comes first
-    watch.step()
-    watch.stop()
-    said.put(lines)
-
-
-def test_a_process_that_was_stopped_reports_nothing() -> None:
-    said = warm.queue()
-    process = warm.start(stopped_once, said)
-    assert process.pid is not None
-    end = time.monotonic() + 30
-    while "\nState:\tT" not in Path(f"/proc/{process.pid}/status").read_text():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    time.sleep(2.5)
-    os.kill(process.pid, signal.SIGCONT)
-
-    assert said.get(timeout=30) == []
 
 
 def ranks_that_hang(session: Session) -> str:
