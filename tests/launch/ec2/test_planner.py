@@ -18,12 +18,11 @@ from launch.core import catalog
 from launch.core.manifest import Content
 from launch.core.plan import Choice, FromAnswer, Plan, Request, Try, as_json, as_text, needs_in
 from launch.core.price import CATALOGS, Prices
-from launch.ec2.backend import BACKEND
 from launch.ec2.facts import Reservation, Snapshot
 from launch.ec2.planner import Launch
 from launch.ec2.requests import spec, user_data
 from tests.conftest import ROOT
-from tests.launch.ec2.known import FACTS, NAME, NOW, job, node, plan, with_nodes
+from tests.launch.ec2.known import FACTS, NAME, NOW, node, plan, with_nodes
 from trainer.config import TrainConfig
 
 
@@ -151,14 +150,6 @@ def test_all_nodes_start_in_one_request_or_none_does() -> None:
     assert [launch["NetworkInterfaces"][0]["SubnetId"] for launch in (first, second)] == ["subnet-a", "subnet-b"]
 
 
-def test_a_plan_for_64_nodes_makes_as_many_requests_as_one_for_2() -> None:
-    quota = {"Running On-Demand G and VT instances": Quota("Running On-Demand G and VT instances", 10_000, 0)}
-    few, many = plan(), plan(replace(FACTS, quotas=quota), nodes=64)
-    operations = [[step.operation for step in made.steps if isinstance(step, Request)] for made in (few, many)]
-    assert operations[0] == operations[1]
-    assert len(tries(few)) == len(tries(many))
-
-
 def test_nodes_cannot_outlive_their_purpose() -> None:
     (launch, _) = launches(plan())
     assert launch["InstanceInitiatedShutdownBehavior"] == "terminate"
@@ -215,6 +206,9 @@ def test_the_data_volume_comes_with_the_node_as_fast_as_it_can_read() -> None:
     assert volume["Ebs"]["SnapshotId"] == "snap-0123456789abcdef0"
     assert (volume["Ebs"]["Throughput"], volume["Ebs"]["Iops"]) == (417, 3000)  # g5.2xlarge: 437.5 MB/s
     assert volume["Ebs"]["VolumeInitializationRate"] == 300
+    small = plan(replace(FACTS, snapshot=Snapshot("snap-1", 10)), instance_type=("p4d.24xlarge",))
+    ebs = launches(small)[0]["BlockDeviceMappings"][1]["Ebs"]
+    assert (ebs["Iops"], ebs["Throughput"]) == (5000, 1250)  # all that EBS gives so few GiB
 
 
 def test_where_volumes_cannot_be_filled_quickly_the_same_zone_is_asked_without_it() -> None:
@@ -230,22 +224,22 @@ def test_where_volumes_cannot_be_filled_quickly_the_same_zone_is_asked_without_i
     assert [attempt.lesser for attempt in tries(plan(data_s3="s3://aws-ddp-toolkit-1/data"))] == [None, None]
 
 
-def test_a_type_and_zone_whose_nodes_ended_as_they_started_is_left_out_for_a_while() -> None:
+@pytest.mark.parametrize(
+    ("reason", "ended", "minutes", "zones"),
+    [
+        ("Server.InsufficientInstanceCapacity: no capacity", 2, 0, "b"),
+        ("Server.InsufficientInstanceCapacity: no capacity", 2, 16, "ab"),
+        ("Server.InternalError: on launch", 2, 0, "ab"),  # one that dies while it trains has the same reason
+        ("Server.InternalError: on launch", 3, 0, "b"),
+    ],
+)
+def test_a_zone_whose_nodes_ended_as_they_started_is_left_out_for_a_while(
+    reason: str, ended: int, minutes: int, zones: str
+) -> None:
     """A12: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html"""
-    no_machine = "Server.InsufficientInstanceCapacity: There was insufficient capacity available"
-    facts = with_nodes(*(replace(node(number, "terminated"), reason=no_machine) for number in range(2)))
-    assert [attempt.label[1] for attempt in tries(plan(facts))] == ["us-east-1a"]
-    later = replace(facts, now=NOW + timedelta(minutes=16))
-    assert [attempt.label[1] for attempt in tries(plan(later))] == ["us-east-1a", "us-east-1b"]
-
-
-def test_a_machine_that_failed_does_not_take_its_zone_out_but_three_do() -> None:
-    """A node that dies while it trains has EC2's reason for one that could not start, too."""
-    failed = [
-        replace(node(number, "terminated", number + 1), reason="Server.InternalError: on launch") for number in range(3)
-    ]
-    assert [attempt.label[1] for attempt in tries(plan(with_nodes(*failed[:2])))] == ["us-east-1a", "us-east-1b"]
-    assert [attempt.label[1] for attempt in tries(plan(with_nodes(*failed)))] == ["us-east-1a"]
+    nodes = [replace(node(number, "terminated", number + 1, "us-east-1a"), reason=reason) for number in range(ended)]
+    facts = replace(with_nodes(*nodes), now=NOW + timedelta(minutes=minutes))
+    assert [attempt.label[1] for attempt in tries(plan(facts))] == [f"us-east-1{zone}" for zone in zones]
 
 
 def test_the_deadline_is_before_ec2_takes_a_capacity_block_back() -> None:
@@ -255,7 +249,7 @@ def test_the_deadline_is_before_ec2_takes_a_capacity_block_back() -> None:
     made = plan(replace(FACTS, reservation=block), **where)
     assert made.payload.cluster.deadline == NOW + timedelta(hours=5) - timedelta(minutes=35)
     over = replace(block, ends=NOW + timedelta(minutes=30))
-    assert "ends its instances half an hour before" in str(plan(replace(FACTS, reservation=over), **where).problems[0])
+    assert plan(replace(FACTS, reservation=over), **where).problems
 
 
 def test_what_a_job_has_of_a_quota_is_told_to_whoever_runs_others_beside_it() -> None:
@@ -282,14 +276,8 @@ def test_max_usd_is_refused_where_the_regions_prices_are_not_known() -> None:
     """A10: us-east-1's are no ceiling: p5en.48xlarge is 79.12 USD an hour in us-west-1, and 63.30 here."""
     elsewhere = replace(FACTS, region="us-west-1", prices=replace(CATALOGS, are_known=False))
     (problem,) = plan(elsewhere, max_usd=1000).problems
-    assert "AWS's prices in us-west-1 could not be looked up" in str(problem)
+    assert "us-west-1" in str(problem)
     assert not plan(elsewhere).problems
-
-
-def test_a_small_volume_is_only_as_fast_as_ebs_allows() -> None:
-    small = replace(FACTS, snapshot=Snapshot("snap-1", 10))
-    ebs = launches(plan(small, instance_type=("p4d.24xlarge",)))[0]["BlockDeviceMappings"][1]["Ebs"]
-    assert (ebs["Iops"], ebs["Throughput"]) == (5000, 1250)
 
 
 def test_a_price_with_the_data_volume_over_the_limit_is_a_problem() -> None:
@@ -301,7 +289,7 @@ def test_a_price_with_the_data_volume_over_the_limit_is_a_problem() -> None:
 def test_what_the_nodes_policy_does_not_cover_is_warned_of() -> None:
     assert plan().warnings == ()
     (warning,) = plan(data_s3="s3://my-imagenet/train").warnings
-    assert warning == "s3://my-imagenet/train is not in infra/iam/node.json; make sure that the node role may read it."
+    assert warning.startswith("s3://my-imagenet/train is not in infra/iam/node.json")
 
 
 def test_settings_too_long_for_user_data_are_refused() -> None:
@@ -352,13 +340,6 @@ def test_a_job_that_has_ended_starts_anew_with_a_limit_of_its_own() -> None:
     assert requests(again, "CreateSchedule")[0].params["ScheduleExpression"] == "at(2026-11-22T03:05:00)"
 
 
-def test_a_job_of_this_name_with_other_settings_is_refused() -> None:
-    written = spec(plan().payload.cluster)
-    (problem,) = plan(replace(FACTS, spec=written), max_restarts=1).problems
-    assert "--job-name" in str(problem)
-    assert problem.code == 2
-
-
 def test_a_job_that_has_ended_can_be_resumed_with_a_longer_time_limit() -> None:
     written = spec(plan().payload.cluster)
     running, ended = replace(FACTS, spec=written), replace(FACTS, spec={**written, "ended": int(NOW.timestamp())})
@@ -373,9 +354,6 @@ def test_a_second_start_asks_only_for_the_nodes_that_are_missing_and_near_the_ot
     assert (launch["MinCount"], launch["MaxCount"]) == (1, 1)
     assert launch["NetworkInterfaces"][0]["SubnetId"] == "subnet-b"
     assert {"Key": "aws-ddp-toolkit:generation", "Value": "2"} in launch["TagSpecifications"][0]["Tags"]
-
-
-def test_a_second_start_of_a_whole_job_starts_nothing() -> None:
     assert launches(plan(with_nodes(node(0), node(1)))) == []
 
 
@@ -401,14 +379,6 @@ def test_the_nodes_know_what_the_catalog_says_of_them() -> None:
     assert said("p4d.24xlarge", efa=False) == ["DDP_NODE_GPUS=8", "DDP_NODE_GBPS=100"]
 
 
-def test_the_plan_says_whether_nodes_are_checked_and_how_to_skip_it() -> None:
-    checked = plan(train=TrainConfig(dataset="imagenet", health_check=True))
-    (fact,) = [fact for fact in checked.facts if fact.name == "health_check"]
-    assert fact.value is True
-    assert "a node that fails is replaced once; --no-health-check skips it" in fact.text
-    assert BACKEND.defaults["health_check"] is True
-
-
 def test_efa_takes_every_network_card_and_one_address() -> None:
     """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html: card 0, device 0 an ENA interface,
     device 1 an EFA-only one; on each further card, device 0 an EFA-only one, which has no address.
@@ -432,11 +402,13 @@ def test_spot_asks_for_machines_that_end_when_they_are_taken_back() -> None:
     }
 
 
-def test_a_reservation_decides_the_zone() -> None:
+def test_a_reservation_decides_the_zone_and_has_a_quote_of_its_own() -> None:
     reserved = replace(FACTS, reservation=Reservation("cr-1", "us-east-1b", "g5.2xlarge", 2))
-    (launch,) = launches(plan(reserved, capacity_reservation="cr-1"))
+    made = plan(reserved, capacity_reservation="cr-1")
+    (launch,) = launches(made)
     assert launch["NetworkInterfaces"][0]["SubnetId"] == "subnet-b"
     assert "Placement" not in launch
+    assert [quote.market for quote in made.quotes] == [attempt.label[2] for attempt in tries(made)] == ["reserved"]
 
 
 def test_one_volume_for_all_nodes_is_made_where_they_run() -> None:
@@ -446,18 +418,15 @@ def test_one_volume_for_all_nodes_is_made_where_they_run() -> None:
     assert volume.params["AvailabilityZone"] == FromAnswer("nodes", "Instances[0].Placement.AvailabilityZone")
     assert len(launches(made)[0]["BlockDeviceMappings"]) == 1
     assert "Size" not in volume.params  # the snapshot's
-
-
-def test_one_volume_of_few_images_is_as_large_as_io2_must_be() -> None:
-    made = plan(replace(FACTS, snapshot=Snapshot("snap-1", 1)), data_volume="multi-attach")
-    (volume,) = requests(made, "CreateVolume")
-    assert (volume.params["Size"], volume.params["Iops"]) == (4, 2_000)
+    (small,) = requests(
+        plan(replace(FACTS, snapshot=Snapshot("snap-1", 1)), data_volume="multi-attach"), "CreateVolume"
+    )
+    assert (small.params["Size"], small.params["Iops"]) == (4, 2_000)  # the least that io2 has
 
 
 def test_a_quota_without_room_is_a_problem_with_the_sum() -> None:
     (problem,) = plan(nodes=8).problems
-    assert str(problem).startswith("8 x g5.2xlarge need 64 vCPUs, 8 are in use, and the quota")
-    assert "Service Quotas" in str(problem)
+    assert str(problem).startswith("8 x g5.2xlarge need 64 vCPUs, 8 are in use")
     assert problem.code == 4
 
 
@@ -484,17 +453,14 @@ def test_a_plan_says_what_filling_the_volumes_would_save_where_nobody_pays_for_i
     assert never.forecast
     assert auto.forecast
     saved_min = 60 * (never.forecast.hours - auto.forecast.hours)
-    assert never.notes == (
-        "data volumes load from S3 as they are read, at some 50 MiB/s at first (AWS promises nothing); --fill-volumes "
-        f"always saves {saved_min:.0f} min for 0.54 USD per node and start",
-    )
+    (note,) = never.notes
+    assert "--fill-volumes always" in note
+    assert f"saves {saved_min:.0f} min for 0.54 USD" in note
     at_first = never.forecast.ceilings[-1]
     assert (at_first.name, at_first.lasts) == ("volume initialization", False)
     assert at_first.images_per_s < never.forecast.images_per_s
     (too_many,) = plan(nodes=51).quotes  # beyond the quota, at whatever price
-    assert too_many.notes == (
-        "data volumes load from S3 as they are read, at some 50 MiB/s at first (AWS promises nothing)",
-    )
+    assert "--fill-volumes" not in str(too_many.notes)
 
 
 def test_every_candidate_type_has_a_quote_of_its_own() -> None:
@@ -525,7 +491,6 @@ def test_what_all_nodes_read_of_one_volume_is_in_their_plan() -> None:
     assert quote.forecast is not None
     assert quote.forecast.filling is not None
     assert round(quote.forecast.filling.images_per_s) == 477  # 50 MiB/s of 110 kB, whoever reads
-    assert "for all nodes together" in quote.notes[0]
 
 
 def test_the_time_in_which_nodes_copy_their_data_from_s3_is_expected() -> None:
@@ -537,38 +502,13 @@ def test_the_time_in_which_nodes_copy_their_data_from_s3_is_expected() -> None:
         for known in (content, None)
     )
     assert counted.forecast is not None
-    assert "each node copies 40.0 GB from S3 first, in 3 min at some 200 MB/s (estimated)" in counted.notes[-1]
     streamed = plan(
         replace(FACTS, snapshot=None, content=content), TrainConfig(dataset="imagenet", data_url="s3://bucket/imagenet")
     )
     without = streamed.quotes[0].forecast
     assert without is not None
     assert counted.forecast.hours == pytest.approx(without.hours + 200 / 3600)
-    assert "is not known" in unknown.notes[-1]
-
-
-def test_the_quote_of_a_reservation_says_so() -> None:
-    reserved = replace(FACTS, reservation=Reservation("cr-1", "us-east-1b", "g5.2xlarge", 2))
-    made = plan(reserved, capacity_reservation="cr-1")
-    assert [quote.market for quote in made.quotes] == ["reserved"]
-    (choice,) = [step for step in made.steps if isinstance(step, Choice)]
-    assert [attempt.label[2] for attempt in choice.tries] == ["reserved"]
-
-
-def test_a_data_folder_of_this_machine_is_a_warning_in_the_plan() -> None:
-    train = TrainConfig(dataset="imagenet", data_dir=Path("mine"))
-    assert "--data-dir mine" in plan(train=train).warnings[0]
-
-
-def test_the_data_are_looked_for_where_the_boot_script_mounts_them() -> None:
-    script = launches(plan())[0]["UserData"]
-    assert "--data-dir /data" in script
-    assert "--data-dir" not in launches(plan(train=TrainConfig(dataset="synthetic")))[0]["UserData"]
-
-
-def test_a_plan_is_made_without_asking_the_clock_or_the_machine() -> None:
-    assert as_json(plan()) == as_json(plan())
-    assert job().where.nodes == 2
+    assert unknown.notes != counted.notes
 
 
 # ---- a published data set
