@@ -10,7 +10,7 @@ from launch.aws.instances.facts import quota_of
 from launch.core import catalog
 from launch.core.estimate.volume import rate_for
 from launch.core.job import Job
-from launch.core.price import CATALOGS, Prices, Volume, usd, usd_per_hour
+from launch.core.price import CATALOGS, Prices
 from launch.core.training.classifier import Classifier
 from launch.core.training.script import Script
 from launch.ec2.checks import Resolved, highest_usd, hourly_usd, in_container, resolve
@@ -41,42 +41,36 @@ def refusal(asked: Job[Ec2Options]) -> str:
     ("where", "remedy"),
     [
         ({"nodes": 65}, "--max-nodes 64; raise it"),
-        ({"job_name": "my_job"}, "at most 48 letters, digits and hyphens"),
-        ({"instance_type": ""}, "give for example g5.2xlarge."),
-        ({"instance_type": "ml.g5.2xlarge"}, "on EC2 give g5.2xlarge."),
-        ({"instance_type": "c5.large"}, "add --allow-cpu"),
-        ({"instance_type": "p5e.48xlarge"}, "give its id with --capacity-block."),
-        ({"instance_type": "g5.2xlarge", "nproc_per_node": 2}, "g5.2xlarge has 1 GPU; use one process per GPU."),
-        ({"data_s3": "bucket/folder"}, "must have the form s3://bucket/folder."),
-        ({"data_s3": "s3://bucket/f", "data_volume": "per-node"}, "give one of them."),
-        ({"data_s3": "s3://bucket/f", "data_snapshot": "snap-1"}, "give one of them."),
-        ({"data_snapshot": "snap-1", "data_volume": "none"}, "omit --data-volume none."),
-        ({"data_volume": "multi-attach", "nodes": 17}, "at most 16 nodes; use per-node for 17."),
-        ({"fill_volumes": "always"}, "for a data volume per node, and --data-volume is none; omit --fill-volumes."),
-        (
-            {"fill_volumes": "always", "data_volume": "per-node", "data": "d", "nodes": 51},
-            "at most 50 --nodes, or omit it",
-        ),
-        ({"spot": True, "capacity_reservation": "cr-1"}, "--spot excludes a capacity reservation or block; omit one"),
-        ({"spot": True, "capacity_block": "cr-1"}, "--spot excludes a capacity reservation or block; omit one"),
-        ({"capacity_reservation": "cr-1", "capacity_block": "cr-2"}, "exclude each other; omit one of them."),
-        ({"capacity_reservation": "cr-1", "instance_type": "g5.2xlarge,g6.2xlarge"}, "give one --instance-type."),
-        ({"nodes": 2, "max_usd": 29}, "may cost 29.48 USD, more than --max-usd 29; lower --max-hours or --nodes"),
+        ({"instance_type": ""}, "g5.2xlarge"),
+        ({"instance_type": "g5.2xlrge"}, "did you mean 'g5.2xlarge'?"),
+        ({"instance_type": "ml.g5.2xlarge"}, "g5.2xlarge"),
+        ({"instance_type": "c5.large"}, "--allow-cpu"),
+        ({"instance_type": "g5.2xlarge,c5.large"}, "--allow-cpu"),
+        ({"instance_type": "p5e.48xlarge"}, "--capacity-block"),
+        ({"instance_type": "p3.8xlarge"}, "do not drive a V100"),
+        ({"instance_type": "g5.2xlarge", "nproc_per_node": 2}, "g5.2xlarge has 1 GPU"),
+        ({"data_s3": "bucket/folder"}, "s3://bucket/folder"),
+        ({"data_s3": "s3://bucket/f", "data_volume": "per-node"}, "--data-volume per-node"),
+        ({"data_s3": "s3://bucket/f", "data_snapshot": "snap-1"}, "--data-snapshot"),
+        ({"data_snapshot": "snap-1", "data_volume": "none"}, "--data-volume none"),
+        ({"data_volume": "multi-attach", "nodes": 17}, "use per-node for 17"),
+        ({"fill_volumes": "always"}, "omit --fill-volumes"),
+        ({"fill_volumes": "always", "data_volume": "per-node", "data": "d", "nodes": 51}, "at most 50 --nodes"),
+        ({"spot": True, "capacity_reservation": "cr-1"}, "--spot"),
+        ({"spot": True, "capacity_block": "cr-1"}, "--spot"),
+        ({"capacity_reservation": "cr-1", "capacity_block": "cr-2"}, "exclude each other"),
+        ({"capacity_reservation": "cr-1", "instance_type": "g5.2xlarge,g6.2xlarge"}, "one --instance-type"),
+        ({"nodes": 2, "max_usd": 29}, "may cost 29.48 USD, more than --max-usd 29"),
+        ({"instance_type": "g5.2xlarge,p4d.24xlarge", "max_usd": 100}, "1 x p4d.24xlarge for 12 h"),
+        ({"data": "s3://bucket/f"}, "--data-s3"),
+        ({"data": "../jobs"}, "lower-case letters, digits and hyphens"),
+        ({"data": "photos", "data_snapshot": "snap-1"}, "--data and --data-snapshot both provide the data"),
+        ({"data": "photos", "data_s3": "s3://bucket/f"}, "--data and --data-s3 both provide the data"),
+        ({"data": "photos", "data_volume": "none"}, "--data needs a volume"),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_remedy(where: dict[str, Any], remedy: str) -> None:
     assert remedy in refusal(job(**where))
-
-
-def test_an_unknown_type_gets_the_nearest_name() -> None:
-    assert refusal(job(instance_type="g5.2xlrge")).startswith(
-        "unknown instance type 'g5.2xlrge'; did you mean 'g5.2xlarge'? Known: "
-    )
-
-
-def test_the_second_type_is_checked_as_the_first() -> None:
-    assert refusal(job(instance_type="g5.2xlarge,c5.large")).startswith("--instance-type c5.large has no GPU")
-    assert refusal(job(instance_type="g5.2xlarge,p4d.24xlarge", max_usd=100)).startswith("1 x p4d.24xlarge for 12 h")
 
 
 @pytest.mark.parametrize("dataset", ["imagenet", "imagefolder"])
@@ -97,10 +91,10 @@ def test_a_new_data_set_says_itself_that_it_must_be_provided(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("dataset", "where", "remedy"),
     [
-        ("imagenet", {}, "nodes read /data, which gets its data from the newest snapshot of imagenet"),
-        ("imagefolder", {"data": "photos"}, "from the newest snapshot of photos"),
-        ("imagefolder", {}, "python -m launch.data publish mine --name mine), and give --data mine."),
-        ("imagenet", {"data_s3": "s3://bucket/f"}, "nodes read /data, which gets its data from s3://bucket/f"),
+        ("imagenet", {}, "the newest snapshot of imagenet"),
+        ("imagefolder", {"data": "photos"}, "the newest snapshot of photos"),
+        ("imagefolder", {}, "python -m launch.data publish mine --name mine"),
+        ("imagenet", {"data_s3": "s3://bucket/f"}, "s3://bucket/f"),
         ("cifar10", {}, "give --data-s3"),
     ],
 )
@@ -118,11 +112,10 @@ def test_a_data_folder_that_nobody_gave_or_reads_is_no_warning() -> None:
     assert resolve(job("synthetic", {"data_dir": Path("mine")})).warnings == ()
 
 
-@pytest.mark.parametrize("path", ["model.pt", "runs/one/model.pt", "/home/me/model.pt"])
-def test_weights_of_this_machine_are_refused_with_the_command_that_uploads_them(path: str) -> None:
-    sentence = refusal(job(train={"init_from": Path(path)}, job_name="mine", bucket="some-bucket"))
-    assert f"\n  aws s3 cp {path} s3://some-bucket/jobs/mine/run/model.pt\n" in sentence
-    assert sentence.endswith("--job-name mine --init-from /job/run/model.pt")
+def test_weights_of_this_machine_are_refused_with_the_command_that_uploads_them() -> None:
+    sentence = refusal(job(train={"init_from": Path("runs/one/model.pt")}, job_name="mine", bucket="some-bucket"))
+    assert "\n  aws s3 cp runs/one/model.pt s3://some-bucket/jobs/mine/run/model.pt\n" in sentence
+    assert "--init-from /job/run/model.pt" in sentence
 
 
 def test_weights_that_the_nodes_can_read_are_fine() -> None:
@@ -132,14 +125,8 @@ def test_weights_that_the_nodes_can_read_are_fine() -> None:
 
 
 def test_a_batch_that_does_not_divide_among_all_gpus_is_refused() -> None:
-    assert refusal(job(train={"global_batch_size": 1024}, nodes=3)) == (
-        "a global batch of 1024 does not divide among 3 replicas x 1 accumulated passes; the nearest that does is 1023."
-    )
+    assert "the nearest that does is 1023" in refusal(job(train={"global_batch_size": 1024}, nodes=3))
     resolve(job(train={"global_batch_size": 1024}, nodes=4))
-
-
-def test_a_limit_that_the_job_stays_under_is_no_hindrance() -> None:
-    assert resolved(nodes=2, max_usd=29.5).options.max_usd == 29.5
 
 
 # ---- what is chosen
@@ -156,6 +143,7 @@ def test_a_limit_that_the_job_stays_under_is_no_hindrance() -> None:
         ("imagenet", {"data_s3": "s3://bucket/f"}, "none"),
         ("imagenet", {"data_volume": "multi-attach", "nodes": 16}, "multi-attach"),
         ("digits", {"data_volume": "per-node"}, "per-node"),
+        ("cifar10", {"data": "photos"}, "per-node"),
     ],
 )
 def test_the_data_volume_follows_from_the_data(dataset: str, where: dict[str, Any], chosen: str) -> None:
@@ -180,10 +168,6 @@ def test_there_is_one_process_per_gpu(where: dict[str, Any], processes: int) -> 
     assert chosen.nproc(chosen.instances[0]) == processes
 
 
-def test_a_capacity_block_may_hold_what_is_only_sold_so() -> None:
-    assert resolved(instance_type="p5e.48xlarge", capacity_block="cr-1").instances[0].name == "p5e.48xlarge"
-
-
 def test_the_training_reads_its_data_where_the_nodes_have_it() -> None:
     for where, folder in (
         ({}, Path("/data")),
@@ -193,14 +177,6 @@ def test_the_training_reads_its_data_where_the_nodes_have_it() -> None:
         assert in_container(resolve(asked)).data_dir == folder
     small = job("digits")
     assert in_container(resolve(small)).data_dir is None
-
-
-@pytest.mark.parametrize("folder", ["run_dir", "checkpoint_dir"])
-def test_the_folders_on_the_nodes_are_not_the_users(folder: str) -> None:
-    asked = job(train={folder: Path("here")})
-
-    with pytest.raises(SettingsError, match="omit --run-dir and --checkpoint-dir"):
-        in_container(resolve(asked))
 
 
 # ---- how volumes are filled
@@ -246,118 +222,59 @@ def test_a_snapshot_that_was_not_looked_up_is_taken_to_hold_the_data_set_itself(
     assert fill.rate == (300 if fill.usd else None)
 
 
-def test_filling_a_volume_is_paid_for_where_the_time_that_it_saves_is_worth_it() -> None:
-    """140 GiB of ImageNet at 300 MiB/s: 0.504 USD, and 8 minutes instead of 48 at 50 MiB/s."""
-    imagenet = Snapshot("snap-1", 150, 140 * 2**30)
-    chosen = resolved("imagenet", instance_type="g5.2xlarge,c7i.large", allow_cpu=True)
-    quick, cheap = chosen.instances
-    assert volume_init(chosen, quick, imagenet, CATALOGS) == VolumeInit(
-        300, pytest.approx(0.504), pytest.approx(477.9, abs=0.1)
-    )
-    assert volume_init(chosen, cheap, imagenet, CATALOGS) == UNSET  # 0.06 USD of its time
-    assert volume_init(chosen, quick, None, CATALOGS) == UNSET
-    assert volume_init(resolved("imagenet", nodes=64), quick, imagenet, CATALOGS) == UNSET
-
-
 @pytest.mark.parametrize(
-    ("train", "nodes", "rate"), [({"epochs": 1}, 1, 300), ({"max_steps": 100}, 1, None), ({"epochs": 1}, 8, None)]
+    ("where", "rate"),
+    [
+        ({}, 300),  # 140 GiB at 300 MiB/s cost 0.504 USD, and take 8 minutes instead of 48
+        ({"instance_type": "c7i.large", "allow_cpu": True}, None),  # 0.06 USD of its time
+        ({"instance_type": "c7i.large", "allow_cpu": True, "fill_volumes": "always"}, 300),
+        ({"fill_volumes": "never"}, None),
+        ({"nodes": 64}, None),
+        ({"train": {"epochs": 1}}, 300),
+        ({"train": {"epochs": 1}, "nodes": 8}, None),  # each reads 16 GiB
+        ({"train": {"max_steps": 100}}, None),  # of 128 images: 1.3 GiB
+    ],
+    ids=str,
 )
-def test_a_job_that_reads_little_pays_for_no_filling(train: dict[str, Any], nodes: int, rate: int | None) -> None:
-    """100 updates of 128 images read 1.3 GiB, and an epoch on eight nodes 16 GiB on each."""
+def test_filling_a_volume_is_paid_for_where_the_time_that_it_saves_is_worth_it(
+    where: dict[str, Any], rate: int | None
+) -> None:
     imagenet = Snapshot("snap-1", 150, 140 * 2**30)
-    chosen = resolved("imagenet", train=train, nodes=nodes)
-    assert volume_init(chosen, chosen.instances[0], imagenet, CATALOGS).rate == rate
-
-
-def test_whoever_wants_it_pays_for_filling_or_does_not() -> None:
-    imagenet = Snapshot("snap-1", 150, 140 * 2**30)
-    where = {"instance_type": "c7i.large", "allow_cpu": True}
-    always, never = resolved("imagenet", fill_volumes="always", **where), resolved("imagenet", fill_volumes="never")
-    assert volume_init(always, always.instances[0], imagenet, CATALOGS).rate == 300
-    assert volume_init(never, never.instances[0], imagenet, CATALOGS) == UNSET
-
-
-def test_it_is_billed_by_the_data_in_the_snapshot_and_by_its_size_if_aws_does_not_say() -> None:
-    """https://docs.aws.amazon.com/ebs/latest/userguide/initalize-volume.html: snapshot data, not volume, size."""
-    assert Snapshot("snap-1", 150, 75 * 2**30).data_gib == 75
-    assert Snapshot("snap-1", 150).data_gib == 150
+    chosen = resolved("imagenet", **where)
+    fill = volume_init(chosen, chosen.instances[0], imagenet, CATALOGS)
+    assert fill == (VolumeInit(rate, pytest.approx(0.504), pytest.approx(477.9, abs=0.1)) if rate else UNSET)
+    assert volume_init(chosen, chosen.instances[0], None, CATALOGS) == UNSET
 
 
 # ---- what it costs
 
 
 @pytest.mark.parametrize(
-    ("volume", "usd_per_month"),
-    [
-        (Volume(0), 0.0),
-        (Volume(150), 12.0),
-        (Volume(150, throughput_mib_per_s=417), 23.68),  # 292 MiB/s at 4 cents
-        (Volume(150, throughput_mib_per_s=2000, iops=8000), 112.0),  # 75 for the throughput, 25 for the I/Os
-        (Volume(150, "io2", 16_000, 0), 1058.75),  # 18.75 for the space, 1040 for the I/Os
-        (Volume(0, "io2", 16_000, 0), 0.0),
-    ],
-)
-def test_a_volume_costs_its_space_and_what_it_has_beyond_the_free_speed(volume: Volume, usd_per_month: float) -> None:
-    assert usd_per_hour(volume) * 730 == pytest.approx(usd_per_month)
-
-
-@pytest.mark.parametrize(
-    ("where", "per_hour"),
+    ("where", "prices", "per_hour"),
     [
         # 1.212 for the machine, 150 GB of system disk at 12/730, the data at 23.68/730
-        ({}, 1.260877),
-        ({"nodes": 2}, 2.521753),
-        ({"nodes": 2, "root_gb": 300}, 2.554630),
-        ({"nodes": 2, "data_s3": "s3://bucket/f"}, 2.456877),
-        # one volume at 1058.75/730 for both
-        ({"nodes": 2, "data_volume": "multi-attach"}, 3.907219),
+        ({}, {}, 1.260877),
+        ({"nodes": 2}, {}, 2.521753),
+        ({"nodes": 2, "root_gb": 300}, {}, 2.554630),
+        ({"nodes": 2, "data_s3": "s3://bucket/f"}, {}, 2.456877),
+        ({"nodes": 2, "data_volume": "multi-attach"}, {}, 3.907219),  # one volume at 1058.75/730 for both
+        ({"nodes": 2, "spot": True}, {"usd": 0.5}, 1.097753),
+        ({"nodes": 2}, {"prices": Prices({"g5.2xlarge": 1.5}, storage=1.2)}, 3 + 1.2 * 0.097753),
     ],
 )
-def test_an_hour_costs_all_nodes_with_their_volumes(where: dict[str, Any], per_hour: float) -> None:
+def test_an_hour_costs_all_nodes_with_their_volumes(
+    where: dict[str, Any], prices: dict[str, Any], per_hour: float
+) -> None:
     chosen = resolved("imagenet", **where)
-
-    assert hourly_usd(chosen, chosen.instances[0], 150) == pytest.approx(per_hour, abs=1e-6)
-
-
-def test_a_spot_price_takes_the_place_of_the_machines_own() -> None:
-    chosen = resolved("imagenet", nodes=2, spot=True)
-
-    assert hourly_usd(chosen, chosen.instances[0], 150, usd=0.5) == pytest.approx(1.097753, abs=1e-6)
-
-
-def test_the_most_it_can_cost_is_on_demand_until_the_time_limit() -> None:
-    chosen = resolved("imagenet", nodes=2, spot=True, max_hours=10)
-
-    assert highest_usd(chosen, chosen.instances[0], 150) == pytest.approx(25.217534, abs=1e-6)
+    assert hourly_usd(chosen, chosen.instances[0], 150, **prices) == pytest.approx(per_hour, abs=1e-6)
 
 
 def test_the_most_it_can_cost_has_the_start_of_every_node_that_may_be_started() -> None:
-    """A2: each replacement pays for the filling of its volume again."""
-    chosen = resolved("imagenet", nodes=2, max_hours=10, max_restarts=3)
+    """A2: on demand until the time limit, and each replacement pays for the filling of its volume again."""
+    chosen = resolved("imagenet", nodes=2, spot=True, max_hours=10, max_restarts=3)
     first = chosen.instances[0]
+    assert highest_usd(chosen, first, 150) == pytest.approx(25.217534, abs=1e-6)
     assert highest_usd(chosen, first, 150, once_usd=0.5) - highest_usd(chosen, first, 150) == pytest.approx(2 * 4 * 0.5)
-
-
-def test_another_regions_prices_take_the_place_of_the_catalogs() -> None:
-    chosen = resolved("imagenet", nodes=2)
-    there = Prices({"g5.2xlarge": 1.5}, storage=1.2)
-    volumes = 2.521753 - 2 * 1.212
-    assert hourly_usd(chosen, chosen.instances[0], 150, there) == pytest.approx(2 * 1.5 + 1.2 * volumes, abs=1e-6)
-
-
-def test_amounts_are_written_with_cents() -> None:
-    assert [usd(0), usd(2.4), usd(1234.567)] == ["0.00 USD", "2.40 USD", "1,234.57 USD"]
-
-
-# ---- which machine it is
-
-
-def test_a_v100_is_refused_unless_the_user_brings_an_ami_that_drives_it() -> None:
-    """A8: https://docs.aws.amazon.com/dlami/latest/devguide/important-changes.html: the open driver has no P3."""
-    for name in ("p3.8xlarge", "p3dn.24xlarge"):
-        with pytest.raises(SettingsError, match="do not drive a V100"):
-            resolved("cifar10", instance_type=name)
-        assert resolved("cifar10", instance_type=name, ami="ami-0123456789abcdef0").instances[0].name == name
 
 
 # ---- which quota it falls under
@@ -380,38 +297,15 @@ def test_a_type_falls_under_its_familys_quota(name: str, on_demand: str, spot: s
     assert (quota_of(instance, spot=False).code, quota_of(instance, spot=True).code) == (on_demand, spot)
 
 
-@pytest.mark.parametrize("instance", catalog.load().values(), ids=lambda i: i.name)
-def test_every_type_falls_under_some_quota(instance: catalog.Instance) -> None:
-    for spot in (False, True):
-        assert quota_of(instance, spot).counts(instance.name)
-
-
 def test_accelerators_and_the_like_have_quotas_of_their_own() -> None:
     standard, graphics = quota_of(catalog.find("c5.large"), False), quota_of(catalog.find("g5.2xlarge"), False)
-    names = ["t3.large", "trn1.32xlarge", "inf2.xlarge", "im4gn.large", "i4i.large", "dl1.24xlarge", "d3.xlarge",
-             "hpc6a.48xlarge", "m7i.large", "mac2.metal", "g6.xlarge", "gr6.4xlarge", "vt1.3xlarge"]  # fmt: skip
+    names = ["t3.large", "trn1.32xlarge", "im4gn.large", "dl1.24xlarge", "hpc6a.48xlarge", "g6.xlarge", "gr6.4xlarge"]
 
-    assert [name for name in names if standard.counts(name)] == [
-        "t3.large", "im4gn.large", "i4i.large", "d3.xlarge", "m7i.large",
-    ]  # fmt: skip
-    assert [name for name in names if graphics.counts(name)] == ["g6.xlarge", "gr6.4xlarge", "vt1.3xlarge"]
+    assert [name for name in names if standard.counts(name)] == ["t3.large", "im4gn.large"]
+    assert [name for name in names if graphics.counts(name)] == ["g6.xlarge", "gr6.4xlarge"]
 
 
-# ---- a published data set
-
-
-@pytest.mark.parametrize(
-    ("where", "remedy"),
-    [
-        ({"data": "s3://bucket/f"}, "give --data-s3 instead"),
-        ({"data": "../jobs"}, "lower-case letters, digits and hyphens"),
-        ({"data": "photos", "data_snapshot": "snap-1"}, "--data and --data-snapshot both provide the data"),
-        ({"data": "photos", "data_s3": "s3://bucket/f"}, "--data and --data-s3 both provide the data"),
-        ({"data": "photos", "data_volume": "none"}, "--data needs a volume"),
-    ],
-)
-def test_a_published_data_set_is_named_once_and_by_its_name(where: dict[str, Any], remedy: str) -> None:
-    assert remedy in refusal(job("imagefolder", **where))
+# ---- data from elsewhere
 
 
 def test_shards_that_are_read_from_s3_need_no_volume_and_no_second_place() -> None:
@@ -429,10 +323,6 @@ def test_shards_that_are_read_from_s3_are_kept_on_the_nodes_local_disk() -> None
     assert " --cache-dir /cache " in " ".join(in_container(resolve(asked)).words)
     own = job("imagefolder", {**streamed, "cache_dir": Path("/data/mine")})
     assert " --cache-dir /data/mine " in " ".join(in_container(resolve(own)).words)
-
-
-def test_a_published_data_set_comes_on_a_volume_for_any_data_set_of_the_trainer() -> None:
-    assert resolve(job("cifar10", data="photos")).data_volume == "per-node"
 
 
 def test_a_scripts_volume_needs_the_name_of_what_is_on_it() -> None:
