@@ -47,41 +47,38 @@ def ended(*nodes: Node, **more: Any) -> Outcome:
     return outcome
 
 
-def test_nodes_that_run_are_left_alone() -> None:
-    assert verdict(node(0), node(1)) == Waiting()
+GONE, BOTH_GONE = (node(0), node(1, "terminated")), (node(0, "terminated"), node(1, "terminated"))
+TIMER = replace(node(1, "terminated"), reason="Client.InstanceInitiatedShutdown: Instance initiated shutdown")
+SPOT = replace(node(1, "terminated"), reason="Server.SpotInstanceTermination: Spot instance termination")
+TAKEN = (record(1, 75, "spot"),)
 
 
-def test_a_node_that_ec2_does_not_show_yet_is_not_lost() -> None:
-    assert verdict(node(0), may_lag=True) == Waiting()
-
-
-def test_a_node_that_ec2_does_not_show_any_more_is_lost() -> None:
-    assert verdict(node(0)) == Replace((1,))
-
-
-@pytest.mark.parametrize("state", ["shutting-down", "terminated"])
-def test_a_node_that_is_gone_is_replaced(state: str) -> None:
-    assert verdict(node(0), node(1, state)) == Replace((1,))
-
-
-def test_a_node_that_aws_takes_back_is_replaced_once_it_is_gone() -> None:
-    """A14: until then it counts as running, so that each look planned a replacement of nothing, and announced it."""
-    taken = (record(1, 75, "spot"),)
-    assert verdict(node(0), node(1), records=taken) == Waiting()
-    assert verdict(node(0), node(1, "shutting-down"), records=taken) == Replace((1,))
-
-
-def test_a_node_that_never_reported_is_not_replaced() -> None:
-    """A1: the next one would be as mute, and so the fleet was replaced three times, at 125 USD on p5.48xlarge."""
-    timer = replace(node(1, "terminated"), reason="Client.InstanceInitiatedShutdown: Instance initiated shutdown")
-    assert verdict(node(0), timer, reported={"i-0"}) == NeverReported(1, "i-1")
-    assert verdict(node(0), reported={"i-0"}) == NeverReported(1, "i-1")  # EC2 has forgotten it
-    assert verdict(node(0), timer, reported={"i-0", "i-1"}) == Replace((1,))
-
-
-def test_a_node_that_ec2_itself_took_may_have_had_no_time_to_report() -> None:
-    taken = replace(node(1, "terminated"), reason="Server.SpotInstanceTermination: Spot instance termination")
-    assert verdict(node(0), taken, reported=()) == Replace((1,))
+@pytest.mark.parametrize(
+    ("nodes", "records", "more", "step"),
+    [
+        ((node(0), node(1)), (), {}, Waiting()),
+        ((node(0),), (), {"may_lag": True}, Waiting()),  # EC2 does not show it yet
+        ((node(0),), (), {}, Replace((1,))),  # or not any more
+        (GONE, (), {}, Replace((1,))),
+        (BOTH_GONE, (), {}, Replace((0, 1))),
+        # A14: until it is gone it counts as running, so that each look planned a replacement of nothing.
+        ((node(0), node(1)), TAKEN, {}, Waiting()),
+        ((node(0), node(1, "shutting-down")), TAKEN, {}, Replace((1,))),
+        # A1: the next one would be as mute, and so the fleet was replaced three times, at 125 USD on p5.48xlarge.
+        ((node(0), TIMER), (), {"reported": {"i-0"}}, NeverReported(1, "i-1")),
+        ((node(0),), (), {"reported": {"i-0"}}, NeverReported(1, "i-1")),
+        ((node(0), TIMER), (), {}, Replace((1,))),
+        ((node(0), SPOT), (), {"reported": ()}, Replace((1,))),  # it may have had no time to report
+        ((node(0), node(1)), (record(0, 0),), {}, Waiting()),
+        ((node(0), node(1)), (record(0, 0), record(1, 0)), {}, DONE),
+        (GONE, (record(0, 0),), {}, DONE),  # lost once the training was done
+        (BOTH_GONE, (record(0, 0),), {"has_results": False}, Replace((0, 1))),  # the results with them
+    ],
+)
+def test_what_follows_from_the_nodes_that_ec2_lists(
+    nodes: tuple[Node, ...], records: tuple[dict[str, Any], ...], more: dict[str, Any], step: Verdict
+) -> None:
+    assert verdict(*nodes, records=records, **more) == step
 
 
 @pytest.mark.parametrize(("seconds", "is_limit"), [(179, True), (181, False)])
@@ -99,10 +96,6 @@ def test_a_node_that_stays_although_it_left_a_record_is_ended() -> None:
     assert [one.id for one in leftover_nodes(situation(node(0), node(1), records=(taken,), now=NOW_S + 301), 300)] == [
         "i-1"
     ]
-
-
-def test_all_nodes_can_be_replaced() -> None:
-    assert verdict(node(0, "terminated"), node(1, "terminated")) == Replace((0, 1))
 
 
 def test_without_a_restart_left_a_lost_node_ends_the_job() -> None:
@@ -124,20 +117,6 @@ def test_nodes_that_outlive_the_time_limit_are_ended() -> None:
 def test_a_job_that_was_stopped_by_another_command_is_not_brought_back() -> None:
     outcome = ended(node(0, "terminated"), node(1, "terminated"), spec={"ended": 1})
     assert (outcome.state, outcome.exit_code) == ("stopped", 130)
-
-
-def test_the_job_is_done_when_all_nodes_say_so() -> None:
-    assert verdict(node(0), node(1), records=(record(0, 0),)) == Waiting()
-    assert verdict(node(0), node(1), records=(record(0, 0), record(1, 0))) == DONE
-
-
-def test_a_node_lost_after_the_training_was_done_is_not_missed() -> None:
-    assert verdict(node(0), node(1, "terminated"), records=(record(0, 0),)) == DONE
-
-
-def test_a_training_whose_results_were_lost_at_the_last_moment_resumes() -> None:
-    step = verdict(node(0, "terminated"), node(1, "terminated"), records=(record(0, 0),), has_results=False)
-    assert step == Replace((0, 1))
 
 
 def test_nodes_that_belong_to_no_start_are_ended_once_they_are_old_enough() -> None:
@@ -187,27 +166,26 @@ def sick(number: int, rank: int, at: float = NOW_S) -> dict[str, Any]:
 SICK = "node 1 (i-1) failed its health check: GPU 0 has 3 uncorrectable memory errors"
 
 
-def test_a_sick_node_is_replaced_and_named_once_it_is_gone() -> None:
-    assert verdict(node(0), node(1), records=(sick(1, 1),)) == Waiting()
-    assert verdict(node(0), node(1, "terminated"), records=(sick(1, 1),)) == Replace((1,), (SICK,))
-
-
-def test_nodes_that_are_sick_at_once_are_replaced_together() -> None:
-    step = verdict(node(0, "terminated"), node(1, "terminated"), records=(sick(0, 0), sick(1, 1)))
-    assert isinstance(step, Replace)
-    assert step.ranks == (0, 1)
-    assert [reason.split(" (")[0] for reason in step.reasons] == ["node 0", "node 1"]
+@pytest.mark.parametrize(
+    ("nodes", "records", "step"),
+    [
+        ((node(0), node(1)), (sick(1, 1),), Waiting()),
+        (GONE, (sick(1, 1),), Replace((1,), (SICK,))),
+        # One of another rank or of an earlier start has had its own replacement.
+        (GONE, (sick(9, 0, NOW_S - 100), sick(8, 1, at=50), sick(1, 1)), Replace((1,), (SICK,))),
+        (BOTH_GONE, (sick(0, 0), sick(1, 1)), Replace((0, 1), (SICK.replace("1 (i-1)", "0 (i-0)"), SICK))),
+    ],
+)
+def test_a_sick_node_is_replaced_and_named_once_it_is_gone(
+    nodes: tuple[Node, ...], records: tuple[dict[str, Any], ...], step: Verdict
+) -> None:
+    assert verdict(*nodes, records=records) == step
 
 
 def test_a_node_that_takes_a_sick_ones_place_and_is_sick_too_ends_the_job() -> None:
     outcome = ended(node(0), node(1, "terminated"), records=(sick(9, 1, NOW_S - 100), sick(1, 1)))
     assert (outcome.state, outcome.exit_code) == ("failed", 8)
     assert outcome.reason == f"{SICK}, as did the node that it replaced"
-
-
-def test_a_node_of_another_rank_or_of_an_earlier_start_has_had_its_own_replacement() -> None:
-    other = (sick(9, 0, NOW_S - 100), sick(8, 1, at=50), sick(1, 1))
-    assert verdict(node(0), node(1, "terminated"), records=other) == Replace((1,), (SICK,))
 
 
 def test_without_a_restart_left_a_sick_node_ends_the_job_with_what_failed() -> None:
