@@ -19,10 +19,6 @@ def disk(number: int, gib: int = 730, kind: str = "gp3", iops: int = 3000, mib_p
     return Resource("volume", f"vol-{number}", NAME, "in-use", NOW, gib, kind, iops=iops, mib_per_s=mib_per_s)
 
 
-def test_two_nodes_with_a_disk_each_cost_twice_of_both() -> None:
-    assert usd_per_hour(Fleet((node(0), node(1)), (disk(0), disk(1)))) == pytest.approx(2 * 1.212 + 2 * 0.08)
-
-
 @pytest.mark.parametrize(
     ("state", "usd"),
     [("pending", 1.212), ("running", 1.212), ("shutting-down", 0), ("terminated", 0), ("stopping", 0), ("stopped", 0)],
@@ -51,13 +47,10 @@ def test_two_hours_of_two_nodes_with_disks_have_cost_this_much() -> None:
     assert cost_so_far(fleet, NOW + 2 * HOUR) == pytest.approx(2 * 2 * (1.212 + 0.08))
 
 
-def test_a_node_that_ended_costs_until_its_end() -> None:
-    ended = replace(node(0, "terminated"), ended_at=NOW + HOUR)
-    assert cost_so_far(Fleet((ended,)), NOW + 9 * HOUR) == pytest.approx(1.212)
-
-
-def test_a_node_whose_end_ec2_does_not_tell_counts_in_full() -> None:
-    assert cost_so_far(Fleet((node(0, "terminated"),)), NOW + 9 * HOUR) == pytest.approx(9 * 1.212)
+@pytest.mark.parametrize(("ended_at", "hours"), [(NOW + HOUR, 1), (None, 9)], ids=["told", "not told by EC2"])
+def test_a_node_that_ended_costs_until_its_end(ended_at: datetime | None, hours: int) -> None:
+    ended = replace(node(0, "terminated"), ended_at=ended_at)
+    assert cost_so_far(Fleet((ended,)), NOW + 9 * HOUR) == pytest.approx(hours * 1.212)
 
 
 def test_a_node_whose_end_only_its_record_tells_costs_until_then() -> None:

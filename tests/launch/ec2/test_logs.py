@@ -25,24 +25,15 @@ def terminal(account: Account) -> Terminal:
     return Terminal(account)
 
 
-def test_the_logs_of_a_job_are_printed(terminal: Terminal, write: Write) -> None:
-    terminal.start("demo")
+@pytest.mark.parametrize(
+    ("nodes", "line"), [(2, "[0] epoch 1"), (1, "epoch 1"), (None, "epoch 1")], ids=["two nodes", "one", "long gone"]
+)
+def test_the_logs_of_a_job_are_printed(nodes: int | None, line: str, terminal: Terminal, write: Write) -> None:
+    if nodes:
+        terminal.start("demo", nodes=nodes)
     write("demo", 0, (T, "epoch 1"))
     assert terminal.type("logs", "demo") == 0
-    assert terminal.said == ["epoch 1"]
-
-
-def test_the_logs_of_a_job_without_a_trace_in_ec2_are_printed(terminal: Terminal, write: Write) -> None:
-    write("demo", 0, (T, "epoch 1"))
-    assert terminal.type("logs", "demo") == 0
-    assert terminal.said == ["epoch 1"]
-
-
-def test_a_running_job_of_two_nodes_marks_its_first_line(terminal: Terminal, write: Write) -> None:
-    terminal.start("demo", nodes=2)
-    write("demo", 0, (T, "epoch 1"))
-    terminal.type("logs", "demo")
-    assert terminal.said == ["[0] epoch 1"]
+    assert terminal.said == [line]
 
 
 def test_only_the_last_minutes_are_shown_if_asked(terminal: Terminal, write: Write) -> None:
@@ -60,28 +51,8 @@ def test_a_job_is_followed_until_its_nodes_are_gone(terminal: Terminal, write: W
     write("demo", 0, (T, "epoch 1"))
     terminal.events = iter([lambda: write("demo", 0, (T + 1, "epoch 2")), lambda: terminal.account.kill(node)])
     assert terminal.type("logs", "demo", "-f") == 0
-    assert terminal.said == [
-        "epoch 1",
-        "epoch 2",
-        "all nodes of demo have ended; to see how:\n  python -m launch.ec2 status demo --region us-east-1",
-    ]
-
-
-def test_following_a_job_that_is_over_shows_its_logs_and_waits_for_nothing(terminal: Terminal, write: Write) -> None:
-    write("demo", 0, (T, "epoch 1"))
-    assert terminal.type("logs", "demo", "--follow") == 0
-    assert (terminal.said, terminal.later_s) == (["epoch 1"], 0)
-
-
-def test_ctrl_c_ends_the_following_and_not_the_job(terminal: Terminal, write: Write) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    terminal.start("demo")
-    terminal.events = iter([interrupt])
-    assert terminal.type("logs", "demo", "--follow") == 130
-    assert terminal.said[-1].splitlines()[-1] == "  python -m launch.ec2 stop demo --region us-east-1"
-    assert len(terminal.account.nodes) == 1
+    assert terminal.said[:2] == ["epoch 1", "epoch 2"]
+    assert terminal.said[2].endswith("python -m launch.ec2 status demo --region us-east-1")
 
 
 def test_without_any_log_the_place_of_the_boot_log_is_said(terminal: Terminal) -> None:
@@ -99,10 +70,3 @@ def test_a_node_that_the_job_does_not_have_is_told_from_those_it_has(terminal: T
     assert (error.code, str(error)) == (2, "--node 2: demo has nodes 0, 1.")
     assert terminal.type("logs", "demo", "--node", "1") == 0
     assert terminal.text.startswith("demo has no logs yet: ")
-
-
-def test_the_logs_of_a_job_that_never_was_are_refused_with_the_nearest_name(terminal: Terminal) -> None:
-    terminal.start("demo-1")
-    error = terminal.refused("logs", "job", "demo-l")
-    assert str(error).startswith("no job 'demo-l' in us-east-1; did you mean 'demo-1'? Running: demo-1. ")
-    assert error.code == 2

@@ -27,61 +27,43 @@ def test_help_says_what_a_verb_does_with_an_example(
     assert terminal.account.requests == []
 
 
-def test_the_exit_codes_of_leaks_are_in_its_help(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        terminal.type("leaks", "--help")
-    assert "Exit code 0: no leak is left; 4: one is, or AWS did not answer." in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("verb", ["status", "logs", "stop", "leaks", "ssh"])
-def test_a_misspelt_flag_is_refused_before_aws_is_asked(
-    terminal: Terminal, verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert terminal.type(verb, "--regoin", "us-east-1") == 2
-    assert capsys.readouterr().err == (
-        "error: unknown flag --regoin; did you mean --region? See --help for all of them.\n"
-    )
-    assert terminal.account.requests == []
-
-
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "flag"),
     [
-        (["logs", "demo", "--node", "-1"], "--node -1: must be greater than or equal to 0.\n"),
-        (["logs", "demo", "--since", "soon"], "--since soon: must be a number.\n"),
-        (["logs", "demo", "--since", "nan"], "--since nan: must be a finite number.\n"),
-        (["ssh", "demo", "--node", "one"], "--node one: must be a whole number.\n"),
-        (["stop", "demo", "other"], "unexpected word 'other'; settings are given as --name value.\n"),
+        (["status", "--regoin", "us-east-1"], "--region"),
+        (["logs", "demo", "--node", "-1"], "--node"),
+        (["logs", "demo", "--since", "nan"], "--since"),
+        (["stop", "demo", "other"], "'other'"),
     ],
 )
-def test_a_wrong_value_is_refused_in_a_sentence(
-    terminal: Terminal, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+def test_a_mistake_is_refused_before_aws_is_asked(
+    terminal: Terminal, words: list[str], flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert terminal.type(*words) == 2
-    assert capsys.readouterr().err == f"error: {sentence}"
+    assert flag in capsys.readouterr().err
     assert terminal.account.requests == []
 
 
-@pytest.mark.parametrize("words", [("status",), ("logs", "demo"), ("stop", "demo"), ("leaks",), ("ssh", "demo")])
+VERBS = [("status",), ("logs", "demo"), ("stop", "demo"), ("leaks",), ("ssh", "demo")]
+
+
+@pytest.mark.parametrize("words", VERBS)
 def test_without_credentials_every_verb_says_what_to_do(
     terminal: Terminal, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     assert terminal.type(*words) == 2
-    assert (
-        capsys.readouterr().err
-        == "error: no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE.\n"
-    )
+    assert "aws sso login" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [("status",), ("logs", "demo"), ("stop", "demo"), ("leaks",), ("ssh", "demo")])
+@pytest.mark.parametrize("words", VERBS)
 def test_a_permission_that_is_missing_is_named(
     terminal: Terminal, faults: Faults, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     faults.on("DescribeVolumes", refused("UnauthorizedOperation", 403), nth=None)
     assert terminal.type(*words) == 4
-    assert capsys.readouterr().err.startswith("error: these credentials may not ec2:DescribeVolumes; ")
+    assert "may not ec2:DescribeVolumes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("status", "demo"), ("logs", "demo"), ("leaks",), ("ssh", "demo")])
@@ -98,41 +80,21 @@ def test_looking_changes_nothing(terminal: Terminal, words: tuple[str, ...]) -> 
 
 
 def test_ssh_prints_the_command_that_opens_a_shell_on_the_node(terminal: Terminal) -> None:
-    _, second = terminal.start("demo", nodes=2)
-    assert terminal.type("ssh", "demo", "--node", "1") == 0
-    commands = [line for line in terminal.said if not line.startswith("#")]
-    assert commands == [f"aws ssm start-session --target {second} --region us-east-1"]
-    assert "Session Manager plugin" in terminal.said[0]
-    assert "sudo docker exec -it ddp bash" in terminal.said[-2]
-
-
-def test_ssh_takes_the_rank_from_cluster_json_also_if_node_0_is_lost(terminal: Terminal) -> None:
+    """By the rank in cluster.json, also if node 0 is lost, or by the order of launch before it is there."""
     first, second = terminal.start("demo", nodes=2)
+    _, early = terminal.start("early", nodes=2, write=False)
     terminal.account.kill(first)
-    assert terminal.type("ssh", "demo", "--node", "1") == 0
-    assert second in terminal.said[1]
-    assert str(terminal.refused("ssh", "job", "demo", "node", "0")) == "--node 0: demo has nodes 1."
-
-
-def test_ssh_works_before_cluster_json_is_there(terminal: Terminal) -> None:
-    _, second = terminal.start("demo", nodes=2, write=False)
-    assert terminal.type("ssh", "demo", "--node", "1") == 0
-    assert second in terminal.said[1]
-
-
-def test_ssh_names_the_nodes_there_are(terminal: Terminal) -> None:
-    terminal.start("demo", nodes=2)
-    error = terminal.refused("ssh", "job", "demo", "node", "2")
-    assert (error.code, str(error)) == (2, "--node 2: demo has nodes 0, 1.")
+    for job, node in (("demo", second), ("early", early)):
+        assert terminal.type("ssh", job, "--node", "1") == 0
+        commands = [line for line in terminal.said if not line.startswith("#")]
+        assert commands == [f"aws ssm start-session --target {node} --region us-east-1"]
+    for number in ("0", "2"):
+        error = terminal.refused("ssh", "job", "demo", "node", number)
+        assert (error.code, str(error)) == (2, f"--node {number}: demo has nodes 1.")
 
 
 def test_ssh_to_a_job_that_is_over_points_to_its_logs(terminal: Terminal) -> None:
     terminal.account.put_json("jobs/demo/job.json", {"job": "demo", "ended": 1})
     error = terminal.refused("ssh", "job", "demo")
     assert error.code == 2
-    assert str(error).endswith("python -m launch.ec2 logs demo --region us-east-1")
-
-
-def test_ssh_without_a_job_names_those_there_are(terminal: Terminal) -> None:
-    terminal.start("one")
-    assert str(terminal.refused("ssh")) == "no job given; use python -m launch.ec2 ssh JOB.  Running: one."
+    assert "python -m launch.ec2 logs demo --region us-east-1" in str(error)
