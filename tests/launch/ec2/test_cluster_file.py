@@ -39,11 +39,6 @@ def test_a_replacement_takes_the_rank_of_the_lost_node_and_the_others_keep_their
     assert (content["generation"], content["restarts"]) == (2, 1)
 
 
-def test_telling_the_same_nodes_again_changes_nothing() -> None:
-    previous = cluster_file(cluster(), fleet(node(0), node(1)), None)
-    assert cluster_file(cluster(), fleet(node(0), node(1)), previous) == previous
-
-
 def test_nodes_that_replace_all_others_get_no_more_time() -> None:
     """The limit begins with the first nodes; a job that may wait for capacity has one that is later by the wait."""
     waits = cluster(max_hours=2, wait_for_capacity=6)
@@ -53,22 +48,9 @@ def test_nodes_that_replace_all_others_get_no_more_time() -> None:
     assert cluster_file(waits, fleet(*later), previous)["deadline"] == previous["deadline"]
 
 
-def test_no_two_nodes_have_one_rank_whatever_another_launcher_wrote_there() -> None:
-    previous = cluster_file(cluster(), fleet(node(0), node(1)), None)
-    for row in previous["nodes"]:
-        row["rank"] = 1
-    again = cluster_file(cluster(), fleet(node(0), node(1)), previous)
-    assert [row["rank"] for row in again["nodes"]] == [0, 1]
-
-
 def test_a_new_start_of_a_job_has_all_its_restarts() -> None:
     previous = {**cluster_file(cluster(), fleet(node(0), node(1)), None), "restarts": 3, "started": 0}
     assert cluster_file(cluster(), fleet(node(5, generation=4), node(6, generation=4)), previous)["restarts"] == 0
-
-
-def test_nodes_beyond_the_number_wanted_are_left_out() -> None:
-    content = cluster_file(cluster(), fleet(node(0), node(1), node(2)), None)
-    assert [row["instance"] for row in content["nodes"]] == ["i-0", "i-1"]
 
 
 def test_of_too_many_nodes_those_that_train_already_are_kept() -> None:

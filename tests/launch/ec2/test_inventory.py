@@ -44,14 +44,6 @@ def test_where_ec2_does_not_say_when_a_node_ended_it_is_not_guessed(reason: str)
     assert node({**DESCRIBED, "StateTransitionReason": reason}).ended_at is None
 
 
-def test_a_volume_is_found_with_all_that_its_price_depends_on(account: Account) -> None:
-    terminal = Terminal(account)
-    (name,) = terminal.start("demo")
-    (volume,) = find(account.aws(), "demo").kind("volume")
-    assert (volume.gib, volume.volume_type, volume.iops, volume.mib_per_s) == (150, "gp3", 3000, 125)
-    assert volume.attached_to == (name,)
-
-
 def test_only_the_jobs_own_are_found(account: Account) -> None:
     terminal = Terminal(account)
     mine, others = terminal.start("demo"), terminal.start("demo-2")

@@ -9,7 +9,7 @@ import pytest
 
 from launch.aws.names import Folder
 from launch.core.errors import Ended
-from launch.ec2.records import CONSOLE_LINES, STEPS, Booting, console, marks
+from launch.ec2.records import CONSOLE_LINES, STEPS, Booting, console
 from tests.conftest import ROOT
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
@@ -41,13 +41,6 @@ def test_the_steps_are_those_of_the_boot_script() -> None:
     assert ["", *marked] == list(STEPS)
 
 
-def test_the_last_step_of_each_node_is_read_from_one_listing(stage: Stage) -> None:
-    mark(stage, "i-0.started", "i-0.image", "i-0.data", "i-1.log")
-    stage.account.requests.clear()
-    assert marks(stage.aws, Folder(stage.account.bucket, NAME)) == {"i-0": "image", "i-1": "started"}
-    assert stage.account.operations == ["ListObjectsV2"]
-
-
 def test_each_step_of_the_boot_is_told_once_and_nothing_is_asked_once_all_train(stage: Stage) -> None:
     watched = booting(stage)
     for names in ((), ("i-0.started",), (), ("i-0.image", "i-1.started"), ("i-0.train", "i-1.train")):
@@ -73,10 +66,8 @@ def test_a_node_that_is_stuck_is_told_with_a_shell_on_it(stage: Stage) -> None:
     for _ in range(3):
         watched.report(MEMBERS)
     (warning,) = [line for line in stage.said if line.startswith("warning")]
-    assert warning == (
-        "warning: node 1 (i-1) has been getting the image for 11 min; for a shell on it: "
-        f"python -m launch.ec2 ssh {NAME} --node 1 --region us-east-1"
-    )
+    assert "node 1 (i-1)" in warning
+    assert f"python -m launch.ec2 ssh {NAME} --node 1 --region us-east-1" in warning
 
 
 def test_an_impaired_node_is_told_once(stage: Stage) -> None:
@@ -111,15 +102,6 @@ def test_a_mute_node_ends_the_job_with_its_console_and_is_not_replaced(stage: St
     assert len(stage.account.asked("GetConsoleOutput")) == 1
     assert any(line.startswith("the console of node 1 (i-") for line in stage.said)
     assert stage.account.left() == []
-
-
-def test_a_node_that_ends_itself_after_it_has_reported_is_replaced(stage: Stage) -> None:
-    def end_itself() -> None:
-        stage.account.kill(stage.cluster["nodes"][1]["instance"], ENDED_ITSELF)
-
-    stage.events = iter([*idle(2), stage.report(), end_itself, *idle(3), stage.end_nodes()])
-    assert stage.launch() == 0
-    assert [params["MinCount"] for params in stage.account.asked("RunInstances")] == [2, 1]
 
 
 def test_the_end_of_a_long_console_is_shown_and_a_refusal_is_told(stage: Stage) -> None:
