@@ -131,13 +131,6 @@ def test_a_run_that_the_cluster_cannot_take_is_left_to_its_own_launcher_to_refus
     assert not Path("out/b").exists()
 
 
-def test_an_array_begins_when_that_before_it_has_ended_and_runs_come_in_that_order(slurm: Play) -> None:
-    assert slurm(nodes=(1, 2, 1)) == ["sweep-a", "sweep-c", "sweep-b"]
-
-    assert [line.split()[2] for line in calls()[1:]] == ["--dependency=afterany:101"]
-    assert [ids(name) for name in "abc"] == [["101_0"], ["102_0"], ["101_1"]]
-
-
 def submitted(names: str = "abc") -> str:
     """The queue after these were submitted: as an array, by a sweep that was killed before it noted its ids."""
     folder = Path("out/.arrays/0ld").resolve()
@@ -252,50 +245,4 @@ def test_a_task_whose_job_another_array_has_leaves_it_alone(tmp_path: Path) -> N
     said = run_task(Array("sweep", tmp_path / "older", [one], 1), 0, tmp_path)
 
     assert said == f"another submission has the job in {one.folder}; this one leaves it alone\n"
-    assert not (one.folder / "starts.jsonl").exists()
-
-
-@pytest.mark.parametrize("name", ["job.json", "job.sbatch", "job.log"])
-def test_a_task_neither_waits_for_a_pipe_in_its_folder_nor_writes_through_a_link(name: str, tmp_path: Path) -> None:
-    (tmp_path / "precious").write_text("kept\n")
-    one = job("a", tmp_path)
-    one.folder.mkdir(parents=True)
-    for put in (os.mkfifo, lambda place: place.symlink_to(tmp_path / "precious")):
-        (one.folder / "job.sbatch").write_text(render(one))
-        note(one.folder, one.name, [], array="ab12")
-        (one.folder / name).unlink(missing_ok=True)
-        put(one.folder / name)
-
-        run_task(Array("sweep", tmp_path / "ab12", [one], 1), 0, tmp_path)
-        (one.folder / name).unlink(missing_ok=True)
-
-    assert (tmp_path / "precious").read_text() == "kept\n"
-
-
-def test_a_task_runs_what_it_has_checked_though_the_file_changes_meanwhile(tmp_path: Path) -> None:
-    one = job("a", tmp_path)
-    one.folder.mkdir(parents=True)
-    note(one.folder, one.name, [], array="ab12")
-    (one.folder / "job.sbatch").write_text(render(one))
-    swap = f"echo 'touch {tmp_path}/ran' >'{one.folder}/job.sbatch'"
-    (tmp_path / "sha256sum").write_text(f'#!/bin/bash\nPATH=${{PATH#*:}} sha256sum "$@"; {swap}\n')
-    (tmp_path / "sha256sum").chmod(0o755)
-
-    run_task(Array("sweep", tmp_path / "ab12", [one], 1), 0, tmp_path)
-
-    assert (one.folder / "starts.jsonl").exists()
-    assert not (tmp_path / "ran").exists()
-
-
-def test_a_task_runs_no_script_that_somebody_has_changed_since(tmp_path: Path) -> None:
-    """It begins hours after Slurm took the array; others may write in the folder by its user's umask, or ACLs."""
-    one = job("a", tmp_path)
-    one.folder.mkdir(parents=True)
-    note(one.folder, one.name, [], array="ab12")
-    (one.folder / "job.sbatch").write_text(f"{render(one)}touch {tmp_path}/ran\n")
-
-    said = run_task(Array("sweep", tmp_path / "ab12", [one], 1), 0, tmp_path)
-
-    assert said.startswith(f"error: {one.folder}/job.sbatch is not what was submitted, so it is not run;")
-    assert not (tmp_path / "ran").exists()
     assert not (one.folder / "starts.jsonl").exists()

