@@ -1,5 +1,6 @@
 """Jobs of every kind that a script is rendered for."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ from launch.core.job import Job
 from launch.core.training.classifier import Classifier
 from launch.slurm.checks import resolve
 from launch.slurm.folder import JobFolder
+from launch.slurm.names import SCRIPT, SPEC, STARTS
 from launch.slurm.options import SlurmOptions
 from launch.slurm.planner import Facts, SlurmPlan, plan
 from launch.slurm.script import ResolvedJob
@@ -37,3 +39,12 @@ def planned(
 def resolved(kind: str, cwd: Path = Path("/home/me")) -> ResolvedJob:
     """A job of that kind, with everything resolved."""
     return planned(EVERY_KIND[kind], cwd, model="cnn", dataset="cifar10", epochs=3).payload.job
+
+
+def left(folder: Path) -> Path:
+    """What a job leaves that has trained a script."""
+    folder.mkdir(parents=True)
+    (folder / SCRIPT).write_text("#!/bin/bash\n")
+    (folder / SPEC).write_text(json.dumps({"job": folder.name, "backend": "slurm", "ids": ["7"]}))
+    (folder / STARTS).write_text('{"job": "7", "code": 0, "then": "done"}\n')
+    return folder

@@ -1,6 +1,5 @@
 """Following a job while Slurm's controller does not answer, which the job itself does not notice."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,10 +10,11 @@ from launch.core.errors import Ended, LeftRunning
 from launch.slurm.follow import FileTail, follow
 from launch.slurm.listing import QueuedJob
 from launch.slurm.lookup import Slurm
-from launch.slurm.names import LOG, SCRIPT, SPEC, STARTS
+from launch.slurm.names import LOG, SCRIPT, STARTS
 from launch.slurm.options import AttachOptions
 from launch.slurm.runtime import Runtime
 from launch.slurm.verbs import SlurmJobs
+from tests.launch.slurm.jobs import left
 from trainer import outcome
 from trainer.contract import Exit
 from trainer.errors import MachineError
@@ -38,15 +38,6 @@ class Time:
 
 def listed(folder: Path) -> QueuedJob:
     return QueuedJob("7", "job", "RUNNING", "None", "0:10", "9:50", 1, "n0", "main", "N/A", folder / SCRIPT)
-
-
-def left(folder: Path) -> Path:
-    """What a job leaves that has trained a script."""
-    folder.mkdir(parents=True)
-    (folder / SCRIPT).write_text("#!/bin/bash\n")
-    (folder / SPEC).write_text(json.dumps({"job": folder.name, "backend": "slurm", "ids": ["7"]}))
-    (folder / STARTS).write_text('{"job": "7", "code": 0, "then": "done"}\n')
-    return folder
 
 
 @pytest.fixture
@@ -87,19 +78,26 @@ def test_a_job_is_followed_on_after_a_busy_controllers_time_outs(folder: Path, q
     assert [line for line in time.said if line.startswith("warning: ")] == [f"warning: {BUSY}\n  trying again"]
 
 
-def test_a_job_that_is_not_followed_any_more_has_not_failed(folder: Path, tmp_path: Path, queue: list[Answer]) -> None:
-    time = Time()
-    queue += [[listed(folder)], [listed(folder)], BUSY]
+@pytest.mark.parametrize(("looks", "is_gone"), [(2, False), (0, False), (1, True)])
+def test_a_job_that_a_busy_controller_says_nothing_of_has_not_failed(
+    looks: int, is_gone: bool, folder: Path, tmp_path: Path, queue: list[Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it runs, before it is found, and once it has left the queue: a sweep wrote that its runs had failed."""
 
-    with pytest.raises(
-        LeftRunning, match=r"does not answer .* goes on without this command(.|\n)*launch.slurm stop job"
-    ):
+    def ask(slurm: Slurm, job: str) -> str:
+        raise BUSY
+
+    time = Time()
+    queue += [*[[listed(folder)]] * looks, [] if is_gone else BUSY]
+    monkeypatch.setattr(Slurm, "last_state", ask)
+
+    with pytest.raises((LeftRunning, MachineError), match="does not answer"):
         SlurmJobs(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=tmp_path / "launcher"))
 
     written = outcome.read(tmp_path / "launcher")
     assert written is not None
     assert (written.state, written.exit_code) == ("interrupted", Exit.MACHINE)
-    assert 600 <= time.now < 700
+    assert looks < 2 or 600 <= time.now < 700
 
 
 def test_a_busy_controller_keeps_nobody_from_a_job(folder: Path, tmp_path: Path, queue: list[Answer]) -> None:
@@ -111,39 +109,3 @@ def test_a_busy_controller_keeps_nobody_from_a_job(folder: Path, tmp_path: Path,
         SlurmJobs(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=None))
 
     assert time.said[:2] == [f"warning: {BUSY}\n  retrying"] * 2
-
-
-def test_a_job_that_cannot_be_found_for_a_busy_controller_has_not_failed(
-    folder: Path, tmp_path: Path, queue: list[Answer]
-) -> None:
-    """After ten minutes without Slurm a sweep attaches to its next jobs, and wrote of each that it had failed."""
-    time = Time()
-    queue += [BUSY]
-
-    with pytest.raises(MachineError, match="does not answer"):
-        SlurmJobs(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=tmp_path / "launcher"))
-
-    written = outcome.read(tmp_path / "launcher")
-    assert written is not None
-    assert (written.state, written.exit_code) == ("interrupted", Exit.MACHINE)
-    assert written.reason.endswith("may go on without its launcher; to stop it: python -m launch.slurm stop job")
-
-
-def test_a_job_of_whose_end_a_busy_controller_does_not_tell_has_not_failed(
-    folder: Path, tmp_path: Path, queue: list[Answer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its time limit may have ended it: the same command resumes such a run of a sweep, and none that failed."""
-
-    def ask(slurm: Slurm, job: str) -> str:
-        raise BUSY
-
-    time = Time()
-    queue += [[listed(folder)], []]
-    monkeypatch.setattr(Slurm, "last_state", ask)
-
-    with pytest.raises(MachineError, match="does not answer"):
-        SlurmJobs(time.runtime(tmp_path)).attach(AttachOptions(job="job", outcome=tmp_path / "launcher"))
-
-    written = outcome.read(tmp_path / "launcher")
-    assert written is not None
-    assert written.state == "interrupted"
