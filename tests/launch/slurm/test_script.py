@@ -1,15 +1,15 @@
 """The script that is submitted, whole, and the plan that shows it."""
 
-import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from launch.core.plan import as_json, as_text
+from launch.core.plan import as_text
 from launch.slurm.folder import JobFolder
 from launch.slurm.listing import Partition
 from launch.slurm.lookup import environment
@@ -20,15 +20,6 @@ from trainer.errors import SettingsError
 
 TORCHRUN = ["bash", "-c", PER_NODE, "torchrun"]
 # How the other kinds differ from the first, whose golden file is the whole script.
-SRUN_ONLY = {"--gpus-per-node=a100:2", "--mem=1G", "--constraint=fast", "--mail-user=me@example.org",
-             "--mail-type=END,FAIL,REQUEUE", "--switches=1", "--nice=5"}  # fmt: skip
-DIRECTIVES = {
-    "torchrun": {"--gpus-per-node=2", "--partition=main", "--nodelist=n0,n1", "--exclusive", "--cpus-per-task=4",
-                 "--ntasks-per-node=1"},
-    "pyxis": {"--gpus-per-node=2"},
-    "edf": {"--gpus-per-node=2", "--cpus-per-task=4", "--ntasks-per-node=1"},
-    "own-edf": {"--gpus-per-node=2"},
-}  # fmt: skip
 RUN = {
     "torchrun": ["--cpus-per-task=4", *TORCHRUN, "/venv/bin/python"],
     "pyxis": ["--cpus-per-task=2", "--container-image=ghcr.io#me/toolkit:1",
@@ -40,14 +31,6 @@ RUN = {
 
 def test_the_whole_script(golden: Callable[[str, str], None]) -> None:
     golden("job.sbatch", render(resolved("srun")))
-
-
-@pytest.mark.parametrize("kind", DIRECTIVES)
-def test_the_scripts_of_other_kinds_differ_by_their_flags(kind: str) -> None:
-    srun, other = set(directives(resolved("srun"))), set(directives(resolved(kind)))
-
-    assert other - srun == DIRECTIVES[kind]
-    assert {flag for flag in srun - other if flag in SRUN_ONLY} == SRUN_ONLY
 
 
 @pytest.mark.parametrize("kind", RUN)
@@ -90,58 +73,47 @@ def test_the_plan_for_a_reader(golden: Callable[[str, str], None]) -> None:
     golden("dry-run.txt", as_text(without_script) + "\n")
 
 
-def test_the_plan_for_a_program() -> None:
-    plan = planned(EVERY_KIND["srun"], model="resnet18", dataset="imagenet", epochs=16)
-
-    content = json.loads(as_json(plan))
-
-    assert content["facts"] == {
-        "job": "digits", "nodes": 2, "gpus_per_node": 2, "gpu_type": "a100", "partition": None, "processes": 4,
-        "time_limit_s": 1200, "most_starts": 11, "most_gpu_hours": pytest.approx(4 * 11 / 3),
-        "folder": "/home/me/runs/digits",
-    }  # fmt: skip
-    assert content["files"]["job.sbatch"] == plan.payload.script
-    (quote,) = content["quotes"]
-    assert (quote["market"], quote["usd_per_hour"], quote["expected_usd"]) == ("allocation", None, None)
-    assert 16 * quote["epoch_s"] < quote["expected_s"] < 18 * quote["epoch_s"]
-
-
 def test_a_gpu_that_is_not_known_is_not_forecast() -> None:
     assert planned(EVERY_KIND["torchrun"]).quotes == ()
     assert planned({"job_name": "x"}, device="cpu").quotes == ()
 
 
-def test_the_edf_mounts_what_the_ranks_need() -> None:
-    options = {**EVERY_KIND["edf"], "container_mounts": ("/scratch:/scratch",)}
+@pytest.mark.parametrize(
+    ("options", "variant"),
+    [
+        ({}, "cuda12"),
+        ({"container_nccl_hook": "cuda13"}, "cuda13"),
+        ({"container_nccl_hook": "none"}, None),
+        ({"gpus_per_node": 0}, None),
+    ],
+)
+def test_the_edf_mounts_what_the_ranks_need_and_asks_for_cscss_network_hook(
+    options: dict[str, object], variant: str | None
+) -> None:
+    """https://docs.cscs.ch/software/container-engine/resource-hook: without it NCCL falls back to TCP."""
+    kind = {**EVERY_KIND["edf"], "container_mounts": ("/scratch:/scratch",), **options}
 
-    plan = planned(options, dataset="imagenet", data_dir=Path("/scratch/imagenet"))
+    edf = tomllib.loads(dict(planned(kind, dataset="imagenet", data_dir=Path("/scratch/imagenet")).files)["edf.toml"])
 
-    assert dict(plan.files)["edf.toml"] == (
-        'image = "/images/toolkit.sqsh"\nmounts = [\n    "/scratch:/scratch",\n    "/home/me:/home/me",\n]\n'
-        'workdir = "/home/me"\n\n[annotations]\n'
-        'com.hooks.aws_ofi_nccl.enabled = "true"\ncom.hooks.aws_ofi_nccl.variant = "cuda12"\n'
-    )
+    hook = edf.pop("annotations", {}).get("com", {}).get("hooks", {}).get("aws_ofi_nccl", {})
+    assert hook == ({"enabled": "true", "variant": variant} if variant else {})
+    assert edf == {
+        "image": "/images/toolkit.sqsh",
+        "mounts": ["/scratch:/scratch", "/home/me:/home/me"],
+        "workdir": "/home/me",
+    }
 
 
 @pytest.mark.parametrize(
-    ("options", "lines"),
+    ("options", "cwd", "words"),
     [
-        ({"container_nccl_hook": "cuda13"}, ['com.hooks.aws_ofi_nccl.variant = "cuda13"']),
-        ({"container_nccl_hook": "none"}, []),
-        ({"gpus_per_node": 0}, []),
+        ({"container_nccl_hook": "cuda12"}, "/home/me", "goes into the EDF"),
+        ({}, "/home/a,b", "cannot mount a path with a comma or colon"),
     ],
 )
-def test_the_edf_asks_for_cscss_network_hook(options: dict[str, object], lines: list[str]) -> None:
-    """https://docs.cscs.ch/software/container-engine/resource-hook: without it NCCL falls back to TCP."""
-    edf = dict(planned({**EVERY_KIND["edf"], **options}).files)["edf.toml"]
-
-    assert [line for line in edf.splitlines() if "variant" in line] == lines
-    assert ("[annotations]" in edf) == bool(lines)
-
-
-def test_a_network_hook_without_an_edf_to_write_is_refused() -> None:
-    with pytest.raises(SettingsError, match="goes into the EDF that is written for a job"):
-        planned({**EVERY_KIND["pyxis"], "container_nccl_hook": "cuda12"})
+def test_what_a_container_cannot_have_is_refused(options: dict[str, object], cwd: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        planned({**EVERY_KIND["pyxis"], **options}, Path(cwd))
 
 
 @pytest.mark.parametrize("kind", ["pyxis", "edf"])
@@ -155,12 +127,11 @@ def test_containers_mount_the_weights_to_begin_with_and_the_checkpoints(kind: st
     assert relative.train.init_from == Path("/home/me/runs/a/best.pt")
 
 
-def test_gpus_are_asked_for_with_gres_on_request() -> None:
-    flags = directives(planned({**GPUS, "gres": True, "gpu_type": "a100"}).payload.job)
+@pytest.mark.parametrize(("gpu_type", "flag"), [("a100", "--gres=gpu:a100:2"), (None, "--gres=gpu:2")])
+def test_gpus_are_asked_for_with_gres_on_request(gpu_type: str | None, flag: str) -> None:
+    flags = directives(planned({**GPUS, "gres": True, "gpu_type": gpu_type}).payload.job)
 
-    assert "--gres=gpu:a100:2" in flags
-    assert not [flag for flag in flags if flag.startswith("--gpus-per-node")]
-    assert "--gres=gpu:2" in directives(planned({**GPUS, "gres": True}).payload.job)
+    assert [one for one in flags if one.startswith(("--gres", "--gpus-per-node"))] == [flag]
 
 
 def test_one_gpu_by_default_is_said_where_nodes_have_more() -> None:
@@ -173,7 +144,8 @@ def test_one_gpu_by_default_is_said_where_nodes_have_more() -> None:
 
     warned = planned(one, facts=facts).warnings
 
-    assert warned == ("nodes have 4 GPUs, and the job takes 1; --gpus-per-node asks for more.",)
+    (warning,) = warned
+    assert "--gpus-per-node" in warning
     assert planned({**one, "gpus_per_node": 1}, facts=facts).warnings == ()
     assert planned({**one, "gpus_per_node": 4}, facts=facts).problems == ()  # 2 of each type are 4
 
@@ -188,8 +160,3 @@ def test_a_job_around_us_and_the_users_defaults_do_not_change_the_new_job() -> N
         "SLURM_CONF": "c",
         "SBATCH_ACCOUNT": "a",
     }
-
-
-def test_a_path_that_a_container_cannot_mount_is_refused() -> None:
-    with pytest.raises(SettingsError, match="cannot mount a path with a comma or colon"):
-        planned(EVERY_KIND["pyxis"], Path("/home/a,b"))
