@@ -25,6 +25,7 @@ def disk(number: int, gib: int = 730, kind: str = "gp3", iops: int = 3000, mib_p
 )
 def test_a_node_costs_while_it_starts_and_runs(state: str, usd: float) -> None:
     assert node_usd(node(0, state)) == usd
+    assert usd_per_hour(Fleet((node(0, state),), (disk(0),))) == pytest.approx(usd + 0.08)
 
 
 @pytest.mark.parametrize(
@@ -42,15 +43,25 @@ def test_a_volume_costs_by_size_and_what_it_promises(volume: Resource, usd_per_m
     assert resource_usd(volume) * 730 == pytest.approx(usd_per_month)
 
 
-def test_two_hours_of_two_nodes_with_disks_have_cost_this_much() -> None:
-    fleet = Fleet((node(0), node(1)), (disk(0), disk(1)))
-    assert cost_so_far(fleet, NOW + 2 * HOUR) == pytest.approx(2 * 2 * (1.212 + 0.08))
+ENDED = replace(node(0, "terminated"), ended_at=NOW + HOUR)
+BEFORE = replace(node(0, "terminated"), started=NOW - HOUR, launched_at=NOW - HOUR, ended_at=NOW)
+TAGGED = replace(node(0), usd_per_hour=1.5, usd_once=0.54)
 
 
-@pytest.mark.parametrize(("ended_at", "hours"), [(NOW + HOUR, 1), (None, 9)], ids=["told", "not told by EC2"])
-def test_a_node_that_ended_costs_until_its_end(ended_at: datetime | None, hours: int) -> None:
-    ended = replace(node(0, "terminated"), ended_at=ended_at)
-    assert cost_so_far(Fleet((ended,)), NOW + 9 * HOUR) == pytest.approx(hours * 1.212)
+@pytest.mark.parametrize(
+    ("fleet", "hours", "usd"),
+    [
+        (Fleet((node(0), node(1)), (disk(0), disk(1))), 2, 2 * 2 * (1.212 + 0.08)),
+        (Fleet((ENDED,)), 9, 1.212),
+        (Fleet((node(0, "terminated"),)), 9, 9 * 1.212),  # EC2 does not say when it ended
+        (Fleet((TAGGED,)), 2, 2 * 1.5 + 0.54),
+        (Fleet((BEFORE, replace(node(1), started=NOW)), started={NAME: NOW}), 1, 1.212),  # of this start alone
+        (Fleet(), 1, 0),
+        (Fleet((node(0),), (disk(0),)), -1, 0),  # by a clock that is behind
+    ],
+)
+def test_a_job_has_cost_what_its_nodes_and_disks_have(fleet: Fleet, hours: float, usd: float) -> None:
+    assert cost_so_far(fleet, NOW + hours * HOUR) == pytest.approx(usd)
 
 
 def test_a_node_whose_end_only_its_record_tells_costs_until_then() -> None:
@@ -60,26 +71,6 @@ def test_a_node_whose_end_only_its_record_tells_costs_until_then() -> None:
     known = with_ends(fleet, NAME, exits, {"ended": (NOW + 2 * HOUR).timestamp()})
     assert cost_so_far(known, NOW + 9 * HOUR) == pytest.approx((1 + 2) * 1.212)
     assert cost_so_far(with_ends(fleet, NAME, exits, None), NOW + 9 * HOUR) == pytest.approx((1 + 9) * 1.212)
-
-
-def test_a_node_costs_what_its_tags_say() -> None:
-    dear = replace(node(0), usd_per_hour=1.5, usd_once=0.54)
-    assert cost_so_far(Fleet((dear,)), NOW + 2 * HOUR) == pytest.approx(2 * 1.5 + 0.54)
-    assert node_usd(dear) == 1.5
-
-
-def test_nodes_of_an_earlier_start_are_not_counted() -> None:
-    before = replace(node(0, "terminated"), started=NOW - HOUR, launched_at=NOW - HOUR, ended_at=NOW)
-    now = replace(node(1), started=NOW)
-    assert cost_so_far(Fleet((before, now), started={NAME: NOW}), NOW + HOUR) == pytest.approx(1.212)
-
-
-def test_nothing_has_cost_nothing() -> None:
-    assert cost_so_far(Fleet(), NOW) == 0
-
-
-def test_a_clock_that_is_behind_makes_no_negative_costs() -> None:
-    assert cost_so_far(Fleet((node(0),), (disk(0),)), NOW - HOUR) == 0
 
 
 def test_ec2_forgets_replaced_nodes_so_the_sum_is_no_more_whole() -> None:
