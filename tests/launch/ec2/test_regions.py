@@ -226,8 +226,7 @@ def test_a_stop_ends_the_waiting_between_two_tries(terminal: Terminal, capsys: p
     assert (nodes_in(EAST), nodes_in(WEST)) == (0, 0)
 
 
-@pytest.mark.parametrize("detach", [(), ("--detach",)])
-def test_a_stop_is_not_lost_that_comes_as_another_region_is_tried(detach: tuple[str, ...], terminal: Terminal) -> None:
+def test_a_stop_is_not_lost_that_comes_as_another_region_is_tried(terminal: Terminal) -> None:
     """Of a try that has just begun it sees nothing, and notes the end where the last one was."""
 
     def launched(plan: Plan[Launch], runtime: Runtime, **more: Any) -> Outcome | None:
@@ -238,7 +237,7 @@ def test_a_stop_is_not_lost_that_comes_as_another_region_is_tried(detach: tuple[
 
     no_capacity(terminal, EAST)
     with mock.patch("launch.ec2.start.launch", launched):
-        assert terminal.type(*LAUNCH, *detach) == Exit.AWS
+        assert terminal.type(*LAUNCH, "--detach") == Exit.AWS
     assert (nodes_in(EAST), nodes_in(WEST)) == (0, 0)
 
 
@@ -347,13 +346,6 @@ def test_a_limit_in_usd_counts_with_the_regions_own_prices(
         assert terminal.type(*words, "70") == 2
     assert f"prices are those of {WEST} in AWS's price list, read 20" in text
     assert "problem: 2 x g5.2xlarge for 12 h may cost" in capsys.readouterr().out
-
-
-def test_leaks_are_listed_for_the_regions_given(terminal: Terminal) -> None:
-    terminal.start("far", hours_ago=9, hours_left=-1, region=WEST)
-    assert terminal.type("leaks") == 0
-    assert terminal.type("leaks", "--region", f"{EAST},{WEST}") == 4
-    assert {line.split()[3] for line in terminal.said[0].splitlines()[1:-2]} == {WEST}
 
 
 def test_a_dry_run_shows_the_regions_and_their_plans(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
