@@ -1,14 +1,10 @@
 """Nodes that train: their results and logs, their data, and what is left of a test that is killed."""
 
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.launch.ec2.boot.job import (
     BUCKET,
     SETTINGS,
@@ -25,7 +21,7 @@ from tests.launch.ec2.boot.job import (
     user_data,
     wait_for,
 )
-from tests.launch.ec2.nodes import Region, Volume, held, left_of
+from tests.launch.ec2.nodes import Region, Volume
 
 pytestmark = pytest.mark.timeout(180)  # a boot starts dozens of processes
 
@@ -102,34 +98,3 @@ def test_only_what_changed_on_this_node_goes_to_the_job_folder(here: Region, tmp
     assert {key for key in keys(here) if key.startswith("run/")} == {
         "run/others.txt", "run/mine.txt", "run/last.txt", "run/ready", "run/go", "run/try-0",
     }  # fmt: skip
-
-
-@needs_nodes
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
-def test_a_test_that_is_killed_leaves_nothing_behind(signum: signal.Signals, digits: Volume, tmp_path: Path) -> None:
-    code = rf"""if True:
-        import time
-        from pathlib import Path
-        from tests.launch.ec2.nodes import Volume, region
-        with region(Path("{tmp_path}/region")) as here:
-            mount = "mount -o ro,noload /dev/disk/by-id/nvme* /data"
-            volume = Volume("vol-0", Path("{digits.image}"))
-            here.launch("#!/bin/bash\n" + mount + " && echo up; sleep 60", volume=volume)
-            while "up" not in here.nodes[0].console:
-                time.sleep(0.01)
-            print(*here.namespaces, flush=True)
-            time.sleep(60)
-    """
-    test = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    with test:
-        assert test.stdout is not None
-        namespaces = set(test.stdout.readline().split())
-        assert len(namespaces) >= 5
-
-        with held(namespaces):
-            test.send_signal(signum)
-            test.wait()
-            assert left_of(tmp_path, namespaces) == []
-    assert left_of(digits.image.parent, set()) == []
