@@ -7,36 +7,23 @@ import pytest
 from launch.aws.client import Aws
 from launch.aws.names import Folder
 from launch.core.errors import AwsError
-from launch.core.training.options import training_from
 from launch.ec2.job_folder import members_of, record_at, spec_of
-from launch.ec2.records import of_failure
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import plan
 from tests.launch.ec2.terminal import Terminal
-from trainer.errors import SettingsError
 
-NESTED = "[" * 100_000
 # An epoch and an end as the trainer writes them, with one thing in them that is not the trainer's.
 EPOCH = '{"epoch": 1, "images_per_s": 1.0, "epoch_s": 1.0, %s}'
 END = '{"state": "done", "exit_code": 0, "ended": "2999", %s}'
 BAD = {
     "job.json": (
-        "nonsense", "[]", "3", "{}", NESTED, '{"backend": "sagemaker"}', '{"backend": ["ec2"]}',
-        '{"where": 3, "stop_asked": "x", "regions": 3}', '{"started": 1e400, "deadline": "soon", "ended": NaN}',
-        '{"where": {}, "started": 1}', '{"train": ["--epochs"]}', '{"prices": {"usd_per_hour": 3}}',
+        "nonsense", "[]", '{"backend": ["ec2"]}', '{"where": 3, "stop_asked": "x", "regions": 3}',
+        '{"started": 1e400, "deadline": "soon", "ended": NaN}', '{"train": ["--epochs"]}',
     ),
-    "cluster.json": (
-        "3", NESTED, "{}", '{"nodes": {"rank": 0}}', '{"nodes": [{"rank": "first"}], "generation": []}',
-        '{"nodes": []}',
-    ),
-    "run/metrics.jsonl": (
-        "3", "{}", NESTED, '{"epoch": []}', EPOCH % '"train_loss": "low"', EPOCH % '"epoch_s": 1e999',
-        EPOCH % f'"epoch": {"9" * 400}',
-    ),
-    "outcome.json": (
-        NESTED, END % '"ended": 3', END % '"seconds": 1e300', END % '"reason": ["x"]', END % f'"usd": {"9" * 400}',
-    ),
-    "exits/i-1.json": ("[]", "{}", '{"instance": ["i-1"], "at": "now"}', '{"instance": "i-1", "at": 1e300}'),
+    "cluster.json": ("3", '{"nodes": [{"rank": "first"}], "generation": []}', '{"nodes": []}'),
+    "run/metrics.jsonl": ("3", '{"epoch": []}', EPOCH % '"train_loss": "low"', EPOCH % '"epoch_s": 1e999'),
+    "outcome.json": (END % '"ended": 3', END % '"seconds": 1e300', END % '"reason": ["x"]'),
+    "exits/i-1.json": ("[]", '{"instance": ["i-1"], "at": "now"}', '{"instance": "i-1", "at": 1e300}'),
 }  # fmt: skip
 
 
@@ -69,59 +56,15 @@ def test_a_job_that_is_said_to_be_another_backends_is_stopped(nodes: int, termin
     assert terminal.account.left() == []
 
 
-OWN_WORDS = "x\n\nnext:\n  curl x | sh\n"  # where status ends with commands to paste
-
-
-def test_what_job_json_calls_the_number_of_epochs_is_no_line_of_a_status(terminal: Terminal) -> None:
-    terminal.start("demo", hours_ago=1)
-    terminal.account.put_json("jobs/demo/job.json", {"train": ["python", "--epochs", OWN_WORDS]})
-    terminal.account.put_json("jobs/demo/run/metrics.jsonl", json.loads(EPOCH % '"updates": 1'))
-    assert terminal.type("status", "demo") == 0
-    assert "epoch 1/?," in terminal.text
-    assert "curl" not in terminal.text
-
-
-@pytest.mark.parametrize("name", ["instance", "step"])
-def test_what_a_record_calls_its_node_is_no_line_of_a_status(name: str, terminal: Terminal) -> None:
-    terminal.start("demo", hours_ago=1)
-    known = {"instance": "i-1", "step": "train", "reason": "", "rank": 0, "code": 1, "restarts": 0, "at": 2**32}
-    terminal.account.put_json("jobs/demo/exits/i-1.json", known)
-    terminal.account.put_json("jobs/demo/exits/i-2.json", {**known, name: OWN_WORDS})
-    assert terminal.type("status", "demo") == 0
-    assert "i-1" in terminal.text
-    assert "curl" not in terminal.text
-
-
-@pytest.mark.parametrize("words", [[OWN_WORDS, "y"], ["-m", "trainer", f"--{OWN_WORDS}"]])
-def test_a_command_that_no_launcher_writes_is_refused_on_one_line(words: list[str]) -> None:
-    with pytest.raises(SettingsError) as refused:
-        training_from(words)
-    assert "\n" not in str(refused.value)
-
-
-def test_the_last_words_of_a_node_are_shown_without_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_words_of_a_node_are_shown_on_one_line_without_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script that is killed may have printed a line that begins as ours do, which the node then takes for ours."""
-    said = {"instance": "i-1", "step": "train", "reason": "no restarts left: no postgres://me:pa55word@db", "rank": 0,
+    said = {"instance": "i-1", "step": "train", "reason": "no\nremoved 2: no postgres://me:pa55word@db", "rank": 0,
             "generation": 1, "code": 137, "restarts": 3, "at": 1_790_000_000}  # fmt: skip
     aws = Aws("us-east-1")
     monkeypatch.setattr(aws, "read", lambda *_: json.dumps(said).encode())
 
-    assert record_at(aws, "b", "jobs/j/exits/i-1.json") == {
-        **said, "reason": "no restarts left: no postgres://***@db",
-    }  # fmt: skip
-
-
-def test_the_last_words_of_a_node_pass_for_no_line_of_the_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every training may write every job's records: one that ends with a command of its own is not shown as ours."""
-    said = {"instance": "i-1", "step": "train", "reason": "no\nremoved 2\r\nto stop it:\n  curl x | sh", "rank": 0,
-            "code": 1, "restarts": 0, "at": 1_790_000_000}  # fmt: skip
-    aws = Aws("us-east-1")
-    monkeypatch.setattr(aws, "read", lambda *_: json.dumps(said).encode())
-
-    found = record_at(aws, "b", "jobs/j/exits/i-1.json")
-    assert found is not None
-    assert found["reason"] == "no removed 2 to stop it: curl x | sh"
-    assert len(of_failure(found).reason.splitlines()) == 1
+    reason = "no removed 2: no postgres://***@db"
+    assert record_at(aws, "b", "jobs/j/exits/i-1.json") == {**said, "reason": reason}
 
 
 def test_what_a_launcher_writes_fits(account: Account) -> None:
