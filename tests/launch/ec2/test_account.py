@@ -43,22 +43,6 @@ def refusal(act: Any, *args: Any, **named: Any) -> str:
     return caught.value.aws_code
 
 
-def test_a_new_account_has_nothing_that_costs_money(account: Account) -> None:
-    assert account.left() == []
-    assert account.requests == []
-
-
-def test_a_node_is_pending_at_first_and_shutting_down_before_it_is_gone(account: Account, aws: Aws) -> None:
-    (node,) = launch(account, aws)
-    born = [states(aws), states(aws)]
-    aws.call("ec2", "TerminateInstances", {"InstanceIds": [node]})
-    ended = [states(aws), states(aws)]
-
-    assert born == [["pending"], ["running"]]
-    assert ended == [["shutting-down"], ["terminated"]]
-    assert account.left() == []
-
-
 def test_a_node_can_be_slow_to_show_up_and_quick_to_end(account: Account, aws: Aws) -> None:
     account.slow.hidden, account.slow.ending = 2, 0
     (node,) = launch(account, aws)
@@ -66,17 +50,6 @@ def test_a_node_can_be_slow_to_show_up_and_quick_to_end(account: Account, aws: A
     assert [states(aws), states(aws), states(aws), states(aws)] == [[], [], ["pending"], ["running"]]
     account.kill(node)
     assert states(aws) == ["terminated"]
-
-
-def test_a_node_that_is_killed_says_why(account: Account, aws: Aws) -> None:
-    (node,) = launch(account, aws)
-    account.kill(node)
-
-    (reservation,) = aws.call("ec2", "DescribeInstances")["Reservations"]
-    assert reservation["Instances"][0]["StateReason"] == {
-        "Code": "Server.SpotInstanceTermination",
-        "Message": "Server.SpotInstanceTermination: Spot instance termination",
-    }
 
 
 def test_ending_a_node_twice_is_fine_and_a_forgotten_one_is_unknown(account: Account, aws: Aws) -> None:
@@ -105,32 +78,6 @@ def test_the_same_request_gets_the_same_volume(account: Account, aws: Aws) -> No
 
     assert aws.call("ec2", "CreateVolume", ask)["VolumeId"] == aws.call("ec2", "CreateVolume", ask)["VolumeId"]
     assert refusal(aws.call, "ec2", "CreateVolume", ask | {"Size": 11}) == "IdempotentParameterMismatch"
-
-
-def test_everything_of_a_node_is_tagged_and_goes_with_it(account: Account, aws: Aws) -> None:
-    (node,) = launch(account, aws)
-    by_tag = {"Filters": [{"Name": "tag:aws-ddp-toolkit:job", "Values": ["j"]}]}
-    found = [
-        len(aws.call("ec2", "DescribeVolumes", by_tag)["Volumes"]),
-        len(aws.call("ec2", "DescribeNetworkInterfaces", by_tag)["NetworkInterfaces"]),
-    ]
-    account.slow.ending = 0
-    account.kill(node)
-
-    assert found == [1, 1]
-    assert account.left() == []
-
-
-def test_volumes_are_as_fast_as_asked(account: Account, aws: Aws) -> None:
-    disk = {"VolumeType": "gp3", "SnapshotId": account.snapshot, "Iops": 4000, "Throughput": 500,
-            "VolumeInitializationRate": 300, "DeleteOnTermination": True}  # fmt: skip
-    (node,) = launch(account, aws, BlockDeviceMappings=[{"DeviceName": "/dev/sdf", "Ebs": disk}])
-
-    (volume,) = [v for v in aws.call("ec2", "DescribeVolumes")["Volumes"] if v["Attachments"]]
-    assert (volume["Size"], volume["Iops"], volume["Throughput"], volume["VolumeInitializationRate"]) == (
-        150, 4000, 500, 300,
-    )  # fmt: skip
-    assert [(a["InstanceId"], a["Device"]) for a in volume["Attachments"]] == [(node, "/dev/sdf")]
 
 
 def test_every_network_card_has_an_interface_and_none_is_left(account: Account, aws: Aws) -> None:
@@ -177,66 +124,6 @@ def test_a_volume_for_many_is_attached_to_running_nodes_of_its_zone(account: Acc
     aws.call("ec2", "DeleteVolume", {"VolumeId": volume})
 
 
-def test_a_volume_for_many_has_four_gib_or_more(aws: Aws) -> None:
-    ask = {"AvailabilityZone": "us-east-1a", "Size": 3, "VolumeType": "io2", "Iops": 1000, "MultiAttachEnabled": True}
-    assert refusal(aws.call, "ec2", "CreateVolume", ask) == "InvalidParameterValue"
-
-
-def test_a_volume_for_one_is_attached_once(account: Account, aws: Aws) -> None:
-    ask = {"AvailabilityZone": "us-east-1a", "Size": 100, "VolumeType": "gp3"}
-    volume = aws.call("ec2", "CreateVolume", ask)["VolumeId"]
-    first, second = launch(account, aws, 2)
-    states(aws), states(aws)
-    aws.call("ec2", "AttachVolume", {"VolumeId": volume, "InstanceId": first, "Device": "/dev/sdf"})
-
-    other = {"VolumeId": volume, "InstanceId": second, "Device": "/dev/sdf"}
-    assert refusal(aws.call, "ec2", "AttachVolume", other) == "VolumeInUse"
-
-
-def test_placement_groups_are_made_found_and_deleted_once_they_are_empty(account: Account, aws: Aws) -> None:
-    tags = [{"ResourceType": "placement-group", "Tags": TAGS}]
-    group = {"GroupName": "g", "Strategy": "cluster", "TagSpecifications": tags}
-    by_name = {"GroupName": "g"}
-    assert refusal(launch, account, aws, Placement=by_name) == "InvalidPlacementGroup.Unknown"
-    aws.call("ec2", "CreatePlacementGroup", group)
-    assert refusal(aws.call, "ec2", "CreatePlacementGroup", group) == "InvalidPlacementGroup.Duplicate"
-
-    by_tag = {"Filters": [{"Name": "tag-key", "Values": ["aws-ddp-toolkit:job"]}]}
-    (found,) = aws.call("ec2", "DescribePlacementGroups", by_tag)["PlacementGroups"]
-    assert (found["GroupName"], found["Strategy"], found["State"], found["Tags"]) == ("g", "cluster", "available", TAGS)
-    no_tag = {"Filters": [{"Name": "tag:aws-ddp-toolkit:job", "Values": ["other"]}]}
-    assert aws.call("ec2", "DescribePlacementGroups", no_tag)["PlacementGroups"] == []
-
-    (node,) = launch(account, aws, Placement=by_name)
-    (reservation,) = aws.call("ec2", "DescribeInstances")["Reservations"]
-    assert reservation["Instances"][0]["Placement"]["GroupName"] == "g"
-    account.kill(node)
-    states(aws)
-    assert refusal(aws.call, "ec2", "DeletePlacementGroup", by_name) == "InvalidPlacementGroup.InUse"
-    states(aws)
-    aws.call("ec2", "DeletePlacementGroup", by_name)
-    assert refusal(aws.call, "ec2", "DeletePlacementGroup", by_name) == "InvalidPlacementGroup.Unknown"
-
-
-def test_a_security_group_goes_after_its_nodes(account: Account, aws: Aws) -> None:
-    group = aws.call("ec2", "CreateSecurityGroup", {"GroupName": "g", "Description": "d"})["GroupId"]
-    (node,) = launch(account, aws, group=group)
-    account.kill(node)
-    states(aws)
-    assert refusal(aws.call, "ec2", "DeleteSecurityGroup", {"GroupId": group}) == "DependencyViolation"
-    states(aws)
-    aws.call("ec2", "DeleteSecurityGroup", {"GroupId": group})
-    assert refusal(aws.call, "ec2", "DeleteSecurityGroup", {"GroupId": group}) == "InvalidGroup.NotFound"
-
-
-def test_an_interface_is_not_deleted_under_its_node(account: Account, aws: Aws) -> None:
-    launch(account, aws)
-    (interface,) = aws.call("ec2", "DescribeNetworkInterfaces")["NetworkInterfaces"]
-    name = {"NetworkInterfaceId": interface["NetworkInterfaceId"]}
-
-    assert refusal(aws.call, "ec2", "DeleteNetworkInterface", name) == "InvalidParameterValue"
-
-
 @pytest.mark.parametrize(
     ("capacity", "zone", "kind", "count", "starts"),
     [
@@ -261,15 +148,6 @@ def test_capacity_is_by_zone_type_or_both(account, aws, capacity, zone, kind, co
         assert account.left() == []
 
 
-def test_nodes_take_of_the_capacity_until_they_are_gone(account: Account, aws: Aws) -> None:
-    account.capacity["us-east-1a"] = 1
-    (node,) = launch(account, aws)
-    assert refusal(launch, account, aws, ClientToken="2") == "InsufficientInstanceCapacity"
-    account.slow.ending = 0
-    account.kill(node)
-    launch(account, aws, ClientToken="2")
-
-
 def test_the_quota_counts_vcpus_of_a_family_and_a_market(account: Account, aws: Aws) -> None:
     account.quota["L-DB2E81BA"] = 16.0
     account.quota["L-3819A6DF"] = 8.0
@@ -282,13 +160,6 @@ def test_the_quota_counts_vcpus_of_a_family_and_a_market(account: Account, aws: 
     launch(account, aws, ClientToken="3", **spot)
     assert refusal(launch, account, aws, ClientToken="4", **spot) == "MaxSpotInstanceCountExceeded"
     launch(account, aws, ClientToken="5", kind="c5.large")
-
-
-def test_the_vcpus_of_a_node_are_shown(account: Account, aws: Aws) -> None:
-    launch(account, aws)
-    (reservation,) = aws.call("ec2", "DescribeInstances")["Reservations"]
-
-    assert reservation["Instances"][0]["CpuOptions"] == {"CoreCount": 4, "ThreadsPerCore": 2}
 
 
 def test_a_reservation_is_found_and_used_up(account: Account, aws: Aws) -> None:
@@ -340,11 +211,3 @@ def test_schedules_stay_when_their_group_is_made_again(account: Account, aws: Aw
     )
     assert [s["Name"] for s in aws.pages("scheduler", "ListSchedules", "Schedules", in_group)] == ["s"]
     assert account.left() == ["schedule s"]
-
-
-def test_two_accounts_share_nothing() -> None:
-    with Account.opened() as first:
-        launch(first, first.aws())
-        first.capacity["us-east-1a"] = 0
-    with Account.opened() as second:
-        assert (second.left(), second.capacity) == ([], {})
