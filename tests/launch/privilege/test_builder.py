@@ -9,25 +9,20 @@ from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pytest
-
 from launch.aws.client import Aws
 from launch.core.clock import Clock
-from launch.core.errors import AwsError
 from launch.image.__main__ import main
 from launch.image.commands import Runtime
-from launch.rehearse.aws.iam.needs import AccountView, needs
+from launch.rehearse.aws.iam.needs import AccountView
 from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from launch.rehearse.nodes.ec2.node import write_program
 from tests.conftest import ROOT
 from tests.launch.ec2.account import Account
-from tests.launch.faults import Request
 from tests.launch.image import builds as on_codebuild
-from tests.launch.image.builds import BUCKET, LOG_GROUP, PROJECT, Builds
+from tests.launch.image.builds import BUCKET, LOG_GROUP, Builds
 from tests.launch.image.machine import STAND_IN
 from tests.launch.privilege.enforced import Watch, enforced
 
-CONTEXT = f"{BUCKET}/aws-ddp-toolkit-builds/0.zip"
 VIEW = AccountView("123456789012", "us-east-1", lambda _name: {}, lambda _profile: [])
 
 # Grants that no call of launch.image needs, and why they are there.
@@ -106,35 +101,6 @@ def test_every_statement_is_needed() -> None:
     assert idle == set()
 
 
-@pytest.mark.parametrize(
-    ("service", "operation", "params"),
-    [
-        ("s3", "PutObject", {"Bucket": BUCKET, "Key": "jobs/j/source/0123/sourcedir.tar.gz"}),
-        ("s3", "GetObject", {"Bucket": BUCKET, "Key": "jobs/j/job.json"}),
-        ("s3", "ListObjectsV2", {"Bucket": BUCKET, "Prefix": "jobs/"}),
-        ("s3", "ListObjectsV2", {"Bucket": BUCKET}),
-        ("codebuild", "StartBuild", {"projectName": "payroll", "sourceLocationOverride": CONTEXT}),
-        ("codebuild", "StartBuild", {"projectName": PROJECT}),
-        ("codebuild", "StartBuild", {"projectName": PROJECT, "sourceTypeOverride": "GITHUB",
-                                     "sourceLocationOverride": "https://github.com/company/payroll"}),
-        ("codebuild", "StopBuild", {"id": "payroll:1"}),
-        ("codebuild", "BatchGetBuilds", {"ids": [f"{PROJECT}:1", "payroll:1"]}),
-        ("logs", "FilterLogEvents", {"logGroupName": "/aws-ddp-toolkit/ec2"}),
-        ("ec2", "RunInstances", {"MinCount": 1, "MaxCount": 1}),
-    ],
-)  # fmt: skip
-def test_what_is_not_the_images_stays_out_of_reach(service: str, operation: str, params: dict[str, object]) -> None:
-    call = Request(service, operation, {"ImageId": "ami-1", **params} if service == "ec2" else params)
-    assert not all(allows([policy("builder")], need) for need in needs(call, VIEW))
-
-
-def test_iam_refuses_it_as_well() -> None:
-    with opened() as (_, watch):
-        with pytest.raises(AwsError, match="may not codebuild:StartBuild"):
-            Aws("us-east-1").call("codebuild", "StartBuild", {"projectName": "payroll"})
-        assert len(watch.refused) == 1
-
-
 # ---- CodeBuild's own role
 
 
@@ -153,23 +119,6 @@ def test_the_role_reads_contexts_pushes_one_image_and_writes_one_log() -> None:
     assert of_role("ecr:PutImage", ecr.format(VIEW.account, "aws-ddp-toolkit"))
     assert of_role("ecr:GetDownloadUrlForLayer", ecr.format("763104351884", "pytorch-training"))
     assert of_role("logs:PutLogEvents", VIEW.arn("logs", f"log-group:{LOG_GROUP}:log-stream:1"))
-
-
-@pytest.mark.parametrize(
-    ("action", "resource"),
-    [
-        ("s3:GetObject", f"arn:aws:s3:::{BUCKET}/jobs/j/job.json"),
-        ("s3:PutObject", f"arn:aws:s3:::{BUCKET}/aws-ddp-toolkit-builds/0.zip"),
-        ("ecr:PutImage", "arn:aws:ecr:us-east-1:123456789012:repository/aws-ddp-toolkit-mine"),
-        ("ecr:PutImage", "arn:aws:ecr:us-east-1:123456789012:repository/pytorch-training"),
-        ("ecr:BatchDeleteImage", "arn:aws:ecr:us-east-1:123456789012:repository/aws-ddp-toolkit"),
-        ("logs:PutLogEvents", "arn:aws:logs:us-east-1:123456789012:log-group:/aws-ddp-toolkit/ec2:log-stream:1"),
-        ("codebuild:StartBuild", f"arn:aws:codebuild:us-east-1:123456789012:project/{PROJECT}"),
-        ("iam:PassRole", "arn:aws:iam::123456789012:role/aws-ddp-toolkit-node"),
-    ],
-)
-def test_the_role_may_do_nothing_else(action: str, resource: str) -> None:
-    assert not of_role(action, resource)
 
 
 def test_only_codebuild_takes_the_role_on() -> None:

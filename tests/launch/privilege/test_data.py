@@ -13,22 +13,16 @@ import pytest
 
 from launch.aws.client import Aws
 from launch.aws.names import tags as job_tags
-from launch.core.errors import AwsError
 from launch.data import upload
 from launch.rehearse.aws.ec2.account import Ec2Account
-from launch.rehearse.aws.iam.needs import AccountView, needs
 from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from tests.launch.data.desk import NAME, Desk, opened, write_prepared
-from tests.launch.faults import Died, Faults, Request, died_after, injected
+from tests.launch.faults import Died, Faults, died_after, injected
 from tests.launch.privilege.documented import documented, uses
 from tests.launch.privilege.enforced import Watch, enforced
 from tests.launch.privilege.publishing import by_instances
 
 ELSEWHERE = "eu-west-1"
-BUCKET = "aws-ddp-toolkit-123456789012-us-east-1"
-OURS = {"aws-ddp-toolkit:dataset": "photos", "aws-ddp-toolkit:digest": "0", "aws-ddp-toolkit:blocks": "0"}
-TAGS = [{"Key": key, "Value": value} for key, value in OURS.items()]
-VIEW = AccountView("123456789012", "us-east-1", lambda name: OURS if name == "snap-ours" else {}, lambda _profile: [])
 
 
 @contextmanager
@@ -108,46 +102,3 @@ def test_every_statement_is_needed() -> None:
         if not any(allows([{"Statement": [statement]}], need) for need in granted())
     }
     assert idle == set()
-
-
-@pytest.mark.parametrize(
-    ("service", "operation", "params"),
-    [
-        ("s3", "PutObject", {"Bucket": BUCKET, "Key": "jobs/j/job.json"}),
-        ("s3", "DeleteObject", {"Bucket": BUCKET, "Key": "jobs/j/run/model.pt"}),
-        ("s3", "GetObject", {"Bucket": BUCKET, "Key": "jobs/j/run/model.pt"}),
-        ("s3", "PutObject", {"Bucket": BUCKET, "Key": "aws-ddp-toolkit-builds/0.zip"}),
-        ("s3", "PutObject", {"Bucket": "somebodys", "Key": "data/photos/manifest.json"}),
-        ("ec2", "DeleteSnapshot", {"SnapshotId": "snap-payroll"}),
-        ("ec2", "RunInstances", {"MinCount": 1, "MaxCount": 1, "ImageId": "ami-1"}),
-        ("ec2", "CreateTags", {"Resources": ["snap-payroll"], "Tags": TAGS}),
-        ("ebs", "GetSnapshotBlock", {"SnapshotId": "snap-payroll"}),
-        ("ebs", "ListSnapshotBlocks", {"SnapshotId": "snap-payroll"}),
-        ("ebs", "PutSnapshotBlock", {"SnapshotId": "snap-payroll"}),
-        ("ebs", "StartSnapshot", {"VolumeSize": 1}),
-        ("ec2", "CopySnapshot", {"SourceSnapshotId": "snap-payroll", "SourceRegion": "us-east-1"}),
-        ("ec2", "CopySnapshot", {"SourceSnapshotId": "snap-payroll", "SourceRegion": "us-east-1",
-                                 "TagSpecifications": [{"ResourceType": "snapshot", "Tags": TAGS}]}),
-        ("ec2", "ModifySnapshotAttribute", {"SnapshotId": "snap-ours"}),
-        ("iam", "PassRole", {}),
-    ],
-)  # fmt: skip
-def test_what_is_no_data_set_stays_out_of_reach(service: str, operation: str, params: dict[str, object]) -> None:
-    assert not all(allows([policy("data")], need) for need in needs(Request(service, operation, params), VIEW))
-
-
-def test_launchers_cannot_change_what_is_published() -> None:
-    for call in (
-        Request("s3", "PutObject", {"Bucket": BUCKET, "Key": "data/photos/manifest.json"}),
-        Request("ec2", "DeleteSnapshot", {"SnapshotId": "snap-ours"}),
-        Request("ebs", "PutSnapshotBlock", {"SnapshotId": "snap-ours"}),
-    ):
-        assert not all(allows([policy("launcher")], need) for need in needs(call, VIEW))
-
-
-def test_iam_refuses_it_as_well(tmp_path: Path) -> None:
-    with watched(str(tmp_path)) as (desk, watch):
-        by_hand = {"SnapshotId": desk.account.snapshot}
-        with pytest.raises(AwsError, match="may not ec2:DeleteSnapshot"):
-            Aws("us-east-1").call("ec2", "DeleteSnapshot", by_hand)
-        assert len(watch.refused) == 1

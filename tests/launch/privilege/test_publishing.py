@@ -1,7 +1,5 @@
 """Least privilege of launch.data publish --by instance: of who starts the instance, and of the instance itself."""
 
-from dataclasses import replace
-
 import pytest
 
 from launch.rehearse.aws.iam.needs import AccountView, needs
@@ -9,7 +7,6 @@ from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from tests.launch.faults import Request
 from tests.launch.privilege.publishing import by_instances
 
-BUCKET = "aws-ddp-toolkit-123456789012-us-east-1"
 OURS = {"aws-ddp-toolkit:dataset": "photos", "aws-ddp-toolkit:digest": "0", "aws-ddp-toolkit:blocks": "0"}
 ROLE = "arn:aws:iam::123456789012:role/aws-ddp-toolkit-publisher"
 VIEW = AccountView("123456789012", "us-east-1", lambda name: OURS if name == "snap-ours" else {}, lambda name: [ROLE])
@@ -47,40 +44,3 @@ def test_the_role_is_handed_to_instances_only() -> None:
         need = Need("iam:PassRole", ROLE, {"iam:PassedToService": f"{service}.amazonaws.com"})
         assert allows([policy("data")], need) is may
         assert not allows([policy("launcher")], need)
-
-
-@pytest.mark.parametrize(
-    ("service", "operation", "params"),
-    [
-        ("s3", "PutObject", {"Bucket": BUCKET, "Key": "jobs/j/job.json"}),
-        ("s3", "GetObject", {"Bucket": BUCKET, "Key": "jobs/j/run/model.pt"}),
-        ("s3", "PutObject", {"Bucket": BUCKET, "Key": "sources/photos/0.jpg"}),
-        ("s3", "GetObject", {"Bucket": "payroll", "Key": "sources/salaries.csv"}),
-        ("ec2", "DeleteSnapshot", {"SnapshotId": "snap-payroll"}),
-        ("ec2", "CopySnapshot", {"SourceSnapshotId": "snap-ours", "SourceRegion": "us-east-1"}),
-        ("ec2", "RunInstances", {"MinCount": 1, "MaxCount": 1, "ImageId": "ami-1"}),
-        ("ec2", "TerminateInstances", {"InstanceIds": ["i-1"]}),
-        ("ebs", "GetSnapshotBlock", {"SnapshotId": "snap-payroll"}),
-        ("ebs", "StartSnapshot", {"VolumeSize": 1}),
-        ("ssm", "GetParameter", {"Name": "/ddp-toolkit/wandb"}),
-        ("sts", "AssumeRole", {}),
-        ("ssm", "UpdateInstanceInformation", {"InstanceId": "i-1"}),  # how Session Manager's agent begins
-    ],
-)
-def test_what_is_no_data_set_stays_out_of_the_instances_reach(
-    service: str, operation: str, params: dict[str, object]
-) -> None:
-    assert not all(allows([policy("publisher")], need) for need in needs(Request(service, operation, params), VIEW))
-
-
-@pytest.mark.parametrize("who", ["data", "publisher"])
-def test_no_snapshot_begins_with_the_blocks_of_another(who: str) -> None:
-    """It would be ours by its tags, and hold what the other holds, for us to read.
-
-    https://docs.aws.amazon.com/ebs/latest/APIReference/API_StartSnapshot.html
-    """
-    tags = [{"Key": key, "Value": value} for key, value in (OURS | {"aws-ddp-toolkit:owner": "AIDAME"}).items()]
-    for parent, may in (({}, True), ({"ParentSnapshotId": "snap-payroll"}, False)):
-        request = Request("ebs", "StartSnapshot", {"VolumeSize": 1, "Tags": tags, **parent})
-        asked = [replace(need, context={"aws:userid": "AIDAME", **need.context}) for need in needs(request, VIEW)]
-        assert all(allows([policy(who)], need) for need in asked) is may

@@ -107,36 +107,6 @@ def test_every_grant_of_a_role_is_needed_or_argued() -> None:
 
 
 @pytest.mark.parametrize(
-    "call",
-    [
-        Request("s3", "PutObject", {"Bucket": BUCKET, "Key": "jobs/j/job.json"}),
-        Request("s3", "PutObject", {"Bucket": BUCKET, "Key": "jobs/j/cluster.json"}),
-        Request("s3", "PutObject", {"Bucket": BUCKET, "Key": "data/imagenet/train/0.jpg"}),
-        Request("s3", "DeleteObject", {"Bucket": BUCKET, "Key": "jobs/j/exits/i-1.json"}),
-        Request("s3", "ListObjectsV2", {"Bucket": BUCKET, "Prefix": "exports/"}),
-        Request("s3", "ListObjectsV2", {"Bucket": BUCKET}),
-        Request("s3", "GetObject", {"Bucket": "payroll", "Key": "jobs/j/job.json"}),
-        Request("logs", "PutLogEvents", {"logGroupName": "/aws/lambda/payroll", "logStreamName": "s"}),
-        Request("logs", "CreateLogGroup", {"logGroupName": GROUP}),
-        Request("ec2", "DescribeInstances", {}),
-        Request("ec2", "TerminateInstances", {"InstanceIds": ["i-1"]}),
-        Request("sts", "AssumeRole", {}),
-        Request("ssm", "GetParameter", {"Name": "/payroll/password"}),
-        Request("ssm", "GetParameters", {"Names": ["/payroll/password"]}),
-        Request("ssm", "GetParametersByPath", {"Path": "/ddp-toolkit"}),
-        Request("ssm", "GetDocument", {"Name": "payroll"}),
-        Request("ssm", "SendCommand", {"DocumentName": "AWS-RunShellScript"}),
-        Request("ssm", "StartSession", {"Target": "i-2"}),
-        Request("secretsmanager", "GetSecretValue", {"SecretId": "payroll"}),
-    ],
-    ids=lambda call: f"{call} {' '.join(map(str, call.params.values()))}",
-)
-@pytest.mark.parametrize("role", ["node", "sagemaker"])
-def test_what_runs_a_training_reaches_nothing_else(role: str, call: Request) -> None:
-    assert not granted_to(role, call)
-
-
-@pytest.mark.parametrize(
     ("who", "action", "path", "context"),
     [
         *((who, "s3:GetObject", "/jobs/j/cluster.json", {}) for who in ("launcher", "node", "sagemaker")),
