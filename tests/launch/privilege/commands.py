@@ -1,7 +1,5 @@
 """Every documented command, run once by a user with the launcher's policy."""
 
-import itertools
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,13 +12,13 @@ from moto.ec2.models import EC2Backend
 
 from launch.aws.client import Aws
 from launch.aws.names import ALLOWED_TAG, tags
-from launch.core.clock import Clock
-from launch.ec2 import __main__ as ec2
 from launch.ec2.runtime import Runtime
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.aws.sagemaker.changes import complete
 from tests.conftest import ROOT
 from tests.launch.ec2.account import SPOT_INTERRUPTION, Account
+from tests.launch.ec2.terminal import Terminal
+from tests.launch.ec2.world import idle
 from tests.launch.privilege.documented import Words
 from tests.launch.privilege.enforced import Watch, enforced
 from tests.launch.sagemaker import world
@@ -36,26 +34,21 @@ SCRIPT = f"{FOLDER}/train.py"
 
 
 @dataclass
-class Shell:
-    """events: what happens at each of the next command's sleeps, in turn; typed: every command line."""
+class Shell(Terminal):
+    """typed: every command line."""
 
-    account: Account
     typed: list[Words] = field(default_factory=list)
-    events: Iterator[Event] = field(default_factory=lambda: iter(()))
-    slept_s: float = 0.0
     make_aws: Callable[[str | None], Aws] = Aws
 
+    @property
+    def runtime(self) -> Runtime:
+        return Runtime(self.make_aws, self.clock)
+
     def type(self, *words: str, events: tuple[Event, ...] = ()) -> int:
-        """python -m launch.ec2 WORDS"""
+        """events: what happens at each of the command's sleeps, in turn."""
         self.typed.append(words)
         self.events = iter(events)
-        clock = Clock(lambda: time.time() + self.slept_s, self._sleep)
-        return ec2.main(words, Runtime(self.make_aws, clock))
-
-    def _sleep(self, seconds: float) -> None:
-        self.slept_s += seconds
-        assert self.slept_s < 7 * 86_400, "nothing ever happens"
-        next(self.events, lambda: None)()
+        return super().type(*words)
 
     def nodes_of(self, job: str) -> list[dict[str, Any]]:
         """The rows of cluster.json."""
@@ -70,17 +63,13 @@ class Shell:
                 record = {"instance": row["instance"], "rank": row["rank"], "generation": 1, "code": 0,
                           "step": "train", "reason": "done", "restarts": 0, "at": 0}  # fmt: skip
                 self.account.put_json(f"jobs/{job}/exits/{row['instance']}.json", record)
-                self.account.kill(row["instance"], "Client.InstanceInitiatedShutdown: Instance initiated shutdown")
+                self.account.kill(row["instance"], ENDED_ITSELF)
 
         return end
 
     def lose(self, job: str, reason: str = SPOT_INTERRUPTION) -> Event:
         """An event: the last node ends, by default because AWS takes it back."""
         return lambda: self.account.kill(self.nodes_of(job)[-1]["instance"], reason)
-
-
-def idle(looks: int) -> list[Event]:
-    return list(itertools.repeat(lambda: None, looks))
 
 
 @contextmanager
@@ -126,24 +115,9 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     assert shell.type("--nodes", "2", "--dataset", "imagefolder", "--data", "imagenet", "--dry-run") == 0
     # A job to its end, with a node lost on the way.
     events = (*idle(2), shell.lose("one"), *idle(8), shell.end("one"))
+    limits = ("--max-usd", "400", "--max-hours", "12", "--wait-for-capacity", "1")
     training = ("--dataset", "imagenet", "--model", "resnet18", "--epochs", "3", "--batch-size", "64")
-    assert (
-        shell.type(
-            "--nodes",
-            "2",
-            "--job-name",
-            "one",
-            "--max-usd",
-            "400",
-            "--max-hours",
-            "12",
-            "--wait-for-capacity",
-            "1",
-            *training,
-            events=events,
-        )
-        == 0
-    )
+    assert shell.type("--nodes", "2", "--job-name", "one", *limits, *training, events=events) == 0
     # A detached job, inspected from another terminal, resumed after a loss, and followed.
     spot = ("--nodes", "2", "--spot", "--job-name", "two", "--detach", "--instance-type", "g5.2xlarge,g6.2xlarge")
     assert shell.type(*spot) == 0
@@ -163,9 +137,8 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     assert shell.type("stop", "four") == 0
     tracked = ("--wandb", "project", "--secret", "WANDB_API_KEY=ssm:/ddp-toolkit/wandb")
     assert shell.type("--job-name", "five", "--detach", "--security-group", _group(account), *tracked) == 0
-    assert (
-        shell.type("--job-name", "mine", "--detach", "--script", SCRIPT, "--source-dir", FOLDER, "--", "--lr", "1") == 0
-    )
+    script = ("--script", SCRIPT, "--source-dir", FOLDER, "--", "--lr", "1")
+    assert shell.type("--job-name", "mine", "--detach", *script) == 0
     assert shell.type("stop", "--all", "--yes") == 0
     # One whose node ends without ever having reported.
     assert shell.type("--job-name", "six", events=(*idle(2), shell.lose("six", ENDED_ITSELF))) == 6
