@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from launch.slurm import script
 from tests import needs
 from tests.foreign import FOREIGN, missing_in
 from tests.launch.slurm.user import User
@@ -31,39 +30,6 @@ if "foreign" in sys.argv:
     foreign()
 """
 )
-
-
-# Writes 2 GB into the run folder and 20 MB to its log, and then hangs.
-HANGS = """\
-import os, time
-os.truncate(os.open(os.environ["DDP_RUN_DIR"] + "/big", os.O_CREAT | os.O_WRONLY), 2 * 10**9)
-for _ in range(20):
-    print("x" * 1_000_000)
-print("epoch 1", flush=True)
-time.sleep(600)
-"""
-
-
-@pytest.mark.slow("a script that writes without end, fills its run folder and hangs is ended on a real Slurm's nodes")
-@pytest.mark.timeout(240)
-def test_a_script_that_hangs_is_ended_and_reported(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other rank, which nothing connects with the one that is ended, is ended by srun."""
-    monkeypatch.setattr(script, "WAIT_S", 3)
-    here = user.runtime.cwd
-    (here / "train.py").write_text(HANGS)
-    monkeypatch.chdir(here)
-    words = ("--job-name", "job", "--nodes", "2", "--gpus-per-node", "0", "--time", "10", "--cpus-per-task", "1",
-             "--max-restarts", "0", "--max-silence-s", "1", "--max-output-mb", "1", "--script", "train.py")  # fmt: skip
-
-    assert user.run(*words) == 0
-    code = user.run("attach", "job")
-
-    assert (code, user.outcome.state, user.outcome.exit_code) == (6, "failed", 6), user.log
-    assert "train.py printed nothing for " in user.outcome.reason
-    assert "more than 1 MB of output, which is --max-output-mb; the rest is not shown." in user.log
-    assert "Traceback" not in user.log
-    assert (user.folder / "job.log").stat().st_size < 5_000_000  # a MB of each rank
-    assert (user.folder / "big").stat().st_size == 2 * 10**9
 
 
 @pytest.mark.slow("a script of the user's own runs on the nodes of a real Slurm, as it was when it was submitted")
