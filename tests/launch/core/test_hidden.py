@@ -25,10 +25,8 @@ SECRETS = {
     "a URL whose user is an address": f"smtp://me@example.com:{PLANTED}@smtp.example.com",
     "a URL within a URL": f"https://example.com/?to=postgresql%3A%2F%2Fuser%3A{PLANTED}%40db.example.com%2Fx",
     "GitHub": f"ghp_{PLANTED}{PLANTED}",
-    "Slack": f"xoxb-{PLANTED}",
     "a hook of Slack's": f"https://hooks.slack.com/services/T0/B0/{PLANTED}",
     "a presigned URL of S3's": f"https://b.s3.amazonaws.com/k?X-Amz-Date=x&X-Amz-Signature={PLANTED}",
-    "an older presigned URL": f"https://b.s3.amazonaws.com/k?Expires=1&Signature={PLANTED}",
     "a signed URL of Azure's": f"https://a.blob.core.windows.net/c?sv=2024&sig={PLANTED}%3D",
     "Azure's storage": f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={PLANTED}==",
     "AWS's session": f"IQoJb3JpZ2lu{PLANTED}",
@@ -74,19 +72,18 @@ ALPHABETS = {
 }
 
 
-def drawn(service: str, count: int) -> Iterator[tuple[str, str]]:
-    """Texts with a token of that service, and the token."""
+def drawn(service: str) -> Iterator[tuple[str, str]]:
+    """Texts with a token of that service, and the token: most of Hugging Face's have no digit, for one."""
     before, letters, length, behind = ALPHABETS[service]
     random = Random(service)
-    for _ in range(count):
+    for _ in range(100):
         token = "".join(random.choices(letters, k=length))
         yield f"{before}{token}{behind}", token
 
 
 @pytest.mark.parametrize("service", ALPHABETS)
 def test_tokens_drawn_from_a_services_own_letters_are_known(service: str) -> None:
-    """Most of Hugging Face's have no digit."""
-    for text, token in drawn(service, 300):
+    for text, token in drawn(service):
         assert is_secret("HARMLESS", text)
         assert token not in without_secrets(f"x = '{text}' # y")
 
@@ -94,39 +91,15 @@ def test_tokens_drawn_from_a_services_own_letters_are_known(service: str) -> Non
 BACKENDS = {"ec2": ec2, "local": local, "sagemaker": sagemaker, "slurm": slurm}
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "eyJ-",
-        "SG.",
-        "://a:",
-        ":/x",
-        "-----BEGIN A",
-        "xoxa-",
-        "sk-",
-        "://a@",
-        "://@a:b@",
-        "12345678:AA",
-        "&sig=",
-        "AccountKey=",
-        "Bearer ",
-        "/api/webhooks/1/",
-        "eyJhcGlf-",
-        "FwoGZXIvYXdz.",
-        "x-a:@",
-        "%3A%2F%2Fa%3A",
-        "%3A%2F%2F",
-        "sk-a",
-        "Bearer a",
-        "?token=",
-        " password=",
-    ],
-)
-def test_what_a_stranger_writes_is_looked_through_in_time(unit: str) -> None:
-    """A training, or another launcher, writes the outcome that `status` of everybody reads: 1 MB took an hour."""
-    before = time.process_time()
-    without_secrets(unit * (40_000 // len(unit)))
-    assert time.process_time() - before < 1  # it took four
+def test_a_long_text_is_looked_through_in_time() -> None:
+    """`status` looks through what a training writes: 1 MB took an hour."""
+    units = ("eyJ-", "SG.", "://a:", ":/x", "-----BEGIN A", "xoxa-", "://a@", "://@a:b@", "&sig=", "AccountKey=",
+             "Bearer ", "eyJhcGlf-", "FwoGZXIvYXdz.", "x-a:@", "%3A%2F%2Fa%3A", "sk-a", "?token=",
+             " password=")  # fmt: skip
+    for unit in units:
+        before = time.process_time()
+        without_secrets(unit * (40_000 // len(unit)))
+        assert time.process_time() - before < 1, unit  # it took four
 
 
 @pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
@@ -141,20 +114,16 @@ def test_tokens_and_urls_with_passwords_are_known(secret: str) -> None:
 @pytest.mark.parametrize("name", ["DB_PASS", "GITHUB_PAT", "WANDB_API_KEY", "PGPASSWORD", "MY_TOKEN", "SMTP_AUTH",
                                   "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY", "GPG_PASSPHRASE"])  # fmt: skip
 def test_names_of_secrets_are_known(name: str) -> None:
-    assert is_secret(name, "x")
-    assert is_secret(name, "/base64+of/something=")
-    assert is_secret(name, "123456")
+    assert [is_secret(name, value) for value in ("x", "/base64+of/something=", "123456")] == [True] * 3
 
 
 @pytest.mark.parametrize(
     "variable",
     ["PAD_TOKEN_ID=50256", "token_dim=64", "IGNORE_TOKEN_INDEX=-100", "API_KEY_FILE=/run/x", "USE_AUTH_TOKEN=1",
-     "AWS_SHARED_CREDENTIALS_FILE=/opt/ml/aws", "HF_HUB_DISABLE_IMPLICIT_TOKEN=true", "WANDB_API_KEY=",
-     "GOOGLE_APPLICATION_CREDENTIALS=/opt/ml/input/data/keys/adc.json", "SSH_AUTH_SOCK=/tmp/agent.1",
-     "PAD_TOKEN=[PAD]", "EOS_TOKEN=</s>", "EOS_TOKEN=<|endoftext|>", "BACKWARD_PASS_PER_STEP=2", "TOKEN_DROP=0.1",
-     "TOKEN_DROP=.15", "PASS_THROUGH=128", "TOKEN_TYPE=word", "AUTH_METHOD=iam", "SECRET_NAME=ddp-toolkit/wandb",
-     "HF_TOKEN_PATH=~/.cache/huggingface/token", "API_KEY_FILE=~/keys/x", "BOS_TOKEN=<s>", "MY_PAD_TOKEN=[PAD]",
-     "PAD_TOKEN=<extra_id_0>", "EOT_TOKEN=<|eot_id|>", "IMAGE_TOKEN=<image>", "TOKEN=<|reserved_special_token_0|>",
+     "HF_HUB_DISABLE_IMPLICIT_TOKEN=true", "WANDB_API_KEY=", "SSH_AUTH_SOCK=/tmp/agent.1", "PAD_TOKEN=[PAD]",
+     "GOOGLE_APPLICATION_CREDENTIALS=/opt/ml/input/data/keys/adc.json", "EOS_TOKEN=</s>", "EOS_TOKEN=<|endoftext|>",
+     "TOKEN_DROP=0.1", "TOKEN_DROP=.15", "PASS_THROUGH=128", "TOKEN_TYPE=word", "AUTH_METHOD=iam",
+     "SECRET_NAME=ddp-toolkit/wandb", "HF_TOKEN_PATH=~/.cache/huggingface/token", "PAD_TOKEN=<extra_id_0>",
      "DB_SECRET_ARN=arn:aws:secretsmanager:us-east-1:123456789012:secret:ddp-toolkit/db-a1B2c3",
      "TOKEN_PARAMETER=arn:aws-cn:ssm:cn-north-1:123456789012:parameter/ddp-toolkit/token"],
 )  # fmt: skip
@@ -166,11 +135,9 @@ def test_a_number_a_switch_a_word_or_a_place_is_no_secret(variable: str) -> None
 @pytest.mark.parametrize(
     "variable",
     ["PAD_TOKEN_ID=1234567", "PAD_TOKEN_ID=50256x", "API_KEY_FILE=0123abcd", "API_KEY_FILE=run/x", "API_KEY=/run/x",
-     f"TOKEN_PATH=/{SECRETS['GitHub']}", f"TOKEN_FILE=/a\n{PLANTED}", "SECRET_ID=123456", "TOKEN_ID=\u0661",
-     "TOKEN_FILE=/x=y", "DB_CREDENTIALS=/x", "DB_PASS=1234", "MY_TOKEN=[0123abcd]", "MY_TOKEN=<0123abcd>",
-     "TOKEN_TYPE=0123abcd", "TOKEN_PATH=~0123abcd", "SECRET=arn:aws:secretsmanager:0123abcd", "MY_TOKEN=0.1234567",
-     "API_KEY_FILE=~ann/x", "API_KEY=~/x", "API_KEY=<s>", "EOS_TOKEN=abc", "EOS_TOKEN=<0123abcd>",
-     "DEPOSED_EOS_TOKEN=<s>x", "HTTPS_PASSWORD=[PAD]", "PAD_TOKEN=<abc12345>",
+     f"TOKEN_PATH=/{SECRETS['GitHub']}", "SECRET_ID=123456", "TOKEN_FILE=/x=y", "DB_PASS=1234", "MY_TOKEN=[0123abcd]",
+     "TOKEN_TYPE=0123abcd", "SECRET=arn:aws:secretsmanager:0123abcd", "MY_TOKEN=0.1234567", "API_KEY_FILE=~ann/x",
+     "API_KEY=<s>", "EOS_TOKEN=abc", "EOS_TOKEN=<0123abcd>", "DEPOSED_EOS_TOKEN=<s>x", "HTTPS_PASSWORD=[PAD]",
      f"DB_SECRET_ARN=arn:aws:ssm:us-east-1:123456789012:{SECRETS['GitHub']}"],
 )  # fmt: skip
 def test_what_may_be_one_under_such_a_name_is_refused(variable: str) -> None:
@@ -183,15 +150,13 @@ def test_what_may_be_one_under_such_a_name_is_refused(variable: str) -> None:
     ["MAX_TOKENS", "TOKENIZERS_PARALLELISM", "s3://bucket/key:1@x", "https://host:8080/a@b", "resnet18", "sk-learn",
      "PATH", "user@example.com", "docker://img@sha256:0123456789abcdef", "ssh://git@example.com:22/x",
      "s3://b/x?versionId=3sL4kqtJlcpXroDTDmJ", "glob-0123456789abcdef01", "sig=0123456789abcdef0123", "Bearer token",
-     "sk-learn-contrib-imbalanced-ensembles", "pypi-simple-index-client-tool", "Bearer token-classification-model",
-     "models:/resnet50-imagenet-prod@champion", "a" * 40, "0123456789abcdef" * 4, "user@host:path", r"C:\data\x",
-     "https://example.com/?to=https%3A%2F%2Fexample.com%2Fx%40y", "XYZQ~approx",
-     "r8_alpha16_dropout05_lr1e4", "sbp_prediction_resnet50_v2", "xai-explanations2024captum1",
-     "KGAT_of_50_epochs_of_it", "glimt-resnet50-cifar10-v2", "lsv2_librispeech_large_v2",
-     "ssh://git@example.com/x", "https://example.com/@someone:x@y", "a" * 10_000,
-     "sftp://firstname.lastname@example.com/x", "abfss://training-images-v2@me.dfs.core.windows.net/x",
+     "sk-learn-contrib-imbalanced-ensembles", "Bearer token-classification-model", "a" * 40, "0123456789abcdef" * 4,
+     "models:/resnet50-imagenet-prod@champion", "user@host:path", r"C:\data\x", "XYZQ~approx",
+     "https://example.com/?to=https%3A%2F%2Fexample.com%2Fx%40y", "r8_alpha16_dropout05_lr1e4",
+     "sbp_prediction_resnet50_v2", "KGAT_of_50_epochs_of_it", "glimt-resnet50-cifar10-v2", "a" * 10_000,
+     "https://example.com/@someone:x@y", "abfss://training-images-v2@me.dfs.core.windows.net/x",
      "git+ssh://APKAEIBAERJR2EXAMPLE@git-codecommit.us-east-2.amazonaws.com/v1/repos/x",
-     "codecommit://AdministratorAccess-123456789012@x", "codecommit::eu-west-1://PowerUserAccess-123456789012@x"],
+     "codecommit::eu-west-1://PowerUserAccess-123456789012@x"],
 )  # fmt: skip
 def test_ordinary_words_are_left_alone(text: str) -> None:
     assert not is_secret(text, text)
@@ -225,38 +190,41 @@ def test_no_backend_repeats_one(main: object, words: tuple[str, ...], capsys: py
     assert shown.err.startswith("error: ")
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--lr", "1", "--token", SECRETS["GitHub"]), "--script"),
+        (("--api-key", PLANTED), "--api-key"),  # by its name: wandb's older keys look like any digest
+        ((f"--wandb_api_key={PLANTED}",), "--wandb_api_key"),
+        ((f"db.password={PLANTED}",), "db.password"),
+        (("-p.passwd", PLANTED), "-p.passwd"),
+    ],
+)
 @pytest.mark.parametrize("main", BACKENDS.values(), ids=BACKENDS)
 def test_nor_one_among_the_arguments_of_a_script(
-    main: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    main: object, words: tuple[str, ...], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "train.py").touch()
-    script = ("--dry-run", "--script", str(tmp_path / "train.py"), "--", "--lr", "1", "--token", SECRETS["GitHub"])
 
-    assert main(script) == 2  # type: ignore[operator]
+    assert main(("--dry-run", "--script", str(tmp_path / "train.py"), "--", *words)) == 2  # type: ignore[operator]
 
     shown = capsys.readouterr()
     assert "--script holds what looks like a secret" in shown.err
+    assert named in shown.err
     assert PLANTED not in shown.out + shown.err
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("--environment", "DB_PASS=" + PLANTED),
-        ("--environment", "URL=" + SECRETS["a URL"]),
-        ("--environment", PLANTED),
-        ("--environment", f"A-B={PLANTED}"),
-        ("--environment", f"={PLANTED}"),
-    ],
+    "text", ["DB_PASS=" + PLANTED, "URL=" + SECRETS["a URL"], PLANTED, f"A-B={PLANTED}", f"={PLANTED}"]
 )
-def test_sagemakers_environment_takes_none(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    assert sagemaker((*words, "--dry-run")) == 2
+def test_sagemakers_environment_takes_none(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sagemaker(("--environment", text, "--dry-run")) == 2
     assert PLANTED not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [f"{{DB: {PLANTED}}}", f"[[{PLANTED}]]", f"[{PLANTED}]"])
-def test_nor_does_yaml(content: str, tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "job.yaml"  # type: ignore[operator]
+def test_nor_does_yaml(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.yaml"
     path.write_text(f"environment: {content}\n")
     assert sagemaker(("--config", str(path), "--dry-run")) == 2
     assert PLANTED not in capsys.readouterr().err
@@ -267,36 +235,12 @@ def test_whatever_ends_a_process_is_told_without_it(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == "error: cannot reach postgres://***@db.example.com/x.\n"
 
 
-@pytest.mark.parametrize("main", BACKENDS.values(), ids=BACKENDS)
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--api-key", "0123abcd"),
-        ("--passphrase", "0123abcd"),
-        ("--wandb_api_key=0123abcd",),
-        ("db.password=0123abcd",),
-        ("-p.passwd", "0123abcd"),
-    ],
-)
-def test_a_scripts_own_flag_for_a_secret_is_refused_by_its_name(
-    main: object, words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """wandb's older keys look like any digest, and a password like any word."""
-    (tmp_path / "train.py").write_text("")
-    assert main(("--dry-run", "--script", str(tmp_path / "train.py"), "--", *words)) == 2  # type: ignore[operator]
-    shown = capsys.readouterr()
-    assert "--script holds what looks like a secret, by the name of " in shown.err
-    assert words[0].partition("=")[0] in shown.err  # which of twenty it is
-    assert "0123abcd" not in shown.out + shown.err
-
-
 @pytest.mark.parametrize(
     "words",
     [("--pad-token", "<pad>"), ("--max-tokens", "512"), ("--token", "cls"), ("--api-key-file", "keys.txt"),
      ("--use-auth-token", "true"), ("--hub-token", "$HF_TOKEN"), ("--password",), ("--password", "--epochs", "5"),
-     ("--use-auth-token", "0"), ("--use-auth-token", "yes"), ("--hub-token", "-v"), ("--api-key", "env:KEY"),
-     ("--tokenizer", "gpt2"), ("--token-dim", "8"), ("--auth-type", "none"), ("--pass-rate", "1"),
-     ("--api-key=",), ("--sort-key", "loss"), ("--key", "x"), ("train.access_key=None",)],
+     ("--hub-token", "-v"), ("--api-key", "env:KEY"), ("--auth-type", "none"), ("--pass-rate", "1"), ("--api-key=",),
+     ("--sort-key", "loss"), ("train.access_key=None",)],
 )  # fmt: skip
 def test_flags_with_like_names_are_left_alone(words: tuple[str, ...]) -> None:
     check_no_secret({"script": ("train.py", *words)})
@@ -309,20 +253,17 @@ def test_flags_with_like_names_are_left_alone(words: tuple[str, ...]) -> None:
         f"fixed: {{model: cnn}}\ngrid: {{mlflow: ['{SECRETS['a URL']}', b]}}",
         f"script: train.py\nargs: --url {SECRETS['a URL']}\ngrid: {{args.lr: [0.1]}}",
         f"script: train.py\ngrid: {{args.url: [ghp_{PLANTED}{PLANTED}, b]}}",
-        f"script: train.py\ngrid: {{args.api_key: [{PLANTED}, b]}}",
         f"script: train.py\nruns: [{{args.api_key: {PLANTED}}}]",
     ],
 )
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.filterwarnings('ignore:Field name "register"')  # launch/sagemaker/options.py says why
 def test_nor_does_a_sweep_which_would_call_runs_and_jobs_by_it(
-    content: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("")
     Path("s.yaml").write_text(content)
 
-    assert sweep(("s.yaml", "--backend", backend, "--dry-run"), {}) == 2
+    assert sweep(("s.yaml", "--dry-run"), {}) == 2
 
     shown = capsys.readouterr()
     assert "holds what looks like a secret" in shown.err

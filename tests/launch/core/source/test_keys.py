@@ -8,36 +8,36 @@ import pytest
 
 from launch.core.source.keys import check_name, check_text
 from tests.launch.core.source.folder import source, write
-from tests.launch.core.test_hidden import ALPHABETS, PLANTED, SECRETS, drawn
+from tests.launch.core.test_hidden import PLANTED, SECRETS
 from trainer.errors import SettingsError
-from trainer.settings.hidden import without_secrets
 
 KEYS = [
-    ".env", ".env.local", "prod.env", "certs/server.pem", "SERVER.KEY", "id_rsa", "id_ed25519", "id_rsa.bak",
-    ".aws/config", "home/.ssh/known_hosts", ".netrc", ".pypirc", "credentials.json", "service-account-7.json",
-    "service_account.json", "cert.pfx", "cert.p12", "kaggle.json", ".git-credentials", ".kube/config",
-    "kubeconfig.yaml", "kubeconfig-prod.yml", ".azure/accessTokens.json", ".azure/msal_token_cache.bin",
-    "terraform.tfstate", "terraform.tfstate.backup", ".docker/config.json", ".pgpass", ".boto", "store.jks",
-    "home/.config/gcloud/credentials.db", "application_default_credentials.json", "rootkey.csv", "ann_accessKeys.csv",
-    "client_secret_7.json", "server.key.bak", ".netrc~", ".server.pem.swp", "server.pem.orig.1",
-    ".streamlit/secrets.toml",
+    ".env", ".env.local", "prod.env", "certs/server.pem", "SERVER.KEY", "id_rsa", "id_rsa.bak", ".aws/config", ".netrc",
+    "home/.ssh/known_hosts", "credentials.json", "service-account-7.json", "kaggle.json", ".kube/config",
+    "kubeconfig-prod.yml", ".azure/accessTokens.json", ".azure/msal_token_cache.bin", "terraform.tfstate.backup",
+    ".docker/config.json", "home/.config/gcloud/credentials.db", "ann_accessKeys.csv", "server.key.bak", ".netrc~",
+    ".server.pem.swp", "server.pem.orig.1", ".streamlit/secrets.toml",
 ]  # fmt: skip
 NO_KEYS = [
     "train.py", ".env.example", "id_rsa.pub", "environment.yaml", "keys.py", "monkey", "tokenizer.json",
-    "credentials.py", "aws/config", "service.json", "secrets/readme.md", ".docker/Dockerfile", "vars.tfvars",
-    "train.py~", "model-checkpoint", "pip.conf",
-    ".azure/gpu-tests.yml", ".kube/deployment.yaml", "kubeconfig_utils.py",
-    "certs/global-bundle.pem", "rds-combined-ca-bundle.pem", "cacert.pem", "AmazonRootCA1.pem",
+    "credentials.py", "aws/config", "service.json", "secrets/readme.md", ".docker/Dockerfile", "train.py~",
+    "model-checkpoint", ".azure/gpu-tests.yml", ".kube/deployment.yaml", "certs/global-bundle.pem", "cacert.pem",
+    "rds-combined-ca-bundle.pem", "AmazonRootCA1.pem",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_a_file_with_the_name_of_a_key_is_refused(tmp_path: Path, name: str) -> None:
-    write(tmp_path, {"train.py": "", name: "harmless"})
-
+def test_a_file_with_the_name_of_a_key_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match=r"looks like a key.*\.gitignore, and pass the value by --secret"):
+        check_name(name)
+
+
+def test_a_key_that_gitignore_names_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path, {"train.py": "", ".env": "harmless"})
+
+    with pytest.raises(SettingsError, match="looks like a key"):
         source(tmp_path)
-    write(tmp_path, {".gitignore": f"/{name}\n"})
+    write(tmp_path, {".gitignore": "/.env\n"})
     assert source(tmp_path).files == (".gitignore", "train.py")
 
 
@@ -57,55 +57,27 @@ def test_a_bundle_of_certificates_is_sent_but_not_with_a_private_key(tmp_path: P
 
 
 @pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
-def test_a_token_in_a_text_is_refused_by_its_line_and_not_repeated(tmp_path: Path, secret: str) -> None:
-    write(tmp_path, {"train.py": f"import os\n\nTOKEN = '{secret}'\n"})
-
+def test_a_token_in_a_text_is_refused_by_its_line_and_not_repeated(secret: str) -> None:
     with pytest.raises(SettingsError, match=r"train\.py, line 3, holds what looks like a secret") as caught:
-        source(tmp_path)
+        check_text("train.py", f"import os\n\nTOKEN = '{secret}'\n".encode())
     assert PLANTED not in str(caught.value)
-
-
-@pytest.mark.parametrize("service", ALPHABETS)
-def test_tokens_of_a_services_own_letters_are_refused(service: str) -> None:
-    for text, token in drawn(service, 300):
-        with pytest.raises(SettingsError, match=r"train\.py, line 2") as caught:
-            check_text("train.py", f"import os\nTOKEN = {text}\n".encode())
-        assert token not in str(caught.value)
 
 
 BODY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ"
 
 
-@pytest.mark.parametrize("between", ["\n", "\\n", '\\n"\n    "'])
-def test_a_private_key_in_a_text_is_refused(between: str) -> None:
-    text = f'a\nKEY = "-----BEGIN RSA PRIVATE KEY-----{between}{BODY}"\n'
-
-    with pytest.raises(SettingsError, match="line 2"):
-        check_text("keys.py", text.encode())
-
-
-@pytest.mark.parametrize("first", ["BEGIN PGP PRIVATE KEY BLOCK", "BEGIN RSA PRIVATE KEY"])
-@pytest.mark.parametrize("header", ["Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,8D5D\n\n", "Version: 2\n\n"])
-def test_a_key_with_a_header_is_refused(first: str, header: str) -> None:
-    with pytest.raises(SettingsError, match="line 2"):
-        check_text("keys.txt", f"a\n-----{first}-----\n{header}{BODY}\n".encode())
-
-
-AWS = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYTUVWXYZ012"
-
-
 @pytest.mark.parametrize(
-    "text",
-    [f"[default]\naws_secret_access_key = {AWS}\n", f'{{\n"SecretAccessKey": "{AWS}"}}',
-     f"x\nexport AWS_SECRET_ACCESS_KEY={AWS}\n"],
-)  # fmt: skip
-def test_aws_secret_key_is_known_by_the_name_before_it(text: str) -> None:
+    "between",
+    ["\n", "\\n", '\\n"\n    "', "\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,8D5D\n\n", "\nVersion: 2\n\n"],
+)
+@pytest.mark.parametrize("kind", ["RSA PRIVATE KEY", "PGP PRIVATE KEY BLOCK"])
+def test_a_private_key_in_a_text_is_refused(kind: str, between: str) -> None:
     with pytest.raises(SettingsError, match="line 2"):
-        check_text("credentials", text.encode())
-    assert AWS not in without_secrets(text)
-    check_text(
-        "credentials", text.replace(AWS, "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY").encode()
-    )  # of AWS's own pages
+        check_text("keys.py", f'a\nKEY = "-----BEGIN {kind}-----{between}{BODY}"\n'.encode())
+
+
+def test_the_key_of_awss_own_pages_is_none() -> None:
+    check_text("credentials", b"[default]\naws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY\n")
     check_text("train.py", b"aws_secret_access_key=os.environ['AWS_SECRET_ACCESS_KEY'],")
 
 
