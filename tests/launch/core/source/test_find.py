@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from launch.core.source.find import find
-from tests.launch.core.source.folder import pipe, repository, source, unpacked, write
+from tests.launch.core.source.folder import pipe, repository, source, write
 from trainer.errors import SettingsError
 
 HOME = Path("/home/somebody")
@@ -26,17 +26,6 @@ def test_in_a_repository_its_top_is_sent_and_the_user_stands_where_they_stood(tm
     found = source(tmp_path, "../src/train.py", cwd=tmp_path / "conf")
 
     assert (found.top, found.entry, found.cwd, found.word) == (tmp_path, "src/train.py", "conf", "../src/train.py")
-
-
-def test_a_folder_without_files_in_which_the_user_stands_is_there_too(tmp_path: Path) -> None:
-    repository(tmp_path, {"train.py": "", ".gitignore": "empty\n"})
-    (tmp_path / "empty").mkdir()
-
-    standing = source(tmp_path, "../train.py", cwd=tmp_path / "empty")
-
-    assert standing.cwd == "empty"
-    assert standing.files == source(tmp_path).files
-    assert unpacked(standing)["empty"].isdir()
 
 
 @pytest.mark.parametrize("place", [".git", "part/.git"], ids=["a repository", "a submodule"])
@@ -144,11 +133,6 @@ MODULES = {
     "a file": ("a.train", {}),
     "a package": ("a", {"a/__main__.py": ""}),
     "of a requirement": ("accelerate.test", {"requirements.txt": "torch\n  Accelerate==1.0  # x\n"}),
-    # A pattern whose spaces may span lines takes some minutes.
-    "of a requirement behind many empty lines": (
-        "accelerate.test",
-        {"requirements.txt": "accelerate\n" + "\n" * 100_000 + "#"},
-    ),
     "of a list that requirements name": ("x.y", {"requirements.txt": "-r r.txt", "r.txt": "x"}),
     "of a requirement with a dash": ("pytorch_lightning.demos", {"requirements.txt": "pytorch-lightning[extra]>=2"}),
 }
