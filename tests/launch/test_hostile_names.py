@@ -26,7 +26,7 @@ from launch.core.templates import COMMENT, MARK
 from launch.core.terminal import harmless, say, table
 from launch.core.training.classifier import Classifier
 from launch.core.training.script import Script
-from launch.data.source import not_in_s3
+from launch.data.near.commands import on_this_machine
 from launch.ec2 import requests
 from launch.ec2.checks import _publishing
 from launch.rehearse.receipt import page as receipt
@@ -42,7 +42,7 @@ from tests.launch.report.made import run
 from tests.launch.slurm.jobs import GPUS, planned
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
-from trainer.terminal import FORMULAS, cell
+from trainer.terminal import FORMULAS, cell, harmless_row
 
 KNOWN = (
     "it's", '"', "\\", "$(touch ran)", "`touch ran`", "${HOME}", "a\nb; touch ran", "\r\n#SBATCH --wrap=ran", "';",
@@ -77,10 +77,6 @@ TEMPLATES = [
     for path in sorted((ROOT / "infra").rglob("*"))
     if path.suffix in (".sh", ".sbatch") and MARK.search(COMMENT.sub("", path.read_text()))
 ]
-
-
-def test_there_are_templates_for_nodes_publishing_jobs_and_arrays() -> None:
-    assert TEMPLATES == ["data/publish.sh", "ec2/boot.sh", "slurm/array.sbatch", "slurm/job.sbatch"]
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
@@ -254,6 +250,31 @@ def test_no_cell_of_a_table_is_a_formula_and_no_line_is_torn(tmp_path: Path) -> 
         assert [part for part in parts if is_formula(part)] == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '=HYPERLINK("http://x")',
+        "+1+cmd|' /C calc'!A0",
+        "-2+3",
+        "@SUM(1)",
+        "\t=1",
+        "\r=1",
+        "\n=1",
+        "\uff1d1+1",
+        "\uff20SUM(1)",
+    ],
+)
+def test_what_a_spreadsheet_would_run_is_quoted(text: str) -> None:
+    # What begins with a separator of cells, or of lines, begins the second, too.
+    quoted = f"'{text[0]}'{text[1:]}" if text[0] in "\t\r\n" else f"'{text}"
+    assert harmless_row({text: text}) == {quoted: quoted}
+
+
+@pytest.mark.parametrize("value", ["a; b=1", "-1.5", "+2", "1e-3", "resnet18", "", -3, 2.5, None, True, "a=b"])
+def test_numbers_and_words_are_left_as_they_are(value: object) -> None:
+    assert harmless_row({"x": value}) == {"x": value}
+
+
 # ---- terminals
 
 
@@ -275,15 +296,15 @@ def _closing() -> None:
     sweep_closing([], FOLDER)
 
 
-def _publish_folder() -> None:
-    say(str(not_in_s3(str(FOLDER))))
+def _publish_near() -> None:
+    say(str(on_this_machine(str(FOLDER))))
 
 
 def _publish_for_ec2() -> None:
     say(_publishing(Classifier(TrainConfig(dataset="imagefolder", data_dir=FOLDER))))
 
 
-@pytest.mark.parametrize("show", [_closing, _publish_folder, _publish_for_ec2, lambda: say(log_hint(FOLDER))])
+@pytest.mark.parametrize("show", [_closing, _publish_near, _publish_for_ec2, lambda: say(log_hint(FOLDER))])
 def test_a_folder_stands_in_a_command_to_paste_as_one_word(
     show: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
