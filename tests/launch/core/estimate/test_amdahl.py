@@ -56,19 +56,16 @@ def test_one_number_of_gpus_cannot_be_fitted(times: list[tuple[int, float]]) -> 
     assert fit(times) is None
 
 
-def test_faster_than_ideal_has_no_serial_part_and_no_limit() -> None:
-    found = fit([(1, 10.0), (2, 4.5), (4, 2.2)])
+@pytest.mark.parametrize(
+    ("times", "serial", "limit"), [([(1, 10.0), (2, 4.5), (4, 2.2)], 0, math.inf), ([(1, 10.0), (2, 11.0)], 1, 1)]
+)
+def test_faster_than_ideal_has_no_limit_and_slower_with_every_gpu_is_serial(
+    times: list[tuple[int, float]], serial: float, limit: float
+) -> None:
+    found = fit(times)
 
     assert found is not None
-    assert found.serial == 0
-    assert math.isinf(found.limit)
-
-
-def test_slower_with_every_gpu_is_serial_altogether() -> None:
-    found = fit([(1, 10.0), (2, 11.0)])
-
-    assert found is not None
-    assert (found.serial, found.limit) == (1, 1)
+    assert (found.serial, found.limit) == (serial, limit)
 
 
 def test_times_too_far_apart_for_floats_have_no_law() -> None:

@@ -70,18 +70,18 @@ def test_the_limit_is_the_lowest_ceiling_by_its_name_and_number(
         assert lowest.images_per_s == min(one.images_per_s for one in guess.ceilings if one.lasts)
 
 
-def test_gpus_of_one_machine_wait_for_its_interconnect_and_not_for_a_network() -> None:
-    guess = expect("g5.12xlarge", model="vgg11", dataset="cifar10", batch_size=128)
+@pytest.mark.parametrize(
+    ("name", "nodes", "model", "limit"),
+    [("g5.12xlarge", 1, "vgg11", "the interconnect"), ("g5.2xlarge", 2, "resnet18", "the network")],
+)
+def test_a_slow_exchange_of_gradients_is_lifted_by_16_bits(name: str, nodes: int, model: str, limit: str) -> None:
+    guess = expect(name, nodes, model=model, dataset="cifar10", batch_size=128)
 
-    assert guess.limit == "the interconnect"
-    assert "the network" not in ceilings(guess)
-    assert guess.source == "estimated"
+    assert guess.limit == limit
+    assert ceilings(guess).keys() == {"compute", limit}  # nobody decodes, nor reads a disk
     assert guess.lift is not None
     assert "--comm-hook bf16" in guess.lift.how
-
-
-def test_no_hook_is_advised_where_the_strategy_takes_none() -> None:
-    assert expect("g5.12xlarge", model="vgg11", dataset="cifar10", batch_size=128, strategy="fsdp").lift is None
+    assert expect(name, nodes, model=model, dataset="cifar10", batch_size=128, strategy="fsdp").lift is None
 
 
 def test_a_program_finds_the_limit_among_the_ceilings_and_what_volumes_give_at_first_beside_them() -> None:
@@ -90,15 +90,6 @@ def test_a_program_finds_the_limit_among_the_ceilings_and_what_volumes_give_at_f
     assert made["limited_by"] == "compute"
     assert min(made["ceilings"].values()) == made["ceilings"]["compute"] == pytest.approx(made["images_per_s"])
     assert made["filling_images_per_s"] == pytest.approx(50 * 2**20 / 110_000)
-
-
-def test_compute_that_limits_says_what_it_loses_to_the_exchange_of_gradients() -> None:
-    """Four GPUs of a g5.12xlarge on ImageNet: most of an update is computing, a tenth is gradients."""
-    guess = expect("g5.12xlarge", batch_size=128)
-
-    assert guess.limit == "compute"
-    alone = 128 * 4 / guess.step.compute_s
-    assert str(guess.ceilings[0]) == f"compute {guess.images_per_s:,.0f} ({alone:,.0f} without waiting for gradients)"
 
 
 def test_preparing_the_data_lifts_the_disks_ceiling_to_the_gpus() -> None:
@@ -113,24 +104,8 @@ def test_preparing_the_data_lifts_the_disks_ceiling_to_the_gpus() -> None:
     assert better.epoch_s < 12 * 60 < 20 * 60 < guess.epoch_s  # the goal: 9 to 12 minutes for an epoch of ImageNet
 
 
-def test_a_slow_network_is_lifted_by_gradients_in_16_bits() -> None:
-    guess = expect("g5.2xlarge", 2, dataset="cifar10", batch_size=128)
-
-    assert guess.limit == "the network"
-    assert guess.lift is not None
-    assert "--comm-hook bf16" in guess.lift.how
-
-
 GP3 = promise(data_volume(catalog.find("g5.2xlarge"), 150))
 IO2 = promise(io2_volume(150))
-
-
-def test_a_volumes_operations_are_a_ceiling_of_small_images() -> None:
-    """3,000 a second of gp3, each an image of 30 kB: 90 MB/s, where the node could read 106."""
-    guess = expect(images=PREPARED, volume=NewVolume(data_gib=40, promise=GP3))
-
-    assert "EBS 3,000 (3,000 operations/s of a volume)" in map(str, guess.ceilings)
-    assert guess.limit == "compute"
 
 
 def test_a_burst_ends_at_what_the_volume_gives() -> None:
@@ -177,21 +152,12 @@ def test_shards_that_are_read_from_s3_come_over_the_line() -> None:
     assert (large.limit, round(large.images_per_s)) == ("S3", 562)
 
 
-def test_what_is_decoded_once_has_no_ceiling_for_decoding_and_disk() -> None:
-    assert ceilings(expect(dataset="cifar10")).keys() == {"compute"}
-
-
 def test_the_plan_says_what_it_saves() -> None:
-    guess = expect()
-    made = quote.Quote("g5.2xlarge", usd_per_hour=1.2, on_demand_usd_per_hour=1.2, forecast=guess)
+    made = quote.Quote("g5.2xlarge", usd_per_hour=1.2, on_demand_usd_per_hour=1.2, forecast=expect())
     lines = dict(quote.price_lines([made]))
 
-    assert lines["  ceilings"].startswith(
-        "EBS 966 (3,977 for half an hour a day), JPEG decoding 2,305 (8 vCPUs a node), compute 2,372"
-    )
-    assert lines["  to lift it"] == (
-        "prepare the data (launch.data publish): 966 -> 2,372 images/s, saves 14 min and 0.27 USD an epoch"
-    )
+    assert lines["  ceilings"].startswith("EBS 966 (")
+    assert "launch.data publish" in lines["  to lift it"]
     assert made.as_json()["lift"]["images_per_s"] == pytest.approx(2_372, abs=1)
 
 
@@ -228,29 +194,6 @@ def test_a_rate_that_is_paid_for_counts_from_the_volumes_creation_on() -> None:
     assert raw.filling.full_s == pytest.approx(GIB * 1024 / 300 - 360)
     assert raw.filling.lost_s == 0.0  # it gives 2,860 images/s, and EBS 966
     assert str(prepared.ceilings[-1]) == ("volume initialization 10,486 (full before it begins; 300 MiB/s, paid for)")
-
-
-def test_a_slow_rate_that_is_over_before_the_training_is_no_limit() -> None:
-    small = Images(30_000, 110_000.0, evaluation=0)
-    guess = expect(images=small, batch_size=64, volume=NewVolume(100, 3.0))
-    assert guess.filling is not None
-    assert guess.filling.lost_s == 0.0
-    assert guess.ceilings[-1].name == "volume initialization"
-
-
-def test_nothing_is_filled_without_a_volume_of_its_own() -> None:
-    assert expect().filling is None
-    assert expect(dataset="cifar10", volume=NewVolume()).filling is None
-
-
-def test_the_plan_names_what_limits_the_first_epoch() -> None:
-    made = quote.Quote("g5.2xlarge", usd_per_hour=1.2, forecast=expect(volume=NewVolume()))
-    assert dict(quote.price_lines([made]))["  expected"].endswith(
-        "limited by EBS (published rate); at first limited by volume initialization (estimated rate), 477 images/s, "
-        "which takes 24 min more"
-    )
-    long = quote.Quote("g5.2xlarge", usd_per_hour=1.2, forecast=expect(epochs=90, volume=NewVolume()))
-    assert dict(quote.price_lines([long]))["  expected"].endswith("limited by EBS (published rate)")
 
 
 @pytest.mark.parametrize(

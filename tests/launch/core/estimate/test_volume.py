@@ -31,12 +31,9 @@ def test_every_volume_is_one_that_aws_sells() -> None:
     assert [name for name, one in volumes.items() if one.throughput_mib_per_s > one.iops / 4] == []
 
 
-def test_one_volume_for_all_has_a_fixed_number_of_ios() -> None:
+def test_one_volume_for_all_has_a_fixed_number_of_ios_and_at_least_4_gib() -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateVolume.html, Size."""
     assert io2_volume(150) == Volume(gib=150, kind="io2", iops=16_000, throughput_mib_per_s=0)
-
-
-def test_one_volume_for_all_is_as_large_as_io2_must_be() -> None:
-    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateVolume.html, Size: io2 has 4 GiB or more."""
     assert io2_volume(1) == Volume(gib=4, kind="io2", iops=2_000, throughput_mib_per_s=0)
     assert io2_volume(0).gib == 0  # of a snapshot that was not looked up
 
