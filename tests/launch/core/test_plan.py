@@ -7,7 +7,22 @@ import pytest
 
 from launch.core.catalog import find
 from launch.core.errors import AwsError, NotSetUp
-from launch.core.plan import Choice, Fact, FromAnswer, Plan, Request, Try, as_json, as_text, dry_run
+from launch.core.plan import (
+    Choice,
+    Fact,
+    FromAnswer,
+    Need,
+    Plan,
+    Request,
+    Try,
+    as_data,
+    as_json,
+    as_text,
+    dry_run,
+    fact_of,
+    needs_in,
+    shortage,
+)
 from launch.core.quote import Quote, expect
 from trainer.__main__ import read_settings
 from trainer.errors import TrainerError
@@ -96,47 +111,20 @@ def test_a_plan_that_runs_a_command_shows_it_and_what_it_writes() -> None:
 
 
 def test_a_program_sees_every_request_with_all_its_parameters() -> None:
-    assert json.loads(as_json(PLAN)) == {
-        "title": "2 x g5 on EC2, job j",
-        "facts": {"account": "1", "time_limit_h": 12.0, "quotas": {"G": 64}},
-        "steps": [
-            {
-                "call": "ec2:CreateSecurityGroup",
-                "why": "a group",
-                "params": {"GroupName": "j", "Nested": {"a": [1, "b"]}},
-            },
-            {
-                "first_that_succeeds": [
-                    {
-                        "call": "ec2:RunInstances",
-                        "why": f"start in {zone}",
-                        "params": {
-                            "Count": 2,
-                            "Group": "<GroupId of group>",
-                            "TagSpecifications": TAGS,
-                            "UserData": "x" * 301,
-                        },
-                    }
-                    for zone in "ab"
-                ],
-                "why": "start 2 nodes",
-            },
-        ],
-        "later": {
-            "at the end:": [
-                {"call": "ec2:TerminateInstances", "why": "end them", "params": {"InstanceIds": "<all nodes>"}}
-            ]
-        },
-        "quotes": [quote.as_json() for quote in PLAN.quotes],
-        "not_counted": "logs",
-        "warnings": ["it is Tuesday"],
-        "problems": [{"exit_code": 4, "sentence": "no quota"}],
-    }
+    made = json.loads(as_json(PLAN))
+    group, nodes = made["steps"]
 
-
-def test_each_candidate_has_its_own_price() -> None:
-    g5, g6 = json.loads(as_json(PLAN))["quotes"]
-
+    assert (made["title"], made["not_counted"], made["warnings"]) == (PLAN.title, "logs", ["it is Tuesday"])
+    assert made["facts"] == {"account": "1", "time_limit_h": 12.0, "quotas": {"G": 64}}
+    assert made["problems"] == [{"exit_code": 4, "sentence": "no quota"}]
+    assert group == {
+        "call": "ec2:CreateSecurityGroup", "why": "a group",
+        "params": {"GroupName": "j", "Nested": {"a": [1, "b"]}},
+    }  # fmt: skip
+    params = {"Count": 2, "Group": "<GroupId of group>", "TagSpecifications": TAGS, "UserData": "x" * 301}
+    assert [one["params"] for one in nodes["first_that_succeeds"]] == [params, params]
+    assert made["later"]["at the end:"][0]["params"] == {"InstanceIds": "<all nodes>"}
+    g5, g6 = made["quotes"]
     assert (g5["instance"], g5["usd_per_hour"], g5["most_usd"], g5["most_s"]) == ("g5", 2.42, 29.04, 43_200)
     assert (g6["instance"], g6["market"], g6["usd_per_hour"], g6["most_usd"]) == ("g6", "spot", 1.1, None)
 
@@ -155,26 +143,6 @@ def test_every_request_that_may_be_made_is_counted() -> None:
     assert [request.why for request in PLAN.requests] == ["a group", "start in a", "start in b"]
 
 
-def test_in_brief_a_plan_is_what_it_starts_and_costs_and_what_speaks_against_it() -> None:
-    assert PLAN.brief.splitlines() == [
-        "2 x g5 on EC2, job j",
-        "",
-        "price:",
-        "  g5           2.42 USD per hour on demand, for all 2 nodes, disks included",
-        "    expected   not known",
-        "    at most    29.04 USD in 12 h; then the time limit ends it",
-        "  g6           2.00 USD per hour on demand, for all 2 nodes, disks included",
-        "    spot       1.10 USD per hour now; at most the price on demand",
-        "    expected   not known",
-        "               it is new",
-        "  not counted  logs",
-        "",
-        "warning: it is Tuesday",
-        "",
-        "problem: no quota",
-    ]
-
-
 def test_rates_of_what_is_billed_by_use_are_lines_for_a_reader_and_figures_for_a_program() -> None:
     plan = Plan("stack", None, rates=(Fact("bucket", {"usd_per_gb_month": 0.023}, "0.023 USD per GB and month"),))
     assert plan.brief.endswith("price:\n  bucket  0.023 USD per GB and month")
@@ -188,3 +156,36 @@ def test_a_dry_run_fails_where_the_plan_cannot_be_performed_but_not_for_want_of_
     shown = list[str]()
     assert dry_run(Plan("plan", None, problems=problem), "json", shown.append) == code
     assert json.loads(shown[0])["title"] == "plan"
+
+
+# ---- quotas, which jobs at the same time share
+
+G = "Running On-Demand G and VT instances"
+
+
+def needs_of(*vcpus: float, running: float = 0, limit: float = 96) -> list[list[Need]]:
+    return [[Need(G, count, running, limit)] for count in vcpus]
+
+
+@pytest.mark.parametrize(("needs", "at_once", "fitting"), [
+    (needs_of(48, 48), 2, None),
+    (needs_of(48, 48, 48), 3, 2),
+    (needs_of(8, 48, 96), 2, 1),  # those that take most
+    (needs_of(48, 48, running=8), 2, 1),
+    (needs_of(192), 1, None),  # its own plan says so
+    ([[Need(G, 48, 96, 192, held=48)]] * 2 + needs_of(48, 48, running=96, limit=192), 4, None),  # once
+    ([[Need(G, 48, 96, 144, held=48)]] * 2 + needs_of(48, 48, running=96, limit=144), 4, 3),
+    ([[Need("a", 1, 0, 1), Need("b", 1, 0, 9)], [Need("a", 1, 0, 1)]], 2, 1),
+    ([[], []], 2, None),
+])  # fmt: skip
+def test_so_many_jobs_at_a_time_fit_a_quota(needs: list[list[Need]], at_once: int, fitting: int | None) -> None:
+    found = shortage(needs, at_once)
+
+    assert (found[1] if found else None) == fitting
+
+
+def test_a_plan_carries_them_to_programs() -> None:
+    plan = Plan("job", None, facts=(fact_of([Need(G, 48, 0, 96)]),))
+
+    assert needs_in(json.loads(json.dumps(as_data(plan)))) == (Need(G, 48, 0, 96),)
+    assert needs_in({"facts": {}}) == ()
