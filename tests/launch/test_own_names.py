@@ -1,12 +1,16 @@
 """Every launcher works, or says in one sentence how to call it, beside files of the user's that are named like ours."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from launch.core.shell import interpreter
+from launch.slurm.script import step
 from tests.conftest import ROOT, trainer_env
+from tests.launch.slurm.jobs import EVERY_KIND, resolved
 
 TRAP = "raise RuntimeError('run by the toolkit')"
 
@@ -57,3 +61,21 @@ def test_a_path_that_hides_our_packages_is_one_sentence(name: str, tmp_path: Pat
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith(f"error: {tmp_path / name} on Python's path hides the toolkit's own ")
     assert ended.stderr.count("\n") == 1
+
+
+def test_a_training_imports_none_of_them_either(flat: Path) -> None:
+    """Python looks in the folder first where a job starts; a colleague may share it."""
+    ended = subprocess.run(
+        [*interpreter(sys.executable, flat), "-m", "trainer", "--help"],
+        cwd=flat, env=trainer_env(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_every_kind_of_job_on_slurm_is_started_so(kind: str) -> None:
+    words = step(resolved(kind))
+    python = next(place for place, word in enumerate(words) if re.fullmatch(r"(.*/)?python", word))
+
+    assert words[python + 1 : python + 3] == ["-P", "-m"]
