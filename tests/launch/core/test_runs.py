@@ -34,22 +34,19 @@ def test_a_run_that_is_written_is_read_again(tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["config.yaml", "metrics.jsonl", "run.json"]
 
 
-@pytest.mark.parametrize(("count", "state"), [(0, "running"), (2, "running"), (3, "done")])
-def test_a_folder_of_the_trainer_alone_is_done_when_its_epochs_are(tmp_path: Path, count: int, state: str) -> None:
-    folder = left_by_a_trainer(tmp_path / "mine", *(record(epoch) for epoch in range(1, count + 1)))
+@pytest.mark.parametrize(
+    ("count", "updates", "state"), [(0, 0, "running"), (2, 4, "running"), (3, 4, "done"), (1, 5, "done")]
+)
+def test_a_folder_of_the_trainer_alone_is_done_when_its_epochs_or_updates_are(
+    tmp_path: Path, count: int, updates: int, state: str
+) -> None:
+    folder = left_by_a_trainer(tmp_path / "mine", *({**record(n), "updates": updates} for n in range(1, count + 1)))
+    with (folder / "config.yaml").open("a") as file:
+        file.write("max_steps: 5\n")
 
     run = runs.read(folder)
 
-    assert (run.name, run.state, run.settings) == ("mine", state, {"model": "cnn", "epochs": 3})
-    assert len(run.epochs) == count
-
-
-@pytest.mark.parametrize(("updates", "state"), [(4, "running"), (5, "done")])
-def test_or_when_it_had_as_many_updates_as_it_should(tmp_path: Path, updates: int, state: str) -> None:
-    folder = left_by_a_trainer(tmp_path / "mine", {**record(1), "updates": updates})
-    (folder / "config.yaml").write_text("epochs: 3\nmax_steps: 5\n")
-
-    assert runs.read(folder).state == state
+    assert (run.name, run.state, len(run.epochs)) == ("mine", state, count)
 
 
 @pytest.mark.parametrize(
@@ -88,13 +85,6 @@ def test_a_damaged_outcome_does_not_hide_a_run(tmp_path: Path) -> None:
     assert runs.read(folder).state == "done"
 
 
-def test_a_run_that_has_just_begun_does_not_hide_the_others(tmp_path: Path) -> None:
-    left_by_a_trainer(tmp_path / "new")
-    left_by_a_trainer(tmp_path / "old", record(1), record(2), record(3))
-
-    assert [(run.name, run.state) for run in runs.find([tmp_path])] == [("new", "running"), ("old", "done")]
-
-
 def test_what_a_later_version_wrote_beside_is_left_alone(tmp_path: Path) -> None:
     runs.write(Run("a", tmp_path, {}))
     written = json.loads((tmp_path / "run.json").read_text())
@@ -117,15 +107,11 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
         "{",
         "[]",
         '{"settings": {}}',
-        '"text"',
-        '{"name": "a", "settings": null}',
         '{"name": "a", "settings": {}, "options": []}',
         '{"name": "a", "name": "b", "settings": {}}',
         '{"name": "a", "settings": {}, "seconds": "9"}',
         '{"name": "a", "usd_per_hour": ' + 400 * "9" + ', "settings": {}}',
         '{"name": "a", "seconds": 9e14, "settings": {}}',  # more than a timedelta holds
-        '{"name": ["a"], "settings": {}}',
-        '{"name": "a", "state": "failed", "exit_code": "\\u001b[2J", "settings": {}}',  # which Python would print
         "[" * 100_000,
     ],
     ids=lambda content: content[:40],
@@ -144,6 +130,7 @@ def test_a_damaged_run_is_told_with_its_folder(tmp_path: Path, content: str) -> 
         ("config.yaml", None, "Is a directory"),
         ("run.json", None, "Is a directory"),
         ("metrics.jsonl", None, "Is a directory"),
+        ("metrics.jsonl", "5\n", r"metrics\.jsonl has a line that is not a record: 5; remove the run"),
         ("metrics.jsonl", "[" * 100_000 + "\n", "has a line that is not a record: \\[\\["),
     ],
 )
@@ -192,27 +179,9 @@ def test_replicas_are_what_the_newest_epoch_says(tmp_path: Path) -> None:
     assert Run("a", tmp_path, {}, ({"world_size": 1, "replicas": 4},)).replicas == 4
 
 
-def test_a_line_that_is_not_a_record_is_an_error(tmp_path: Path) -> None:
-    folder = left_by_a_trainer(tmp_path / "a")
-    (folder / "metrics.jsonl").write_text("5\n")
-
-    with pytest.raises(SettingsError, match=r"metrics\.jsonl has a line that is not a record: 5; remove the run"):
-        runs.read(folder)
-
-
 @pytest.mark.parametrize(
     ("value", "found"),
-    [
-        (2, 2.0),
-        (0.5, 0.5),
-        (None, None),
-        ("fast", None),
-        (float("nan"), None),
-        (float("inf"), None),
-        (10**400, None),
-        (1e-320, 0.0),
-        (-1e-20, -1e-20),
-    ],
+    [(0.5, 0.5), ("fast", None), (float("nan"), None), (float("inf"), None), (10**400, None), (1e-320, 0.0)],
     ids=lambda value: str(value)[:5],
 )
 def test_only_finite_numbers_are_numbers(value: object, found: float | None) -> None:
@@ -221,7 +190,6 @@ def test_only_finite_numbers_are_numbers(value: object, found: float | None) -> 
 
 @pytest.mark.parametrize("odd", [10**400, -(10**400), "x", [1], float("nan")], ids=lambda odd: str(odd)[:4])
 def test_what_a_training_wrote_of_its_epochs_stops_no_report(odd: object, tmp_path: Path) -> None:
-    """A number of 400 digits is no float."""
     epoch = {**record(1), "replicas": 1, "epoch": 1, "updates": 3}
     hostile = [{**epoch, name: odd} for name in epoch]
     folder = left_by_a_trainer(tmp_path / "a", *hostile, dict.fromkeys(epoch, odd))

@@ -32,30 +32,22 @@ def test_a_script_is_sent_without_indentation_but_here_documents_and_values_keep
     )
 
 
-def test_names_are_replaced_wherever_they_stand(script: Path) -> None:
+def test_names_are_replaced_wherever_they_stand_but_not_in_values(script: Path) -> None:
     script.write_text("a=@A@ b=@B_2@ again=@A@ mail@example.org @lower@")
 
-    assert fill("script.sh", {"A": "1", "B_2": "2"}) == "a=1 b=2 again=1 mail@example.org @lower@"
+    assert fill("script.sh", {"A": "1", "B_2": "@A@"}) == "a=1 b=@A@ again=1 mail@example.org @lower@"
 
 
-@pytest.mark.parametrize("value", ["plain", "two words", "", NASTY, "--flag=a,b"])
-def test_a_text_is_one_word_whatever_is_in_it(script: Path, value: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "given"),
+    [("two words", ["two words"]), ("", [""]), (NASTY, [NASTY]), ([], []), (["a b", "", NASTY], ["a b", "", NASTY])],
+)
+def test_a_text_is_one_word_and_a_sequence_as_many_as_it_has_items(
+    script: Path, value: str | list[str], given: list[str]
+) -> None:
     script.write_text("before @A@ after")
 
-    assert words(fill("script.sh", {"A": value})) == ["before", value, "after"]
-
-
-@pytest.mark.parametrize("values", [[], ["one"], ["--epochs", "5"], ["a b", "", NASTY]])
-def test_a_sequence_is_as_many_words_as_it_has_items(script: Path, values: list[str]) -> None:
-    script.write_text("before @A@ after")
-
-    assert words(fill("script.sh", {"A": values})) == ["before", *values, "after"]
-
-
-def test_a_value_that_looks_like_a_name_is_left_alone(script: Path) -> None:
-    script.write_text("@A@ @B@")
-
-    assert fill("script.sh", {"A": "@B@", "B": "b"}) == "@B@ b"
+    assert words(fill("script.sh", {"A": value})) == ["before", *given, "after"]
 
 
 def test_comments_stay_behind_but_for_those_that_a_program_reads(script: Path) -> None:
@@ -72,20 +64,11 @@ def test_comments_stay_behind_but_for_those_that_a_program_reads(script: Path) -
     )
 
 
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        ({"A": "1"}, "script.sh: missing ['B'], unused []"),
-        ({"A": "1", "B": "2", "C": "3"}, "script.sh: missing [], unused ['C']"),
-        ({"B": "1", "a": "2"}, "script.sh: missing ['A'], unused ['a']"),
-    ],
-)
-def test_a_name_that_is_missing_or_not_used_is_a_bug(script: Path, values: dict[str, str], sentence: str) -> None:
+@pytest.mark.parametrize("names", [["A"], ["A", "B", "C"], ["B", "a"]])
+def test_a_name_that_is_missing_or_not_used_is_a_bug(script: Path, names: list[str]) -> None:
     script.write_text("@A@ @B@")
-
-    with pytest.raises(KeyError) as caught:
-        fill("script.sh", values)
-    assert caught.value.args == (sentence,)
+    with pytest.raises(KeyError):
+        fill("script.sh", dict.fromkeys(names, "1"))
 
 
 @pytest.mark.parametrize("value", [NASTY, {"Statement": [{"Resource": "${aws:PrincipalAccount}"}]}, [1, None, True]])

@@ -15,7 +15,6 @@ from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 from trainer.script.config import parse
 from trainer.settings import flags
-from trainer.settings.argparser import parser_for
 
 
 @pytest.fixture
@@ -32,13 +31,6 @@ def trained(line: str, here: Path, *, is_sent: bool = True) -> Training:
     values = flags.read(words, models, prog="launch", about="", sections={})
     script, config = flags.build(values, models)
     return training_of(cast(ScriptOptions, script), cast(TrainConfig, config), values, arguments, here, backend)
-
-
-def test_help_shows_the_scripts_arguments_as_a_text_and_its_variables_as_pairs() -> None:
-    shown = parser_for([ScriptOptions], "launch", "", {}, {}).format_help()
-
-    assert "--args TEXT " in shown
-    assert "--variables NAME=VALUE,... " in shown
 
 
 def test_without_a_script_our_trainer_trains(here: Path) -> None:
