@@ -4,8 +4,6 @@ import itertools
 import json
 import socket
 import ssl
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,11 +19,10 @@ from botocore.exceptions import BotoCoreError, EndpointConnectionError, Incomple
 from moto import mock_aws
 
 from launch.aws.client import PAUSES_S, Aws
-from launch.aws.refusals import BUSY, granted_by, may_have_taken_effect, sentence
+from launch.aws.refusals import BUSY, may_have_taken_effect, sentence
 from launch.aws.retry import is_transient
-from launch.core.errors import AwsError, NoAnswer, NotSetUp
+from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
 from launch.rehearse.aws.iam.callers import Caller
-from tests.conftest import ROOT
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Fault, Faults, injected, lost, refused, throttled, unreachable
 from trainer.errors import TrainerError
@@ -65,10 +62,16 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_credentials")
-def test_without_credentials_the_user_learns_how_to_get_some() -> None:
+def test_without_credentials_or_a_region_the_user_learns_how_to_get_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else may be wrong with a configuration is in test_refusals.py."""
     error = error_of(Aws("us-east-1").call, *WHO_AM_I)
-
     assert (type(error), str(error), error.code) == (NotSetUp, NO_CREDENTIALS, 2)
+
+    monkeypatch.delenv("AWS_REGION")
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    error = error_of(Aws().call, *WHO_AM_I)
+    assert (type(error), error.code) == (NotSetUp, 2)
+    assert "--region us-east-1" in str(error)
 
 
 @pytest.mark.usefixtures("no_credentials")
@@ -87,58 +90,6 @@ def test_a_machine_outside_ec2_does_not_wait_for_credentials(monkeypatch: pytest
     assert min(took) < 1.0
 
 
-def test_without_a_region_the_user_learns_how_to_give_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AWS_REGION")
-    monkeypatch.delenv("AWS_DEFAULT_REGION")
-    error = error_of(Aws().call, *WHO_AM_I)
-
-    assert (type(error), error.code) == (NotSetUp, 2)
-    assert str(error) == "no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION."
-
-
-def test_the_model_of_a_service_is_read_once_for_all_regions() -> None:
-    """By a process of its own, as tests keep what botocore has read; by as many threads as a look around has."""
-    program = """
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from botocore.loaders import JSONFileLoader
-from launch.aws.client import Aws
-
-read, load = Counter(), JSONFileLoader.load_file
-JSONFileLoader.load_file = lambda self, path: read.update([path]) or load(self, path)
-places = [Aws(region) for region in ("us-east-1", "us-west-2", "eu-west-1", "eu-north-1")]
-with ThreadPoolExecutor(len(places)) as pool:
-    urls = {client.meta.endpoint_url for client in pool.map(lambda aws: aws.client("scheduler"), places)}
-assert len(urls) == len(places)
-print([path for path, times in read.items() if "scheduler" in path and times > 1], len(read) > 2)
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
-
-    assert (done.stdout, done.stderr) == ("[] True\n", "")
-
-
-def test_a_region_that_is_none_is_refused_before_anything_is_asked() -> None:
-    error = error_of(Aws("us east 1").call, *WHO_AM_I)
-
-    assert (type(error), error.code) == (NotSetUp, 2)
-    assert str(error) == (
-        "Provided region_name 'us east 1' doesn't match a supported format; give --region us-east-1, or set "
-        "AWS_DEFAULT_REGION."
-    )
-
-
-@pytest.mark.parametrize("by", ["argument", "environment"])
-def test_an_unknown_profile_is_named(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
-    if by == "environment":
-        monkeypatch.setenv("AWS_PROFILE", "wrok")
-    error = error_of(Aws("us-east-1", "wrok" if by == "argument" else None).call, *WHO_AM_I)
-
-    assert (type(error), error.code) == (NotSetUp, 2)
-    assert str(error) == (
-        "The config profile (wrok) could not be found; check ~/.aws/config, or set AWS_PROFILE to another profile."
-    )
-
-
 def write_config(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> Path:
     """Makes `text` AWS's configuration, with the credentials of its default profile."""
     file = folder / "config"
@@ -147,16 +98,6 @@ def write_config(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> Pa
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     return file
-
-
-def test_a_damaged_configuration_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    file = write_config(monkeypatch, tmp_path, "[default\nregion")
-    error = error_of(Aws("us-east-1").call, *WHO_AM_I)
-
-    assert (type(error), error.code) == (NotSetUp, 2)
-    assert str(error) == (
-        f"the AWS configuration does not work: Unable to parse config file: {file}; check AWS_CONFIG_FILE."
-    )
 
 
 ROLE = "[default]\nrole_arn = arn:aws:iam::123456789012:role/dev\nsource_profile = base\n[profile base]\n"
@@ -198,60 +139,28 @@ def test_a_role_that_could_not_be_assumed_in_one_region_is_in_the_next(
     assert me("us-east-1")
 
 
-def test_a_program_for_credentials_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    write_config(monkeypatch, tmp_path, "[default]\ncredential_process = false\n")
-    error = error_of(Aws("us-east-1").call, *WHO_AM_I)
-
-    assert (type(error), error.code) == (NotSetUp, 2)
-    assert str(error).startswith("the AWS credentials cannot be loaded: Error when retrieving credentials from custom-")
-    assert str(error).endswith("; check credential_process in profile default.")
-
-
-def test_a_single_sign_on_that_has_ended_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    write_config(
-        monkeypatch, tmp_path,
-        "[default]\nsso_session = s\nsso_account_id = 1\nsso_role_name = r\n"
-        "[sso-session s]\nsso_region = us-east-1\nsso_start_url = https://example.awsapps.com/start\n",
-    )  # fmt: skip
-    error = error_of(Aws("us-east-1").call, *WHO_AM_I)
-
-    assert (type(error), error.code) == (NotSetUp, 2)
-    assert str(error).startswith("the AWS credentials cannot be loaded: ")
-    assert str(error).endswith("; run aws sso login.")
-
-
 # ---- AWS refuses
 
 
-@pytest.mark.parametrize("code", ["ExpiredToken", "ExpiredTokenException", "RequestExpired"])
-def test_expired_credentials_are_called_so(aws: Aws, faults: Faults, code: str) -> None:
-    faults.on("GetCallerIdentity", refused(code, 403))
-    error = error_of(aws.call, *WHO_AM_I)
-
-    assert (type(error), error.code) == (AwsError, 4)
-    assert str(error) == (
-        "the AWS credentials have expired; get new ones (aws sso login), and start the same command again."
-    )
-
-
-def test_an_image_that_one_may_not_use_is_no_matter_of_credentials() -> None:
-    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html: AuthFailure says both."""
-    said = sentence("AuthFailure", "Not authorized for images: [ami-1]", "ec2:DescribeImages", "us-east-1")
-    assert said == "Not authorized for images: [ami-1]; give an AMI of us-east-1 with --ami, or leave it out."
-
-
 @pytest.mark.parametrize(
-    "code", ["AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch"]
+    ("code", "named"),
+    [
+        *[(code, "aws sso login") for code in ("ExpiredToken", "ExpiredTokenException", "RequestExpired")],
+        *[
+            (code, "aws sts get-caller-identity")
+            for code in ("AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch")
+        ],
+        ("SomethingNew", "AWS refused ec2:DescribeVolumes: It is Tuesday (SomethingNew)."),
+        ("InvalidParameterCombination", "It is Tuesday; "),
+        ("AuthorizationHeaderMalformed", "--bucket"),
+    ],
 )
-def test_unknown_credentials_are_called_so(aws: Aws, faults: Faults, code: str) -> None:
-    faults.on("DescribeVolumes", refused(code, 401))
+def test_a_refusal_names_what_to_do(aws: Aws, faults: Faults, code: str, named: str) -> None:
+    faults.on("DescribeVolumes", refused(code, 401, "It is Tuesday."))
     error = error_of(aws.call, "ec2", "DescribeVolumes")
 
     assert (type(error), error.code) == (AwsError, 4)
-    assert str(error) == (
-        "AWS does not accept these credentials in us-east-1; check `aws sts get-caller-identity`, this machine's "
-        "clock, and whether the region is enabled for the account."
-    )
+    assert named in str(error)
 
 
 @pytest.mark.parametrize(
@@ -261,22 +170,10 @@ def test_unknown_credentials_are_called_so(aws: Aws, faults: Faults, code: str) 
         ("iam", "GetRole", {"RoleName": "r"}, "AccessDenied", "iam:GetRole"),
         ("ssm", "GetParameter", {"Name": "p"}, "AccessDeniedException", "ssm:GetParameter"),
         ("s3", "ListObjectsV2", {"Bucket": "bucket"}, "AccessDenied", "s3:ListBucket"),
-        (
-            "service-quotas",
-            "ListServiceQuotas",
-            {"ServiceCode": "sagemaker"},
-            "AccessDeniedException",
-            "servicequotas:ListServiceQuotas",
-        ),
-        (
-            "service-quotas",
-            "GetServiceQuota",
-            {"ServiceCode": "ec2", "QuotaCode": "q"},
-            "AccessDeniedException",
-            "servicequotas:GetServiceQuota",
-        ),
+        ("service-quotas", "GetServiceQuota", {"ServiceCode": "ec2", "QuotaCode": "q"}, "AccessDeniedException",
+         "servicequotas:GetServiceQuota"),
     ],
-)
+)  # fmt: skip
 def test_a_missing_permission_is_named_with_the_policy_that_has_it(  # type: ignore[no-untyped-def]
     aws, faults, service, operation, params, code, permission
 ) -> None:
@@ -285,93 +182,61 @@ def test_a_missing_permission_is_named_with_the_policy_that_has_it(  # type: ign
 
     assert (type(error), error.code, error.aws_code) == (AwsError, 4, code)
     policy = "reader" if permission.startswith("servicequotas:") else "launcher"
-    assert str(error).startswith(f"these credentials may not {permission}; ")
-    assert f"infra/iam/{policy}.json" in str(error)
+    assert f"may not {permission}; ask for the policy in infra/iam/{policy}.json" in str(error)
 
 
 def test_a_permission_that_iam_itself_refuses_is_named(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     account.rules.access.callers["AKIANOBODY"] = Caller(f"arn:aws:iam::{account.id}:user/u", ())
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIANOBODY")
-    assert str(error_of(Aws("us-east-1").call, "ec2", "DescribeVolumes")).startswith(
-        "these credentials may not ec2:DescribeVolumes"
-    )
-
-
-def test_an_action_that_no_policy_grants_is_sent_to_the_launchers() -> None:
-    assert granted_by("ec2:PurchaseHostReservation") == "infra/iam/launcher.json"
-
-
-def test_without_the_policies_at_hand_the_launchers_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("launch.aws.refusals.files", {"infra": tmp_path}.__getitem__)
-
-    assert granted_by.__wrapped__("ec2:RunInstances") == "infra/iam/launcher.json"
+    assert "may not ec2:DescribeVolumes" in str(error_of(Aws("us-east-1").call, "ec2", "DescribeVolumes"))
 
 
 @pytest.mark.parametrize(
-    ("service", "operation", "params", "expected"),
+    ("code", "message", "operation", "named"),
     [
-        (
-            "ec2",
-            "DescribeSnapshots",
-            {"SnapshotIds": ["snap-0123456789abcdef0"]},
-            "The snapshot 'snap-0123456789abcdef0' does not exist; give a snapshot of us-east-1, or copy it there: "
-            "aws ec2 copy-snapshot.",
-        ),
-        (
-            "ec2",
-            "DescribeImages",
-            {"ImageIds": ["ami-0123456789abcdef0"]},
-            "The image id '[ami-0123456789abcdef0]' does not exist; give an AMI of us-east-1 with --ami, "
-            "or leave it out.",
-        ),
-        (
-            "ec2",
-            "DescribeSubnets",
-            {"SubnetIds": ["subnet-0123456789abcdef0"]},
-            "The subnet ID 'subnet-0123456789abcdef0' does not exist; give subnets of us-east-1 with --subnet, "
-            "or leave it out.",
-        ),
-        (
-            "ec2",
-            "DescribeCapacityReservations",
-            {"CapacityReservationIds": ["cr-0123456789abcdef0"]},
-            "The capacity reservation 'cr-0123456789abcdef0' does not exist; give one of us-east-1, or leave it out.",
-        ),
-        (
-            "ecr",
-            "DescribeImages",
-            {"repositoryName": "nothing", "imageIds": [{"imageTag": "latest"}]},
-            "The repository with name 'nothing' does not exist in the registry with id '123456789012' Create it "
-            "(python -m launch.infra up) and push the image (python -m launch.image push), or give another --image.",
-        ),
-        (
-            "ecr",
-            "DescribeImages",
-            {"repositoryName": "aws-ddp-toolkit", "imageIds": [{"imageTag": "v0"}]},
-            "The image with imageId {imageDigest:'null', imageTag:'v0'} does not exist within the repository with "
-            "name 'aws-ddp-toolkit' in the registry with id '123456789012' Push the image "
-            "(python -m launch.image push), or give another --image.",
-        ),
-        (
-            "s3",
-            "GetObject",
-            {"Bucket": "nothing-there", "Key": "k"},
-            "there is no such bucket; create it (aws s3 mb s3://NAME --region us-east-1), or give another --bucket.",
-        ),
+        ("UnauthorizedOperation", "You are not authorized.  User: u is not authorized to perform: iam:PassRole on r",
+         "RunInstances", "may not iam:PassRole; ask for the policy in infra/iam/launcher.json"),
+        ("UnauthorizedOperation", "", "PurchaseHostReservation", "infra/iam/launcher.json"),  # which no policy grants
+        ("AuthFailure", "Not authorized for images: [ami-1]", "DescribeImages", "--ami"),
+        ("InvalidParameterCombination", "{region}", "RunInstances", "{region}; "),
     ],
-)
-def test_what_is_not_there_is_named_with_a_remedy(aws: Aws, service, operation, params, expected) -> None:  # type: ignore[no-untyped-def]
+)  # fmt: skip
+def test_a_sentence_names_what_is_meant(code: str, message: str, operation: str, named: str) -> None:
+    assert named in sentence(code, message, f"ec2:{operation}", "us-east-1")
+
+
+def test_what_the_organization_forbids_is_told_apart_and_sends_nobody_for_a_policy(aws: Aws, faults: Faults) -> None:
+    message = (
+        "User: arn:aws:sts::123456789012:assumed-role/r/me is not authorized to perform: sts:GetCallerIdentity with an "
+        "explicit deny in a service control policy"
+    )
+    faults.on("GetCallerIdentity", refused("AccessDenied", 403, message))
+    error = error_of(aws.call, *WHO_AM_I)
+
+    assert isinstance(error, Forbidden)
+    assert "another region" in str(error)
+    assert "infra/iam" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("service", "operation", "params", "remedy"),
+    [
+        ("ec2", "DescribeSnapshots", {"SnapshotIds": ["snap-0123456789abcdef0"]}, "aws ec2 copy-snapshot"),
+        ("ec2", "DescribeImages", {"ImageIds": ["ami-0123456789abcdef0"]}, "--ami"),
+        ("ec2", "DescribeSubnets", {"SubnetIds": ["subnet-0123456789abcdef0"]}, "--subnet"),
+        ("ec2", "DescribeCapacityReservations", {"CapacityReservationIds": ["cr-0123456789abcdef0"]}, "us-east-1"),
+        ("ecr", "DescribeImages", {"repositoryName": "nothing", "imageIds": [{"imageTag": "latest"}]},
+         "python -m launch.infra up"),
+        ("ecr", "DescribeImages", {"repositoryName": "aws-ddp-toolkit", "imageIds": [{"imageTag": "v0"}]},
+         "python -m launch.image push"),
+        ("s3", "GetObject", {"Bucket": "nothing-there", "Key": "k"}, "--bucket"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_named_with_a_remedy(aws: Aws, service, operation, params, remedy) -> None:  # type: ignore[no-untyped-def]
     error = error_of(aws.call, service, operation, params)
 
-    assert (type(error), error.code, str(error)) == (AwsError, 4, expected)
-
-
-def test_no_more_of_an_object_than_fits_is_read(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
-    aws = account.aws()
-    place = {"Bucket": account.bucket, "Key": "long"}
-    aws.call("s3", "PutObject", {**place, "Body": b"0123456789"})
-    monkeypatch.setattr("launch.aws.client.MOST_BYTES", 4)
-    assert aws.call("s3", "GetObject", place)["Body"].read() == b"0123"
+    assert (type(error), error.code) == (AwsError, 4)
+    assert remedy in str(error)
 
 
 def test_of_an_object_the_beginning_or_the_end_is_asked_for(account: Account) -> None:
@@ -389,27 +254,6 @@ def test_of_an_object_the_beginning_or_the_end_is_asked_for(account: Account) ->
     assert aws.read(account.bucket, "missing", end=True) is None
 
 
-def test_a_bucket_of_another_region_is_named_so(aws: Aws, faults: Faults) -> None:
-    faults.on("GetObject", refused("AuthorizationHeaderMalformed", 400))
-
-    assert str(error_of(aws.call, "s3", "GetObject", {"Bucket": "bucket", "Key": "k"})) == (
-        "the bucket is in another region than us-east-1; give another --bucket."
-    )
-
-
-def test_an_error_that_nobody_foresaw_is_told_as_aws_tells_it(aws: Aws, faults: Faults) -> None:
-    faults.on("DescribeVolumes", refused("SomethingNew", 400, "It is Tuesday."))
-    error = error_of(aws.call, "ec2", "DescribeVolumes")
-
-    assert str(error) == "AWS refused ec2:DescribeVolumes: It is Tuesday (SomethingNew)."
-
-
-def test_a_message_with_braces_is_told_as_it_is() -> None:
-    assert sentence("InvalidParameterCombination", "{region}", "ec2:RunInstances", "r") == (
-        "{region}; change the options it names."
-    )
-
-
 # ---- AWS is busy, or away
 
 
@@ -422,44 +266,36 @@ def test_a_busy_aws_is_asked_again_with_growing_pauses(aws: Aws, faults: Faults)
     assert all(0 <= pause <= 2**number for number, pause in enumerate(faults.slept))
 
 
-def test_an_aws_that_stays_busy_is_called_so(aws: Aws, faults: Faults) -> None:
-    faults.on("DescribeVolumes", throttled())
-    error = error_of(aws.call, "ec2", "DescribeVolumes")
+@pytest.mark.parametrize(
+    ("fault", "kind", "code"),
+    [(throttled(), AwsError, "RequestLimitExceeded"), (refused("InternalError", 500), NoAnswer, "InternalError")],
+)
+def test_an_aws_that_stays_busy_is_called_so_and_may_have_done_it_before(  # type: ignore[no-untyped-def]
+    aws, faults, fault, kind, code
+) -> None:
+    faults.on("CreateVolume", fault)
+    error = error_of(aws.call, "ec2", "CreateVolume", {"AvailabilityZone": "us-east-1a", "Size": 1})
 
-    assert (type(error), error.code, error.aws_code) == (AwsError, 4, "RequestLimitExceeded")
-    assert str(error) == (
-        "AWS is busy: ec2:DescribeVolumes was refused 6 times (RequestLimitExceeded); try again in a minute."
-    )
+    assert (type(error), error.code, error.aws_code) == (kind, 4, code)
+    assert f"was refused 6 times ({code})" in str(error)
     assert len(faults.slept) == 5
 
 
-def test_an_aws_that_stumbles_may_have_done_it_before(aws: Aws, faults: Faults) -> None:
-    faults.on("CreateVolume", refused("InternalError", 500))
-    error = error_of(aws.call, "ec2", "CreateVolume", {"AvailabilityZone": "us-east-1a", "Size": 1})
-
-    assert (type(error), error.code, error.aws_code) == (NoAnswer, 4, "InternalError")
-    assert str(error) == "AWS is busy: ec2:CreateVolume was refused 6 times (InternalError); try again in a minute."
-
-
-@pytest.mark.parametrize(("code", "status"), [("InternalServerException", 500), ("SomeFault", 500), ("502", 502),
-                                              ("504", 504), ("ServiceUnavailableException", 503)])  # fmt: skip
-def test_an_aws_that_fails_by_whatever_name_is_no_refusal(aws: Aws, faults: Faults, code: str, status: int) -> None:
-    """Each service has a code of its own for that; a stop that met EventBridge's ended with no node ended."""
+@pytest.mark.parametrize(
+    ("code", "status", "is_failure"),
+    [("InternalServerException", 500, True), ("SomeFault", 500, True), ("502", 502, True), ("504", 504, True),
+     ("ServiceUnavailableException", 503, True), ("InsufficientInstanceCapacity", 500, False),
+     ("InsufficientSomethingElse", 500, False), ("NotImplemented", 500, False)],
+)  # fmt: skip
+def test_an_aws_that_fails_is_told_from_one_that_cannot(
+    aws: Aws, faults: Faults, code: str, status: int, is_failure: bool
+) -> None:
+    """Each service has codes of its own for both; a stop that met EventBridge's ended with no node ended."""
     faults.on("ListSchedules", refused(code, status))
     error = error_of(aws.call, "scheduler", "ListSchedules")
 
-    assert isinstance(error, NoAnswer)
-    assert (error.aws_code, is_transient(error)) == (code, True)
-
-
-@pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "InsufficientSomethingElse", "NotImplemented"])
-def test_what_aws_cannot_do_is_a_refusal_also_with_the_status_of_a_failure(aws: Aws, faults: Faults, code: str) -> None:
-    faults.on("CreateVolume", refused(code, 500))
-    error = error_of(aws.call, "ec2", "CreateVolume", {"AvailabilityZone": "us-east-1a", "Size": 1})
-
     assert isinstance(error, AwsError)
-    assert not isinstance(error, NoAnswer)
-    assert (error.aws_code, is_transient(error)) == (code, False)
+    assert (error.aws_code, isinstance(error, NoAnswer), is_transient(error)) == (code, is_failure, is_failure)
 
 
 def _failures(service: str) -> Iterator[tuple[str, int]]:
@@ -498,21 +334,8 @@ def test_an_aws_that_cannot_be_reached_is_called_so(monkeypatch: pytest.MonkeyPa
         error = error_of(Aws("us-east-1").call, *WHO_AM_I)
 
     assert (type(error), error.code) == (AwsError, 4)
-    assert str(error) == (
-        f'AWS cannot be reached for sts:GetCallerIdentity: Could not connect to the endpoint URL: "{url}/"; '
-        "check the network and --region."
-    )
-
-
-def test_a_region_that_does_not_exist_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://ec2.us-esat-1.amazonaws.invalid")
-    error = error_of(Aws("us-esat-1").call, "ec2", "DescribeVolumes")
-
-    assert type(error) is AwsError
-    assert str(error) == (
-        "AWS cannot be reached for ec2:DescribeVolumes: Could not connect to the endpoint URL: "
-        '"http://ec2.us-esat-1.amazonaws.invalid/"; check the network and --region.'
-    )
+    assert url in str(error)
+    assert "--region" in str(error)
 
 
 def test_a_proxy_with_its_own_certificate_is_called_so(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> None:
@@ -525,10 +348,7 @@ def test_a_proxy_with_its_own_certificate_is_called_so(monkeypatch: pytest.Monke
         error = error_of(Aws("us-east-1").call, *WHO_AM_I)
 
     assert (type(error), error.code) == (AwsError, 4)
-    assert str(error).startswith(
-        "the TLS certificate for sts:GetCallerIdentity is not trusted: SSL validation failed for https:"
-    )
-    assert str(error).endswith("; set AWS_CA_BUNDLE to your proxy's certificate.")
+    assert "AWS_CA_BUNDLE" in str(error)
 
 
 def test_an_answer_that_does_not_come_leaves_it_open(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> None:
@@ -538,10 +358,6 @@ def test_an_answer_that_does_not_come_leaves_it_open(monkeypatch: pytest.MonkeyP
         error = error_of(Aws("us-east-1").call, *WHO_AM_I)
 
     assert (type(error), error.code) == (NoAnswer, 4)
-    assert str(error) == (
-        "no answer to sts:GetCallerIdentity (Read timeout on endpoint URL): whether it took effect is unknown; "
-        "check the network."
-    )
     assert len(faults.slept) == 5
 
 
@@ -603,17 +419,6 @@ def test_all_pages_are_read(account: Account, aws: Aws) -> None:
     assert account.operations.count("ListSchedules") == 3
 
 
-def test_a_listing_without_pages_is_read_at_once(aws: Aws) -> None:
-    assert aws.pages("ec2", "DescribePlacementGroups", "PlacementGroups") == []
-
-
-def test_a_page_that_fails_is_told_as_any_other_error(aws: Aws, faults: Faults) -> None:
-    faults.on("DescribeVolumes", refused("UnauthorizedOperation", 403))
-    error = error_of(aws.pages, "ec2", "DescribeVolumes", "Volumes")
-
-    assert str(error).startswith("these credentials may not ec2:DescribeVolumes; ")
-
-
 @pytest.mark.usefixtures("account")
 def test_the_region_that_is_asked_for_goes_before_the_configured_one() -> None:
     there = Aws("eu-west-1")
@@ -625,31 +430,21 @@ def test_the_region_that_is_asked_for_goes_before_the_configured_one() -> None:
 # ---- answers that are not AWS's
 
 
-@pytest.mark.parametrize("status", [200, 403])
 @pytest.mark.parametrize(
-    ("service", "operation"),
+    ("service", "operation", "status", "kind", "page"),
     [
-        ("ec2", "DescribeSubnets"),
-        ("sts", "GetCallerIdentity"),
-        ("sagemaker", "ListTrainingJobs"),
-        ("s3", "ListBuckets"),
+        ("ec2", "DescribeSubnets", 200, "text/html", "\n<!DOCTYPE html><html><body>Sign in</body></html>"),
+        ("sts", "GetCallerIdentity", 403, "text/html", "<html>Sign in</html>"),
+        ("sagemaker", "ListTrainingJobs", 200, "text/html", "<html>Sign in</html>"),
+        ("s3", "ListBuckets", 200, "text/html", "<html>Sign in</html>"),
+        ("sagemaker", "ListTrainingJobs", 500, "text/plain", "Internal Error"),
     ],
 )
-def test_a_proxys_page_is_no_answer(account: Account, service: str, operation: str, status: int) -> None:
+def test_a_proxys_page_is_no_answer(
+    account: Account, service: str, operation: str, status: int, kind: str, page: str
+) -> None:
     """Most parsers of botocore's take it for an empty answer, and others end in their own words."""
-    page = "\n<!DOCTYPE html><html><body>Sign in</body></html>"
-    fault = Fault(lambda *_: (status, {"content-type": "text/html; charset=utf-8"}, page), False)
-    with injected(Faults().on(operation, fault, nth=None)):
-        error = error_of(account.aws().call, service, operation)
-
-    assert isinstance(error, NoAnswer)
-    assert str(error).startswith(f"{service}:{operation} was not answered by AWS but by something in between")
-
-
-@pytest.mark.parametrize("service", ["ec2", "s3", "sagemaker"])
-def test_a_plain_text_is_no_answer_either(account: Account, service: str) -> None:
-    operation = {"ec2": "DescribeSubnets", "s3": "ListBuckets", "sagemaker": "ListTrainingJobs"}[service]
-    fault = Fault(lambda *_: (500, {"content-type": "text/plain"}, "Internal Error"), False)
+    fault = Fault(lambda *_: (status, {"content-type": kind}, page), False)
     with injected(Faults().on(operation, fault, nth=None)):
         error = error_of(account.aws().call, service, operation)
 

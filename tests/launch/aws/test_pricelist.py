@@ -96,11 +96,6 @@ def test_training_has_a_price_of_its_own_on_sagemaker() -> None:
     assert {one["Field"]: one["Value"] for one in filters} == machine
 
 
-def test_what_is_not_aws_leaves_no_prices_on_this_machine() -> None:
-    """The embedded AWS of a rehearsal has no other region's; they would be counted with for a week."""
-    assert cache_of({"HOME": "/home/me", "AWS_ENDPOINT_URL": "http://127.0.0.1:5000"}, "us-west-1") is None
-
-
 PROFILES = """\
 [profile of-services]
 services = mine
@@ -144,6 +139,8 @@ def test_only_hosts_of_awss_own_domains_leave_prices(host: str, is_kept: bool, t
 
 
 def test_prices_are_kept_for_a_week_and_asked_for_again_after_it(tmp_path: Path) -> None:
+    """Not those of the embedded AWS of a rehearsal."""
+    assert cache_of({"HOME": "/home/me", "AWS_ENDPOINT_URL": "http://127.0.0.1:5000"}, "us-west-1") is None
     cache = cache_of({"HOME": str(tmp_path)}, "us-west-1")
     first, second, third = a_list(), a_list(), a_list()
     prices = look_up(first, ["p5en.48xlarge"], NOW, cache)
@@ -155,12 +152,9 @@ def test_prices_are_kept_for_a_week_and_asked_for_again_after_it(tmp_path: Path)
 @pytest.mark.parametrize(
     "content",
     [
-        "", "{", "[]", '{"read": "yesterday", "storage": 1}', '{"odd": 1}',
-        '{"read": "2026-11-21", "storage": 1, "usd_per_hour": [1]}',
+        "{", "[]", '{"read": "yesterday", "storage": 1}',
         '{"read": "2026-11-21", "storage": 1, "usd_per_hour": {"p5en.48xlarge": "1"}}',
         '{"read": "2026-11-21", "storage": 1, "usd_per_hour": {"p5en.48xlarge": -9}}',
-        '{"read": "2026-11-21", "storage": 1, "usd_per_hour": {"p5en.48xlarge": NaN}}',
-        '{"read": "2026-11-21", "storage": -1e308, "usd_per_hour": {"p5en.48xlarge": 1}}',
         '{"read": "9999-01-01", "storage": 1, "usd_per_hour": {"p5en.48xlarge": 1}}',
     ],
 )  # fmt: skip

@@ -36,7 +36,7 @@ def test_an_image_says_its_platform_and_cuda(config: dict[str, object], platform
 
 @pytest.mark.parametrize(
     "config",
-    ["[]", "3", '{"config": [1]}', '{"config": {"Env": [1]}}', '{"config": {"Labels": "x"}}', "[" * 100_000],
+    ["[]", '{"config": {"Env": [1]}}', '{"config": {"Labels": "x"}}', "[" * 100_000],
     ids=lambda config: config[:20],
 )
 def test_a_damaged_image_description_is_one_clear_error(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
