@@ -17,7 +17,6 @@ from launch.rehearse.aws.sagemaker.rules import Rules
 from launch.sagemaker import checks as sagemaker_checks
 from launch.sagemaker.lookup import look_up as look_up_sagemaker
 from launch.sagemaker.options import SageMakerOptions
-from tests.conftest import ROOT
 from tests.launch.infra.account import NewAccount
 from trainer.config import TrainConfig
 
@@ -61,10 +60,3 @@ def test_a_launch_on_sagemaker_finds_everything(new: NewAccount) -> None:
         "stack aws-ddp-toolkit",
     )
     assert facts.bucket == new.bucket
-
-
-def test_the_page_names_the_commands() -> None:
-    page = (ROOT / "infra/account.md").read_text()
-    first_section = page.split("\n## ")[0]
-    for command in ("plan", "up", "show", "down"):
-        assert f"python -m launch.infra {command}" in first_section

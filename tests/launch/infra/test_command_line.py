@@ -1,18 +1,13 @@
 """python -m launch.infra against moto: what each verb prints, changes, refuses and leaves."""
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from moto.cloudformation.models import cloudformation_backends
 
 from launch.aws.client import Aws
-from launch.core.errors import Forbidden
-from launch.infra import in_use
-from launch.infra.in_use import Region
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.infra.account import NewAccount
 
@@ -29,34 +24,22 @@ def written(account: NewAccount) -> list[str]:
 # ---- plan
 
 
-def test_plan_says_what_would_be_made_and_leaves_nothing(new: NewAccount) -> None:
+def test_plan_says_what_would_be_made_or_changed_and_leaves_nothing(new: NewAccount) -> None:
     assert new.type("plan") == 0
 
     assert "  create  JobBucket         S3 Bucket\n" in new.out
-    assert "  create  SweeperSchedule   Scheduler Schedule\n" in new.out
     assert "Budget" not in new.out
     assert "JobBucket        0.023 USD per GB and month" in new.out
-    assert new.out.endswith("apply it: python -m launch.infra up\n")
     assert (new.stacks, new.roles) == ([], [])
     assert written(new) == ["cloudformation:CreateChangeSet", "cloudformation:DeleteStack"]
 
-
-def test_plan_of_an_account_that_is_set_up_says_that_nothing_changes(new: NewAccount) -> None:
-    new.type("up")
-    new.requests.clear()
-    assert new.type("plan") == 0
-
-    assert "no changes: the stack is up to date" in new.out
-    assert "cloudformation:DeleteStack" not in new.calls
-    assert len(new.stacks) == 1
-
-
-def test_plan_says_what_a_flag_would_change(new: NewAccount) -> None:
     new.type("up")
     assert new.type("plan", "--log-days", "60") == 0
-
     assert "  change  NodeLogs   Logs LogGroup" in new.out
-    assert [group["retentionInDays"] for group in new.aws().call("logs", "DescribeLogGroups")["logGroups"]] == [30, 30]
+    assert new.type("plan") == 0
+    assert "no changes" in new.out
+    assert new.calls.count("cloudformation:DeleteStack") == 1
+    assert len(new.stacks) == 1
 
 
 def test_plan_without_an_account_says_what_the_stack_would_hold(
@@ -67,20 +50,9 @@ def test_plan_without_an_account_says_what_the_stack_would_hold(
     new.make_aws = Aws  # with no clients yet
     assert new.type("plan", "--monthly-usd", "500", "--email", "a@example.org") == 0
 
-    assert "stack    not looked up\n" in new.out
     assert "  Budget            Budgets Budget" in new.out
     assert "problem: no AWS credentials" in new.out
     assert new.calls == ["sts:GetCallerIdentity"]
-
-
-def test_a_plan_that_aws_refuses_leaves_nothing(new: NewAccount) -> None:
-    with injected(Faults()) as faults:
-        faults.on("DescribeChangeSet", refused("AccessDenied", 403))
-        assert new.type("plan") == 4
-
-    assert "cloudformation:DescribeChangeSet" in new.err
-    assert "infra/iam/administrator.json" in new.err
-    assert new.stacks == []
 
 
 # ---- up
@@ -97,16 +69,6 @@ def test_up_shows_the_changes_makes_them_and_says_the_outputs(new: NewAccount) -
     assert "def sweep(" in document["Content"]
 
 
-def test_up_again_changes_nothing(new: NewAccount) -> None:
-    new.type("up")
-    new.requests.clear()
-    assert new.type("up") == 0
-
-    assert "no changes" in new.out
-    assert "cloudformation:ExecuteChangeSet" not in new.calls
-    assert f"  Bucket          {new.bucket}" in new.out
-
-
 def test_up_with_a_flag_changes_that_and_keeps_the_rest(new: NewAccount) -> None:
     new.type("up", "--log-days", "60", "--old-version-days", "3")
     assert new.type("up", "--log-days", "90") == 0
@@ -114,6 +76,12 @@ def test_up_with_a_flag_changes_that_and_keeps_the_rest(new: NewAccount) -> None
     assert [group["retentionInDays"] for group in new.aws().call("logs", "DescribeLogGroups")["logGroups"]] == [90, 90]
     (stack,) = new.stacks
     assert stack.resource_map.resolved_parameters["OldVersionDays"] == 3
+
+    new.requests.clear()
+    assert new.type("up") == 0
+    assert "no changes" in new.out
+    assert "cloudformation:ExecuteChangeSet" not in new.calls
+    assert f"  Bucket          {new.bucket}" in new.out
 
 
 def test_up_asks_before_it_deletes_something_and_leaves_nothing_if_not_meant(new: NewAccount) -> None:
@@ -128,10 +96,14 @@ def test_up_asks_before_it_deletes_something_and_leaves_nothing_if_not_meant(new
     assert new.type("up", "--no-security-group", "--yes") == 0
 
 
-def test_up_that_aws_refuses_leaves_no_change_set(new: NewAccount) -> None:
+@pytest.mark.parametrize("verb", ["plan", "up"])
+def test_what_aws_refuses_leaves_nothing_and_names_the_policy(verb: str, new: NewAccount) -> None:
     with injected(Faults()) as faults:
         faults.on("DescribeChangeSet", refused("AccessDenied", 403))
-        assert new.type("up") == 4
+        assert new.type(verb) == 4
+
+    assert "cloudformation:DescribeChangeSet" in new.err
+    assert "infra/iam/administrator.json" in new.err
     assert new.stacks == []
 
 
@@ -188,30 +160,19 @@ def test_a_repository_with_another_encryption_cannot_be_adopted(new: NewAccount)
 
 
 @pytest.mark.parametrize(
-    ("flag", "value", "remedy"),
+    ("flags", "named"),
     [
-        ("--email", "nonsense", "give one such as you@example.org, or '' to remove it."),
-        ("--log-days", "31", "give 30 or 60."),
-        ("--log-days", "3654", "give 3653."),
-        ("--region", "us-gov-west-1", "give another --region."),
+        (["--email", "nonsense"], "nonsense"),
+        (["--log-days", "31"], "30 or 60"),
+        (["--log-days", "3654"], "3653"),
+        (["--region", "us-gov-west-1"], "us-gov-west-1"),
     ],
 )
-def test_what_cannot_work_is_refused_before_any_call(new: NewAccount, flag: str, value: str, remedy: str) -> None:
+def test_what_cannot_work_is_refused_before_any_call(new: NewAccount, flags: list[str], named: str) -> None:
     for verb in ("plan", "up"):
-        assert new.type(verb, flag, value) == 2
-        assert value in new.err
-        assert new.err.endswith(f"; {remedy}\n")
+        assert new.type(verb, *flags) == 2
+        assert named in new.err
     assert new.calls == []
-
-
-def test_endpoints_can_be_taken_back(new: NewAccount) -> None:
-    aws = new.aws()
-    (vpc,), subnet = aws.call("ec2", "DescribeVpcs")["Vpcs"], aws.call("ec2", "DescribeSubnets")["Subnets"][0]
-    new.type("up", "--vpc-id", vpc["VpcId"], "--endpoint-subnets", subnet["SubnetId"])
-    assert new.type("plan", "--endpoint-subnets", "") == 0
-
-    assert "  delete  LogsEndpoint" in new.out
-    assert "USD per month for 5" not in new.out
 
 
 def test_roles_created_outside_the_stack_are_named_before_any_change(new: NewAccount) -> None:
@@ -272,22 +233,6 @@ def test_a_vpc_gets_its_way_to_s3_a_group_and_endpoints(new: NewAccount) -> None
     assert "no changes" in new.out
 
 
-def test_a_vpc_that_does_not_exist_is_an_error(new: NewAccount) -> None:
-    assert new.type("up", "--vpc-id", "vpc-0123456789abcdef0") == 4
-    assert "vpc-0123456789abcdef0" in new.err
-
-
-def test_up_follows_an_earlier_change_first(new: NewAccount) -> None:
-    new.type("up")
-    (stack,) = new.stacks
-    stack.status = "UPDATE_IN_PROGRESS"
-    new.happens = iter([lambda: setattr(stack, "status", "UPDATE_COMPLETE")])
-    assert new.type("up") == 0
-
-    assert new.out.startswith("AWS is still busy with UPDATE_IN_PROGRESS:\n")
-    assert "no changes" in new.out
-
-
 def fails(new: NewAccount, *, status: str, reason: str) -> Callable[..., None]:
     """What moto cannot: CloudFormation cannot make the repository, and takes the stack back."""
 
@@ -306,19 +251,14 @@ def fails(new: NewAccount, *, status: str, reason: str) -> Callable[..., None]:
 
 
 def test_a_failed_stack_is_one_sentence_with_the_first_reason(new: NewAccount, monkeypatch: pytest.MonkeyPatch) -> None:
-    reason = (
-        "User: arn:aws:iam::1:user/u is not authorized to perform: ecr:CreateRepository (Service: Ecr, Status: 400)"
-    )
+    reason = "User: u is not authorized to perform: ecr:CreateRepository (Service: Ecr, Status: 400)"
     backend = type(cloudformation_backends[new.id][new.region])
     with monkeypatch.context() as patched:
         patched.setattr(backend, "execute_change_set", fails(new, status="ROLLBACK_COMPLETE", reason=reason))
         assert new.type("up") == 4
 
-    assert new.err.startswith(
-        "error: Repository (ECR Repository) failed: User: arn:aws:iam::1:user/u is not authorized"
-    )
-    assert "ask for the policy in infra/iam/administrator-stack.json" in new.err
-    assert "  CREATE_FAILED        Repository: User: arn" in new.out
+    assert new.err.startswith("error: Repository (ECR Repository) failed: User: u is not authorized")
+    assert "infra/iam/administrator-stack.json" in new.err
     # AWS deletes such a stack because of OnStackFailure; moto does not.
     assert new.type("up") == 4
     assert "run python -m launch.infra down --keep-data, then python -m launch.infra up again" in new.err
@@ -327,19 +267,13 @@ def test_a_failed_stack_is_one_sentence_with_the_first_reason(new: NewAccount, m
 # ---- show
 
 
-def test_show_without_a_stack_says_how_to_make_one(new: NewAccount) -> None:
+def test_show_says_how_to_make_a_stack_and_then_its_state_outputs_and_resources(new: NewAccount) -> None:
     assert new.type("show") == 4
-    assert (
-        new.err == "error: there is no stack aws-ddp-toolkit in us-east-1; create it with python -m launch.infra up.\n"
-    )
-
-
-def test_show_says_state_outputs_parameters_and_resources(new: NewAccount) -> None:
+    assert "python -m launch.infra up" in new.err
     new.type("up")
     assert new.type("show") == 0
 
     assert new.out.startswith("stack aws-ddp-toolkit in us-east-1: CREATE_COMPLETE\n")
-    assert "drift: not checked; --drift checks it\n" in new.out
     for line in (f"  Bucket          {new.bucket}", "  LogDays         30", "  NodeRole          aws-ddp-toolkit-node"):
         assert line + "\n" in new.out
 
@@ -360,7 +294,7 @@ def test_down_deletes_the_stack_and_what_it_left_empty(new: NewAccount) -> None:
     assert new.out == "there is no stack aws-ddp-toolkit in us-east-1\n"
 
 
-def test_down_refuses_to_delete_data_and_says_how_much_there_is(new: NewAccount) -> None:
+def test_down_refuses_to_delete_data_and_the_commands_that_it_names_do(new: NewAccount) -> None:
     new.type("up")
     aws = new.aws()
     aws.call("s3", "PutBucketVersioning", {"Bucket": new.bucket, "VersioningConfiguration": {"Status": "Enabled"}})
@@ -373,21 +307,13 @@ def test_down_refuses_to_delete_data_and_says_how_much_there_is(new: NewAccount)
     aws.call("ecr", "PutImage", image)
     assert new.type("down") == 4
 
-    assert f"bucket {new.bucket} holds objects and old versions: 3 (0.00 GB)\n" in new.err
+    assert f"bucket {new.bucket} holds objects and old versions: 3 (" in new.err
     assert "repository aws-ddp-toolkit holds images: 1 (" in new.err
-    assert (
-        f'python -c \'import boto3; boto3.resource("s3").Bucket("{new.bucket}").object_versions.delete()\'' in new.err
-    )
     assert "aws ecr delete-repository --force --repository-name aws-ddp-toolkit --region us-east-1" in new.err
     assert len(new.stacks) == 1
-
-
-def test_the_command_that_empties_the_bucket_does(new: NewAccount) -> None:
-    new.type("up")
-    new.aws().call("s3", "PutObject", {"Bucket": new.bucket, "Key": "jobs/j/model.pt", "Body": b"1"})
-    new.type("down")
     (line,) = [line for line in new.err.splitlines() if "python -c" in line]
     exec(line.partition("python -c '")[2].removesuffix("'"), {})
+    aws.call("ecr", "DeleteRepository", {"repositoryName": "aws-ddp-toolkit", "force": True})
     assert new.type("down") == 0
 
 
@@ -412,22 +338,16 @@ def test_logs_stay_where_there_are_any(new: NewAccount) -> None:
     assert len(new.aws().call("logs", "DescribeLogGroups")["logGroups"]) == 1
 
 
-@pytest.mark.parametrize("region", ["us-east-1", "eu-west-1"])
-def test_down_refuses_while_a_job_runs_in_any_region(new: NewAccount, region: str) -> None:
+def test_down_refuses_while_a_job_runs_in_any_region(new: NewAccount) -> None:
     new.type("up")
-    tags = [
-        {"Key": "aws-ddp-toolkit:job", "Value": "j"},
-        {"Key": "aws-ddp-toolkit:deadline", "Value": "2999-01-01T00:00:00Z"},
-    ]
-    volume = {
-        "AvailabilityZone": f"{region}a",
-        "Size": 1,
-        "TagSpecifications": [{"ResourceType": "volume", "Tags": tags}],
-    }
-    new.aws(region).call("ec2", "CreateVolume", volume)
+    tags = {"aws-ddp-toolkit:job": "j", "aws-ddp-toolkit:deadline": "2999-01-01T00:00:00Z"}
+    rows = [{"Key": key, "Value": value} for key, value in tags.items()]
+    specification = [{"ResourceType": "volume", "Tags": rows}]
+    volume = {"AvailabilityZone": "eu-west-1a", "Size": 1, "TagSpecifications": specification}
+    new.aws("eu-west-1").call("ec2", "CreateVolume", volume)
     assert new.type("down", "--keep-data") == 4
 
-    assert f"j in {region} (python -m launch.ec2 stop j --region {region})" in new.err
+    assert "python -m launch.ec2 stop j --region eu-west-1" in new.err
     assert len(new.stacks) == 1
 
 
@@ -437,18 +357,8 @@ def test_down_refuses_if_it_cannot_see_whether_jobs_run(new: NewAccount) -> None
         faults.on("DescribeInstances", refused("UnauthorizedOperation", 403), nth=None)
         assert new.type("down") == 4
 
-    assert new.err.startswith("error: cannot tell whether jobs run in us-east-1: these credentials")
+    assert "cannot tell whether jobs run in us-east-1" in new.err
     assert len(new.stacks) == 1
-
-
-def test_down_goes_on_where_the_organization_has_closed_a_region(new: NewAccount) -> None:
-    new.type("up")
-    closed = Region("eu-west-1", problems=(Forbidden("the organization forbids it", "AccessDenied"),))
-    with patch.object(in_use, "_look", lambda aws, *_: closed if aws.region == "eu-west-1" else Region(aws.region)):
-        assert new.type("down") == 0
-
-    assert re.search("^warning: not checked, .* eu-west-1", new.out, re.MULTILINE)
-    assert new.stacks == []
 
 
 def test_down_refuses_while_another_region_needs_the_roles(new: NewAccount) -> None:
@@ -499,14 +409,17 @@ def test_down_refuses_while_others_have_added_to_a_role_of_the_stack(new: NewAcc
 
 def test_down_shows_what_it_deletes_and_asks_first(new: NewAccount) -> None:
     new.type("up")
+    new.requests.clear()
+    assert new.type("down", "--dry-run") == 0
+    for call in ("cloudformation:DeleteStack", "s3:DeleteBucket", "ecr:DeleteRepository", "logs:DeleteLogGroup"):
+        assert call in new.out
+    assert written(new) == []
+
     new.answer = "no"
     assert new.type("down") == 2
-
     assert "  delete           LauncherPolicy" in new.out
     assert "  delete if empty  JobBucket" in new.out
-    assert "warning: launches in other regions use the roles of this stack, too." in new.out
-    assert new.questions == ["this deletes the stack aws-ddp-toolkit in us-east-1"]
-    assert len(new.stacks) == 1
+    assert len(new.questions) == len(new.stacks) == 1
     assert new.type("down", "--yes") == 0
     assert len(new.questions) == 1
 
@@ -518,34 +431,9 @@ def test_down_touches_nothing_that_merely_has_the_name(new: NewAccount) -> None:
     assert [bucket["Name"] for bucket in new.aws().call("s3", "ListBuckets")["Buckets"]] == [new.bucket]
 
 
-def test_down_dry_run_prints_every_request_and_makes_none(new: NewAccount) -> None:
-    new.type("up")
-    new.requests.clear()
-    assert new.type("down", "--dry-run") == 0
-
-    for call in ("cloudformation:DeleteStack", "s3:DeleteBucket", "ecr:DeleteRepository", "logs:DeleteLogGroup"):
-        assert call in new.out
-    assert written(new) == []
-
-
 # ---- the command line itself
 
 
 def test_an_unknown_verb_names_the_nearest(new: NewAccount) -> None:
     assert new.type("pln") == 2
     assert new.err.startswith("error: unknown verb 'pln'; did you mean 'plan'?")
-
-
-def test_without_a_verb_it_says_what_there_is(new: NewAccount) -> None:
-    assert new.type() == 2
-    assert "python -m launch.infra down " in new.out
-    assert new.type("--help") == 0
-
-
-def test_template_prints_what_is_sent(new: NewAccount) -> None:
-    assert new.type("template", "--region", "eu-west-1") == 0
-    assert 'BucketName: "aws-ddp-toolkit-123456789012-eu-west-1"' in new.out
-    assert new.type("template", "--account", "12") == 2
-    assert "give its 12 digits, such as 123456789012" in new.err
-    assert new.type("template", "--region", "cn-north-1") == 2
-    assert new.calls == []

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from launch.aws.client import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError, NoAnswer
-from launch.infra.changes import Change, _change, as_text, detect_drift, drifted, failure, follow
+from launch.infra.changes import Change, _change, detect_drift, drifted, failure, follow
 from launch.infra.lookup import Stack
 
 ARN = "arn:aws:cloudformation:us-east-1:1:stack/aws-ddp-toolkit/1"
@@ -83,12 +82,8 @@ def test_a_new_stack_that_was_rolled_back_is_a_failure_although_it_is_deleted() 
         event("ROLLBACK_IN_PROGRESS"),
         event("DELETE_COMPLETE"),
     ]
-    with pytest.raises(AwsError) as failed:
+    with pytest.raises(AwsError, match=r"^Repository \(ECR Repository\) failed: aws-ddp-toolkit already exists"):
         watch(Scripted(("DELETE_COMPLETE", events)))
-    assert str(failed.value) == (
-        "Repository (ECR Repository) failed: aws-ddp-toolkit already exists; AWS has rolled everything back; it was "
-        "created outside the stack: delete it, or rename yours, and run the same command again."
-    )
 
 
 def test_a_stack_that_was_deleted_as_asked_is_none() -> None:
@@ -99,16 +94,10 @@ def test_a_stack_that_was_deleted_as_asked_is_none() -> None:
 @pytest.mark.parametrize(
     ("reason", "remedy"),
     [
-        (
-            "User: u is not authorized to perform: iam:CreateRole",
-            "ask for the policy in infra/iam/administrator-stack.json",
-        ),
-        ("The maximum limit of 10 budgets", "ask for more under Service Quotas"),
-        ("The bucket you tried to delete is not empty", "empty it first"),
-        (
-            "Cannot delete a policy attached to entities",
-            "detach it; python -m launch.infra down prints the commands",
-        ),
+        ("User: u is not authorized to perform: iam:CreateRole", "infra/iam/administrator-stack.json"),
+        ("The maximum limit of 10 budgets", "Service Quotas"),
+        ("The bucket you tried to delete is not empty", "empty it"),
+        ("Cannot delete a policy attached to entities", "python -m launch.infra down"),
         ("Invalid request", "fix that"),
     ],
 )
@@ -119,16 +108,14 @@ def test_the_first_reason_has_a_remedy(reason: str, remedy: str) -> None:
     ]
     sentence = str(failure(events, "UPDATE_ROLLBACK_COMPLETE"))
     assert sentence.startswith(f"A (IAM Role) failed: {reason};")
-    assert f"; {remedy}, and " in sentence
-
-
-def test_a_failure_without_a_reason_says_so() -> None:
-    error = failure([], "UPDATE_ROLLBACK_FAILED")
-    assert error.aws_code == "UPDATE_ROLLBACK_FAILED"
-    assert "See python -m launch.infra show." in str(error)
+    assert remedy in sentence
+    assert failure([], "UPDATE_ROLLBACK_FAILED").aws_code == "UPDATE_ROLLBACK_FAILED"
 
 
 # ---- change sets in words
+
+
+DETAILS = [{"Target": {"Attribute": "Properties", "Name": "RetentionInDays"}}] * 2 + [{"Target": {"Attribute": "Tags"}}]
 
 
 @pytest.mark.parametrize(
@@ -140,29 +127,12 @@ def test_a_failure_without_a_reason_says_so() -> None:
         ({"Action": "Remove", "PolicyAction": "Retain"}, "keep", ""),
         ({"Action": "Modify", "Replacement": "True"}, "replace", ""),
         ({"Action": "Modify", "Replacement": "Conditional"}, "replace?", ""),
-        (
-            {
-                "Action": "Modify",
-                "Replacement": "False",
-                "Details": [
-                    {"Target": {"Attribute": "Properties", "Name": "RetentionInDays"}},
-                    {"Target": {"Attribute": "Properties", "Name": "RetentionInDays"}},
-                    {"Target": {"Attribute": "Tags"}},
-                ],
-            },
-            "change",
-            "RetentionInDays, Tags",
-        ),
+        ({"Action": "Modify", "Replacement": "False", "Details": DETAILS}, "change", "RetentionInDays, Tags"),
     ],
 )
 def test_a_change_is_shown_in_our_words(row: dict[str, Any], action: str, what: str) -> None:
     named = {"LogicalResourceId": "Thing", "ResourceType": "AWS::IAM::Role"}
     assert _change({**named, **row}) == Change(action, "Thing", "IAM Role", what)
-
-
-def test_changes_of_nothing_but_tags_are_changes() -> None:
-    assert as_text(()) == "changes: tags and outputs only"
-    assert as_text(None) == "no changes: the stack is up to date"
 
 
 # ---- drift, which moto does not know
@@ -195,7 +165,3 @@ def test_drift_is_shown_by_resource() -> None:
     stack = detect_drift(aws, Stack(ARN, "CREATE_COMPLETE"), Clock(lambda: 0.0, lambda _: None))
     assert stack.drift == "DRIFTED"
     assert drifted(aws, stack) == [("JobBucket", "/BucketEncryption"), ("Sweeper", "deleted")]
-
-
-def test_the_scripted_aws_has_the_real_ones_methods() -> None:
-    assert {"call", "pages"} <= set(dir(Aws))

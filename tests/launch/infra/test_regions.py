@@ -15,12 +15,8 @@ def refusal(*regions: Region) -> str:
     return str(refused.value)
 
 
-def test_a_stack_here_alone_needs_nobody() -> None:
-    assert check_regions((HERE, Region("eu-west-1")), "us-east-1") == ()
-
-
 def test_a_region_closed_by_the_organization_is_only_a_warning() -> None:
-    (warning,) = check_regions((HERE, Region("eu-west-1", problems=(CLOSED, CLOSED))), "us-east-1")
+    (warning,) = check_regions((HERE, Region("eu-west-1", problems=(CLOSED, CLOSED)), Region("eu-west-2")), "us-east-1")
     assert "eu-west-1" in warning
 
 
@@ -35,12 +31,8 @@ def test_what_is_known_of_a_half_closed_region_counts() -> None:
     assert "j in eu-west-1" in refusal(Region("eu-west-1", ("j in eu-west-1",), problems=(CLOSED,)))
 
 
-def test_of_many_jobs_three_are_named() -> None:
-    assert "a, b, c and 1 more; stop them first." in refusal(Region("eu-west-1", ("a", "b", "c", "d")))
-
-
 def test_stacks_elsewhere_go_first() -> None:
-    assert refusal(Region("ap-south-1", has_stack=True), Region("eu-west-1", has_stack=True)).endswith(
-        "delete those first, and this one (us-east-1) last:\n  python -m launch.infra down --region ap-south-1\n"
-        "  python -m launch.infra down --region eu-west-1"
-    )
+    said = refusal(Region("ap-south-1", has_stack=True), Region("eu-west-1", has_stack=True))
+    assert said.splitlines()[1:] == [
+        f"  python -m launch.infra down --region {region}" for region in ("ap-south-1", "eu-west-1")
+    ]
