@@ -2,8 +2,6 @@
 
 import json
 import os
-import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,18 +9,16 @@ import pytest
 
 from launch.core import shell
 from launch.core.backend import Backend
-from launch.core.clock import Clock
 from launch.core.errors import Ended
 from launch.core.job import Batch, Member
 from launch.core.runs import Run
 from launch.core.shell import this_python
 from launch.sweep.folder import Work
-from launch.sweep.grid import parse
 from launch.sweep.loop import Slot, submitted, sweep
-from launch.sweep.planned import Planned, plan_runs
+from launch.sweep.planned import Planned
 from launch.sweep.price import Price
 from launch.sweep.runner import Context, command
-from tests.launch.sweep.sweeps import TINY, ends
+from tests.launch.sweep.sweeps import context_in, ends, planned
 
 SEEN: list[tuple[list[Member], Batch]] = []
 
@@ -33,23 +29,11 @@ def submits(members: list[Member], batch: Batch) -> list[str]:
     return [members[2].name, members[0].name]
 
 
-def context_in(folder: Path) -> Context:
-    return Context("tiny", "id", folder, folder / "runs", os.environ, Clock(), False, lambda line: None)
-
-
 def work(count: int, before: dict[str, Run] | None = None, backend: Backend | None = None) -> Work:
-    content = {"name": "tiny", "backend": "slurm", "fixed": TINY, "grid": {"seed": list(range(count))}}
-    planned = plan_runs(parse(content, "sweep.yaml"), {}, ())
+    runs = planned(count, "slurm")
     if backend:
-        planned = [replace(run, backend=backend) for run in planned]
-    return Work(planned, planned, {run.name: Price() for run in planned}, before or {})
-
-
-@pytest.fixture
-def signals() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+        runs = [replace(run, backend=backend) for run in runs]
+    return Work(runs, runs, {run.name: Price() for run in runs}, before or {})
 
 
 def test_launchers_attach_to_what_is_submitted_in_its_order_and_launch_the_rest(tmp_path: Path) -> None:

@@ -1,54 +1,18 @@
 """Jobs in the cloud that go on without their launcher: what a sweep ends is ended, and what it leaves it says."""
 
-import os
 import shlex
-import signal
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from launch.core import shell
-from launch.core.clock import Clock
 from launch.core.errors import Ended, LeftRunning
-from launch.core.runs import Run
 from launch.core.shell import this_python
-from launch.core.signals import ask_to_end
-from launch.sweep import loop
-from launch.sweep.end import ending, insist
-from launch.sweep.folder import Work, earlier, left
-from launch.sweep.grid import parse
-from launch.sweep.planned import Planned, plan_runs
-from launch.sweep.price import Price
-from launch.sweep.runner import Context
-from tests.launch.sweep.sweeps import TINY, ends, rows
+from launch.sweep.end import insist
+from launch.sweep.folder import earlier, left
+from tests.launch.sweep.sweeps import ends, planned, play, rows
 from trainer.errors import TrainerError
-
-
-@pytest.fixture
-def signals() -> Iterator[None]:
-    """SIGINT is not ignored, also where the shell that runs the tests ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def planned(backend: str, count: int = 1, **options: object) -> list[Planned]:
-    content = {"name": "tiny", "backend": backend, "fixed": TINY, "options": {backend: options}}
-    return plan_runs(parse({**content, "grid": {"seed": list(range(count))}}, "sweep.yaml"), {}, ())
-
-
-def play(folder: Path, todo: list[Planned], *launchers: str, diverged_at: float = 0.0) -> list[Run]:
-    """A sweep whose launchers are these lines of shell, one after the other; $1 is the run's folder."""
-    shells = {run.name: launcher for run, launcher in zip(todo, launchers, strict=True)}
-
-    def words(run: Planned, context: Context) -> list[str]:
-        return ["sh", "-c", shells[run.name], "sh", str(context.folder(run))]
-
-    context = Context("tiny", "id", folder, folder / "runs", os.environ, Clock(), False, lambda line: None)
-    own = replace(context, launcher=words, diverged_at=diverged_at)
-    return loop.sweep(Work(todo, todo, {run.name: Price() for run in todo}, {}), own)
 
 
 def test_a_run_that_diverges_is_stopped_where_its_job_goes_on_without_its_launcher(
@@ -68,7 +32,7 @@ def test_a_run_that_diverges_is_stopped_where_its_job_goes_on_without_its_launch
         "until [ -e $1/stopped ]; do sleep 0.02; done; exit 130"
     )
 
-    (run,) = play(tmp_path, planned("sagemaker", region="eu-west-1"), diverges, diverged_at=3.0)
+    (run,) = play(tmp_path, planned(1, "sagemaker", region="eu-west-1"), diverges, diverged_at=3.0)
 
     assert (run.state, run.reason[:13]) == ("failed", "it diverged: ")
     job = asked[0][asked[0].index("stop") + 1]
@@ -86,26 +50,6 @@ def test_a_stop_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> No
     assert (codes, slept) == ([0], [60.0, 60.0])
 
 
-def test_a_run_that_diverged_and_whose_job_goes_on_says_so(
-    tmp_path: Path, signals: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shell, "run_captured", lambda words, env: shell.Captured(0, "", ""))
-    loses_aws = "echo '[METRIC] epoch=1 train_loss=1.0'; echo '[METRIC] epoch=2 train_loss=3.5'; "
-
-    (run,) = play(tmp_path, planned("sagemaker"), loses_aws + leaves(4), diverged_at=3.0)
-
-    assert (run.state, run.reason[:13]) == ("failed", "it diverged: ")
-    assert "Its job may still run; this stops it: python -m launch.sagemaker stop tiny-seed-0-" in run.reason
-
-
-@pytest.mark.parametrize("backend", ["sagemaker", "slurm"])
-def test_of_a_rehearsal_the_player_is_ended_and_nothing_in_the_account(backend: str) -> None:
-    (run,) = planned(backend)
-
-    assert ending(run, "job", {}, rehearsed=True) is ask_to_end
-    assert ending(run, "job", {}, rehearsed=False) is not ask_to_end
-
-
 def leaves(code: int) -> str:
     """A launcher's last words in sh where it has left its job running."""
     outcome = LeftRunning("no AWS. The job is still running: attach JOB", code).outcome
@@ -119,7 +63,7 @@ def test_a_job_that_its_launcher_lost_sight_of_has_not_failed_and_is_followed_ag
     backend: str, tmp_path: Path
 ) -> None:
     """A row that failed is not begun again: ten minutes without AWS lost a job that trained well, and its result."""
-    todo = planned(backend, 2)
+    todo = planned(2, backend)
 
     ended = play(tmp_path, todo, leaves(4), ends(0))
 
@@ -130,7 +74,7 @@ def test_a_job_that_its_launcher_lost_sight_of_has_not_failed_and_is_followed_ag
 
 def test_credentials_that_expired_under_a_job_make_one_row_that_failed_and_not_all(tmp_path: Path) -> None:
     with pytest.raises(Ended, match=r"AWS was lost in one run .* expired\. 1 run was not started"):
-        play(tmp_path, planned("sagemaker", 3), leaves(4), ends(4, "the credentials have expired."), ends(0))
+        play(tmp_path, planned(3, "sagemaker"), leaves(4), ends(4, "the credentials have expired."), ends(0))
 
     assert [row["state"] for row in rows(tmp_path).values()] == ["interrupted", "failed", "planned"]
 
@@ -140,7 +84,7 @@ def test_who_ends_a_sweep_learns_that_its_job_goes_on(tmp_path: Path) -> None:
     asked = f"leave() {{ {leaves(130)}; }}; trap 'leave $1' TERM; kill -TERM $PPID; while true; do sleep 0.02; done"
 
     with pytest.raises(TrainerError, match="stopped in run seed-0"):
-        play(tmp_path, planned("sagemaker"), asked)
+        play(tmp_path, planned(1, "sagemaker"), asked)
 
     (row,) = rows(tmp_path).values()
     assert (row["state"], row["reason"]) == ("interrupted", "no AWS. The job is still running: attach JOB")
@@ -154,7 +98,7 @@ def test_a_launcher_that_is_killed_leaves_the_command_that_ends_its_job(
     impatient = "trap '' INT; kill -INT $PPID; sleep 0.2; kill -INT $PPID; sleep 9"
 
     with pytest.raises(Ended, match="stopped in run seed-0"):
-        play(tmp_path, planned(backend, region="eu-west-1"), impatient)
+        play(tmp_path, planned(1, backend, region="eu-west-1"), impatient)
 
     (row,) = rows(tmp_path).values()
     assert row["state"] == "interrupted"
@@ -165,7 +109,7 @@ def test_a_launcher_that_is_killed_leaves_the_command_that_ends_its_job(
 
 @pytest.mark.parametrize("backend", ["sagemaker", "slurm"])
 def test_a_job_whose_launcher_somebody_else_killed_is_followed_again(backend: str, tmp_path: Path) -> None:
-    ended = play(tmp_path, planned(backend, 2), "kill -KILL $$", ends(0))
+    ended = play(tmp_path, planned(2, backend), "kill -KILL $$", ends(0))
 
     assert [run.state for run in ended] == ["interrupted", "done"]
     assert "killed by SIGKILL" in ended[0].reason

@@ -1,31 +1,28 @@
 """Several runs at a time: each on its own part of the machine, stopped together, and none lost."""
 
-import errno
+import io
 import json
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from launch.core import runs
-from launch.core.clock import Clock
-from launch.core.errors import Ended
 from launch.core.plan import Need
 from launch.core.runs import Run
-from launch.sweep import loop, table
+from launch.sweep import loop
 from launch.sweep.cli import read
-from launch.sweep.command import Plan, as_text
+from launch.sweep.command import Plan, StatusLine, as_text
 from launch.sweep.folder import Work, others
-from launch.sweep.grid import parse
-from launch.sweep.loop import Slot
-from launch.sweep.planned import Planned, plan_runs
+from launch.sweep.loop import Slot, left_s
+from launch.sweep.planned import plan_runs
 from launch.sweep.price import Price
-from launch.sweep.runner import Context
-from tests.launch.sweep.sweeps import TINY, ends, rows, sweep, written
+from tests.launch.sweep.sweeps import ends, planned, play, rows, sweep, written
 from trainer.errors import SettingsError, TrainerError
 
 Sweep = Callable[..., list[Run]]
@@ -33,38 +30,17 @@ Sweep = Callable[..., list[Run]]
 SAVES = f"leave() {{ {ends(75, 'saved.')}; }}; trap 'leave $1' TERM INT; touch $1/ready; while :; do sleep 0.02; done"
 
 
-def planned(count: int, backend: str = "local") -> list[Planned]:
-    content = {"name": "tiny", "backend": backend, "fixed": TINY, "grid": {"seed": list(range(count))}}
-    return plan_runs(parse(content, "sweep.yaml"), {}, ())
-
-
 @pytest.fixture
-def beside(tmp_path: Path) -> Iterator[Sweep]:
+def beside(tmp_path: Path, signals: None) -> Iterator[Sweep]:
     """Sweeps, two runs at a time, over runs whose launchers are these lines of shell; $1 is the run's folder."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     affinity = os.sched_getaffinity(0)
+    cores = sorted(affinity)
+    two = [Slot((core,), (gpu,)) for core, gpu in zip((cores[0], cores[-1]), "01", strict=True)]
 
-    def play(
-        *launchers: str, before: Mapping[str, Run] | None = None, diverged_at: float = 0.0, backend: str = "local"
-    ) -> list[Run]:
-        all_runs = planned(len(launchers), backend)
-        shells = {run.name: launcher for run, launcher in zip(all_runs, launchers, strict=True)}
+    def beside(*launchers: str, backend: str = "local", **more: Any) -> list[Run]:
+        return play(tmp_path, planned(len(launchers), backend), *launchers, places=two, **more)
 
-        def words(run: Planned, context: Context) -> list[str]:
-            return ["sh", "-c", shells[run.name], "sh", str(context.folder(run))]
-
-        context = Context(
-            "tiny", "id", tmp_path, tmp_path / "runs", os.environ, Clock(), False, lambda line: None, launcher=words,
-            diverged_at=diverged_at,
-        )  # fmt: skip
-        known = before or {}
-        todo = [run for run in all_runs if run.name not in known]
-        cores = sorted(affinity)
-        two = [Slot((core,), (gpu,)) for core, gpu in zip((cores[0], cores[-1]), "01", strict=True)]
-        return loop.sweep(Work(all_runs, todo, {run.name: Price() for run in all_runs}, known), context, two)
-
-    yield play
-    signal.signal(signal.SIGINT, before)
+    yield beside
     assert os.sched_getaffinity(0) == affinity  # the sweep itself goes where it likes
 
 
@@ -101,15 +77,6 @@ def test_a_resumed_sweep_does_only_what_is_left(beside: Sweep, tmp_path: Path) -
     ended = beside(ends(0), "exit 9", ends(0), before={"seed-1": done})
 
     assert [(run.name, run.state) for run in ended] == [("seed-0", "done"), ("seed-1", "done"), ("seed-2", "done")]
-
-
-def test_failures_that_the_others_would_share_end_it(beside: Sweep, tmp_path: Path) -> None:
-    fails = ends(3, "no folder nowhere.")
-
-    with pytest.raises(Ended, match=r"failed alike.* no folder nowhere\. 2 runs were not started\.|1 run was"):
-        beside(fails, fails, fails, fails)
-
-    assert {row["state"] for row in rows(tmp_path).values()} == {"failed", "planned"}
 
 
 def test_a_run_that_diverges_is_ended_and_is_a_row_with_its_reason(beside: Sweep) -> None:
@@ -161,15 +128,6 @@ def test_more_runs_than_there_is_room_for_are_refused(count: int, whole: Slot, s
         loop.slots(whole, count, planned(1))
 
 
-def test_a_rehearsal_refuses_to_run_several_at_a_time(tmp_path: Path) -> None:
-    path = written(tmp_path, grid={"seed": [0, 1]}, options={"ec2": {"instance_type": "g5.xlarge"}})
-
-    refused = sweep(tmp_path, path, "--backend", "ec2", "--rehearse", "--parallel", 2, "--dry-run")
-
-    assert refused.returncode == 2
-    assert "--parallel 2 does not go with a rehearsal, which plays one job; leave it out." in refused.stderr
-
-
 def test_jobs_on_machines_of_their_own_run_at_the_same_time_each_with_its_bill(beside: Sweep, tmp_path: Path) -> None:
     meets = "touch $1/../met-%d; until [ -e $1/../met-%d ]; do sleep 0.02; done; "
 
@@ -185,24 +143,6 @@ def test_an_error_of_the_sweeps_own_waits_until_what_runs_has_saved(beside: Swee
         beside(SAVES, ends(0))
 
     assert runs.read(tmp_path / "seed-0").state == "interrupted"
-
-
-def test_a_table_that_cannot_be_written_waits_until_what_runs_has_saved(
-    beside: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write, waits = table.write_csv, "until [ -e $1/../seed-0/ready ]; do sleep 0.02; done; "
-
-    def fills(rows: list[Run], out: Path) -> None:
-        if any(row.state == "done" for row in rows):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(rows, out)
-
-    monkeypatch.setattr(table, "write_csv", fills)
-    with pytest.raises(OSError, match="No space left"):
-        beside(SAVES, waits + ends(0), ends(0))
-
-    assert runs.read(tmp_path / "seed-0").state == "interrupted"
-    assert not (tmp_path / "seed-2").exists()
 
 
 def test_a_plan_shows_how_many_run_at_a_time_and_refuses_more_than_the_quota_has_room_for(tmp_path: Path) -> None:
@@ -242,3 +182,29 @@ def test_a_dry_run_refuses_the_folder_that_the_run_would(tmp_path: Path) -> None
 
     assert refused.returncode == 2
     assert "out has the sweep other, on local; give another --out" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"expected_s": {"a": 60.0, "b": 30.0}, "to_begin": ["a", "b"], "took_s": []}, 90.0),
+        ({"expected_s": {}, "to_begin": ["a", "b"], "took_s": []}, None),
+        ({"expected_s": {}, "to_begin": ["b", "c"], "took_s": [10.0, 20.0, 90.0]}, 40.0),
+        # A third of the first run took 10 s: 20 s of it are left, and 30 s for each of the others.
+        ({"expected_s": {}, "to_begin": ["b"], "took_s": [], "current": "a", "elapsed_s": 10.0, "share": 1 / 3}, 50.0),
+        ({"expected_s": {"a": 60.0}, "to_begin": [], "took_s": [], "current": "a", "elapsed_s": 45.0}, 15.0),
+        ({"expected_s": {"a": 60.0}, "to_begin": [], "took_s": [], "current": "a", "elapsed_s": 90.0}, 0.0),
+    ],
+)
+def test_time_left_is_what_is_expected_or_what_runs_took(arguments: dict[str, object], expected: float | None) -> None:
+    left = left_s(**arguments)  # type: ignore[arg-type]
+
+    assert left == (None if expected is None else pytest.approx(expected))
+
+
+def test_no_line_is_overwritten_where_the_output_is_no_terminal() -> None:
+    file = io.StringIO()
+
+    StatusLine(file, {"TERM": "xterm"}).show("1/2  a")
+
+    assert file.getvalue() == ""

@@ -4,7 +4,6 @@ import io
 import json
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,9 @@ import pytest
 from launch.core import backend as backends
 from launch.core import runs
 from launch.core.job import check_job_name
-from launch.sweep.end import End, Watched
+from launch.sweep.end import End
 from launch.sweep.folder import collect_results, job_name, write_records
-from launch.sweep.runner import Output, end_left_over, numbers
+from launch.sweep.runner import Output, end_left_over
 from tests.processes import begun_with, left_of
 from trainer.outcome import Outcome
 
@@ -31,21 +30,6 @@ def test_metric_lines_become_records_whichever_process_wrote_them() -> None:
 
     assert output.records == [{"epoch": 1, "epoch_s": 2.5, "world_size": 2}, {"epoch": 2, "train_loss": None}]
     assert output.last == "epoch 2/2"
-
-
-def test_a_word_that_is_no_number_is_left_out() -> None:
-    assert numbers(" epoch=3 device=CPU broken epoch_s=1e-3") == {"epoch": 3, "epoch_s": 0.001}
-
-
-def test_a_look_at_a_loss_takes_no_longer_after_many() -> None:
-    watched = Watched(2.0, lambda group: None, ({"loss": 1} for _ in range(100_000)))
-
-    began = time.process_time()
-    for _ in range(2000):
-        watched.check({"loss": 1})
-
-    assert time.process_time() - began < 1.0  # 2 s, if each looked through those before
-    assert watched.diverged == ""
 
 
 FAILED = Outcome("failed", 4, "no capacity.")
@@ -70,18 +54,12 @@ def test_state_and_reason_are_those_of_the_outcome(end: End, expected: tuple[str
     assert (end.state, end.reason) == expected
 
 
-def test_a_launcher_without_an_outcome_has_failed_and_its_last_line_is_named() -> None:
+def test_a_launcher_without_an_outcome_has_failed_and_its_last_line_is_named_without_tokens() -> None:
     end = End(1, None, 1.0, last="ValueError: nonsense")
-
-    assert end.state == "failed"
-    assert end.reason == (
-        "the launcher ended with exit code 1 and left no outcome.json, after 'ValueError: nonsense'; see log.txt"
-    )
-
-
-def test_of_that_line_the_beginning_is_named_and_no_token_in_it() -> None:
     token = "hf_" + "aB" * 17
 
+    assert end.state == "failed"
+    assert all(words in end.reason for words in ("exit code 1", "outcome.json", "ValueError: nonsense", "log.txt"))
     assert token not in End(1, None, 1.0, last=f"logged in with {token}").reason
     assert "hf_" not in End(1, None, 1.0, last=f"{'x' * 280} {token}").reason  # not its beginning either
     assert len(End(1, None, 1.0, last="x" * 10**6).reason) < 500
@@ -109,7 +87,6 @@ def test_results_that_a_launcher_fetched_come_into_the_runs_folder(tmp_path: Pat
 
 
 def test_no_result_says_for_the_sweep_how_its_run_ended(tmp_path: Path) -> None:
-    """Every training of the account may write the result of a job on SageMaker."""
     fetched, here = tmp_path / "runs" / "job", tmp_path / "here"
     (fetched / "launcher").mkdir(parents=True)
     here.mkdir()

@@ -6,22 +6,19 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from launch.core import runs
-from launch.core.clock import Clock
 from launch.core.errors import Ended
 from launch.core.runs import Run, State
 from launch.core.signals import kill_marked
-from launch.sweep import loop
-from launch.sweep.folder import Work, earlier, job_name, left
+from launch.sweep.folder import earlier, job_name, left
 from launch.sweep.grid import parse
 from launch.sweep.loop import why_give_up
-from launch.sweep.planned import Planned, plan_runs
-from launch.sweep.price import Price
-from launch.sweep.runner import Context
-from tests.launch.sweep.sweeps import TINY, ends, rows, start, sweep, written
+from launch.sweep.planned import plan_runs
+from tests.launch.sweep.sweeps import TINY, ends, planned, play, rows, start, sweep, written
 from tests.processes import left_of, processes_with
 from trainer.contract import CHECKPOINTS
 from trainer.errors import SettingsError, TrainerError
@@ -121,53 +118,25 @@ Sweep = Callable[..., list[Run]]
 
 
 @pytest.fixture
-def played(tmp_path: Path) -> Iterator[Sweep]:
-    """Sweeps over runs whose launchers are these lines of shell; $1 is the run's folder.
+def played(tmp_path: Path, signals: None) -> Sweep:
+    """Sweeps over runs whose launchers are these lines of shell; $1 is the run's folder."""
 
-    SIGINT is not ignored, also where the shell that runs the tests ignores it.
-    """
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    def played(*launchers: str, backend: str = "local", **more: Any) -> list[Run]:
+        return play(tmp_path, planned(len(launchers), backend), *launchers, **more)
 
-    def play(*launchers: str, said: list[str] | None = None, backend: str = "local") -> list[Run]:
-        content = {"name": "tiny", "backend": backend, "fixed": TINY, "grid": {"seed": list(range(len(launchers)))}}
-        planned = plan_runs(parse(content, "sweep.yaml"), {}, ())
-        shells = {run.name: launcher for run, launcher in zip(planned, launchers, strict=True)}
-
-        def words(run: Planned, context: Context) -> list[str]:
-            return ["sh", "-c", shells[run.name], "sh", str(context.folder(run))]
-
-        say = said.append if said is not None else lambda line: None
-        context = Context("tiny", "id", tmp_path, tmp_path / "runs", os.environ, Clock(), False, say, launcher=words)
-        return loop.sweep(Work(planned, planned, {run.name: Price() for run in planned}, {}), context)
-
-    yield play
-    signal.signal(signal.SIGINT, before)
+    return played
 
 
 @pytest.mark.parametrize(
-    "result",
-    [
-        "mkdir {0}/metrics.jsonl",
-        "echo 5 >{0}/metrics.jsonl",
-        "mkdir -p {0}--2/x; touch {0}/x {0}--2/x/y",
-    ],
+    "result", ["mkdir {0}/metrics.jsonl", "echo 5 >{0}/metrics.jsonl", "mkdir -p {0}--2/x; touch {0}/x {0}--2/x/y"]
 )
 def test_no_result_that_cannot_be_read_ends_the_sweep(played: Sweep, tmp_path: Path, result: str) -> None:
-    """Every training of the account may write the result of a job on SageMaker: the others go on, and are paid for."""
     fetched = tmp_path / "runs" / job_name("tiny", "seed-0", "id")
     ended = played(
         f"mkdir -p {fetched}; {result.format(fetched)}; echo '[METRIC] epoch=1'", "true", backend="sagemaker"
     )
     assert [(run.state, run.exit_code) for run in ended] == [("failed", 3), ("done", 0)]
     assert ended[0].reason.startswith("its results cannot be read: ")
-
-
-def test_a_result_that_still_goes_nowhere_is_named_when_the_run_is_tried_again(played: Sweep, tmp_path: Path) -> None:
-    fetched = tmp_path / "runs" / job_name("tiny", "seed-0", "id")
-    played(f"mkdir -p {fetched}/x {tmp_path}/seed-0; touch {tmp_path}/seed-0/x {fetched}/x/y", backend="sagemaker")
-
-    with pytest.raises(SettingsError, match=rf"{fetched} cannot be moved .*seed-0/x.*; remove what is odd"):
-        played("true", backend="sagemaker")
 
 
 def states(out: Path) -> list[str]:
@@ -182,14 +151,6 @@ def test_failures_that_the_others_would_share_end_the_sweep(played: Sweep, tmp_p
 
     assert ended.value.code == 3
     assert states(tmp_path) == ["failed", "failed", "planned"]
-
-
-def test_a_run_that_its_time_limit_ends_is_a_row_and_the_next_begins(played: Sweep) -> None:
-    ended = played(ends(75, "the time limit ended the job."), ends(0))
-
-    assert [(run.state, run.reason) for run in ended] == [
-        ("interrupted", "the time limit ended the job."), ("done", ""),
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "code"), [("INT", 130), ("TERM", 75)])
@@ -217,26 +178,12 @@ def test_a_launcher_that_is_killed_has_failed_with_a_reason(played: Sweep) -> No
     assert "killed by SIGKILL" in ended[0].reason
 
 
-def test_the_bill_of_an_outcome_is_what_a_run_cost(played: Sweep, tmp_path: Path) -> None:
-    ended = played(ends(0, usd=1.5), ends(75, "12 h are over.", usd=2.25), backend="ec2")
-
-    assert [run.usd for run in ended] == [1.5, 2.25]
-    assert [row["usd"] for row in rows(tmp_path).values()] == ["1.5", "2.25"]
-
-
 def test_the_outcome_of_an_earlier_start_is_not_taken_for_this_one(played: Sweep, tmp_path: Path) -> None:
     played(ends(75, "12 h are over."))
 
     (run,) = played("kill -KILL $$")
 
     assert run.state == "failed"
-
-
-def test_the_time_left_of_the_whole_is_shown_after_each_run_but_the_last(played: Sweep) -> None:
-    said: list[str] = []
-    played(ends(0), ends(0), ends(0), said=said)
-
-    assert ["left for all runs" in line for line in said] == [False, True, False, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -260,12 +207,11 @@ def test_a_sweep_ends_early_only_where_the_next_run_fails_too(ended: list[tuple[
 
 
 def test_only_what_is_done_or_failed_is_left_out_and_failures_only_until_asked_for() -> None:
-    planned = plan_runs(parse({"name": "tiny", "fixed": TINY, "grid": {"seed": [0, 1, 2, 3]}}, ""), {}, ())
-    kinds: tuple[State, ...] = ("done", "failed", "interrupted", "running")
-    before = {run.name: Run(run.name, Path(), {}, state=state) for run, state in zip(planned, kinds, strict=True)}
+    four, kinds = planned(4), list[State](["done", "failed", "interrupted", "running"])
+    before = {run.name: Run(run.name, Path(), {}, state=state) for run, state in zip(four, kinds, strict=True)}
 
-    assert [run.name for run in left(planned, before, retry_failed=False)] == ["seed-2", "seed-3"]
-    assert [run.name for run in left(planned, before, retry_failed=True)] == ["seed-1", "seed-2", "seed-3"]
+    assert [run.name for run in left(four, before, retry_failed=False)] == ["seed-2", "seed-3"]
+    assert [run.name for run in left(four, before, retry_failed=True)] == ["seed-1", "seed-2", "seed-3"]
 
 
 def test_a_time_limit_may_change_and_so_may_what_kept_a_run_from_its_first_epoch(tmp_path: Path) -> None:
