@@ -10,8 +10,6 @@ import pytest
 
 from launch.core.runs import Run, write
 from launch.forecast.__main__ import main
-from launch.forecast.script import OPTIONAL
-from tests.launch.sweep.sweeps import sweep
 from trainer.outcome import Outcome
 from trainer.script.pace import Pace
 
@@ -116,16 +114,6 @@ def test_one_measured_number_gives_a_range_for_others_and_no_expectation(capsys:
     assert "4 x g5.2xlarge may be faster: 30 min at best." in text
 
 
-def test_times_that_the_law_does_not_describe_give_a_range_only(capsys: Capture) -> None:
-    for nodes, seconds in ((1, 1000.0), (2, 1400.0), (4, 900.0)):
-        ran(f"nodes-{nodes}", seconds, nodes)
-
-    found = answer(capsys, "--nodes", "8")
-
-    assert (found["candidates"][0]["basis"], found["candidates"][0]["hours"]) == ("range", None)
-    assert "does not describe these times" in found["sources"][0]
-
-
 def test_a_type_that_was_never_measured_is_left_out_and_sagemakers_is_the_same_machine(capsys: Capture) -> None:
     ran("one", 3600.0)
 
@@ -152,12 +140,6 @@ def test_ranks_are_those_of_the_options_or_all_gpus_of_the_type(capsys: Capture)
         "g5.12xlarge: no run had several nodes, so what the network between them costs is not in it" in found["notes"]
     )
     assert answer(capsys, "--gpus-per-node", "2", "--nodes", "1")["candidates"][0]["basis"] == "measured"
-
-
-def test_more_gpus_than_a_type_has_are_left_out(capsys: Capture) -> None:
-    ran("one", 3600.0)
-
-    assert "1 x g5.2xlarge: it has 1 GPUs, not 2." in refusal(capsys, *told("--gpus-per-node", "2", "--nodes", "1"))
 
 
 def test_a_run_that_was_cut_short_counts_by_its_pace_where_no_other_came_to_its_end(capsys: Capture) -> None:
@@ -242,29 +224,25 @@ def test_what_means_nothing_for_a_script_is_refused_in_a_sentence(
     assert sentence in refusal(capsys, *told(*words))
 
 
-def test_without_runs_it_says_which_sweep_to_run(capsys: Capture) -> None:
-    said = refusal(capsys, "--script", "train.py")
-
-    assert "how train.py scales is not known before it has run; put this into scaling.yaml" in said
-    assert "\nscript: train.py\ngrid: {instance_type: [g5.2xlarge], nodes: [1, 2]}\n" in said
-    assert "-- is followed by a script's arguments" in refusal(capsys, "--", "--lr=1")
-
-
-def test_a_bare_run_folder_does_not_say_its_machines(capsys: Capture) -> None:
-    Path("runs/mine").mkdir(parents=True)
-    Path("runs/mine/metrics.jsonl").write_text('{"step": 1}\n')
-
-    assert "runs has no run of a script that says on what machines it ran, as those of sweeps do" in refusal(
-        capsys, *told()
-    )
+REFUSED = {
+    "no runs": (["--script", "train.py"], "\nscript: train.py\ngrid: {instance_type: [g5.2xlarge], nodes: [1, 2]}\n"),
+    "arguments alone": (["--", "--lr=1"], "-- is followed by a script's arguments"),
+    "too many GPUs": (told("--gpus-per-node", "2", "--nodes", "1", "--from-run", "one"), "it has 1 GPUs, not 2"),
+    "a bare run folder": (told("--from-run", "bare"), "bare has no run of a script that says on what machines it ran"),
+    "no time": (told("--from-run", "untimed"), "one is done, and told no pace"),
+}
 
 
-def test_runs_of_which_none_tells_its_time_are_an_error(capsys: Capture) -> None:
+@pytest.mark.parametrize(("words", "named"), REFUSED.values(), ids=REFUSED)
+def test_runs_that_tell_too_little_are_refused(words: list[str], named: str, capsys: Capture) -> None:
+    Path("bare/mine").mkdir(parents=True)
+    Path("bare/mine/metrics.jsonl").write_text('{"step": 1}\n')
     ran("one", None)
+    Path("runs").rename("untimed")
+    ran("one", 3600.0)
+    Path("runs").rename("one")
 
-    assert "no run of train.py below runs tells how long it takes: one is done, and told no pace" in refusal(
-        capsys, *told()
-    )
+    assert named in refusal(capsys, *words)
 
 
 def test_runs_that_differ_in_more_than_gpus_are_not_mixed(capsys: Capture) -> None:
@@ -272,26 +250,3 @@ def test_runs_that_differ_in_more_than_gpus_are_not_mixed(capsys: Capture) -> No
         ran(name, 3600.0, options={"nodes": 2, "instance_type": ["p4d.24xlarge"], "nproc_per_node": None, "efa": efa})
 
     assert "a and b, both on p4d.24xlarge, differ in efa (True and False)" in refusal(capsys, *told())
-
-
-def test_a_narrow_terminal_drops_columns(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran("one", 3600.0)
-    monkeypatch.setattr("launch.core.terminal.terminal_width", lambda: 50)
-
-    assert main(told("--nodes", "1")) == 0
-
-    heading = capsys.readouterr().out.splitlines()[2]
-    assert [name for name in OPTIONAL if name in heading] == []
-
-
-def test_a_sweep_on_this_machine_is_forecast_from(tmp_path: Path, capsys: Capture) -> None:
-    Path("train.py").write_text("print('[METRIC] step=1 loss=0.5')\n")
-    Path("scaling.yaml").write_text("script: train.py\nruns: [{gpus: 2}]\n")
-    assert sweep(tmp_path, "scaling.yaml").returncode == 0
-
-    (measured,) = answer(capsys)["candidates"]
-    (alone,) = answer(capsys, "--gpus-per-node", "1")["candidates"]
-
-    assert (measured["instance_type"], measured["replicas"], measured["basis"]) == ("local", 2, "measured")
-    assert (alone["replicas"], alone["basis"]) == (1, "range")
-    assert alone["hours_range"] == pytest.approx([measured["hours"], 2 * measured["hours"]])
