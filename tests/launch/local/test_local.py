@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 from launch import local
-from launch.core.backend import Demand, Place, find
-from launch.core.cli import LaunchOptions
 from launch.core.job import Job
 from launch.core.training.classifier import Classifier
 from launch.local.__main__ import main
@@ -44,44 +42,6 @@ def test_the_command_is_torchrun_with_the_trainer() -> None:
         "-m", "trainer", "--model", "cnn", "--amp", "false", "--run-dir", "runs/digits-cnn-20260301-120005-k3v7q",
     )  # fmt: skip
     assert planned.run_dir == Path("runs/digits-cnn-20260301-120005-k3v7q")
-
-
-def test_a_run_folder_that_is_given_is_kept() -> None:
-    job = Job(Classifier(TrainConfig(run_dir=Path("my runs/a"))), LocalOptions())
-
-    assert plan(job, python=("python", "-P"), now=NOON, letters="k3v7q").command[-2:] == ("--run-dir", "my runs/a")
-
-
-def test_two_runs_of_one_second_have_folders_of_their_own() -> None:
-    job = Job(Classifier(TrainConfig()), LocalOptions())
-    one, other = (plan(job, python=("python", "-P"), now=NOON, letters=letters) for letters in ("k3v7q", "a2b2c"))
-
-    assert one.run_dir != other.run_dir
-    assert one.command != other.command
-
-
-def test_a_job_cannot_be_made_of_settings_that_contradict_each_other() -> None:
-    with pytest.raises(SettingsError, match="unknown model 'resnt18'; did you mean 'resnet18'"):
-        Job(Classifier(TrainConfig(model="resnt18")), LocalOptions())
-
-
-def test_launchers_and_trainer_share_no_name() -> None:
-    names: list[Any] = [*LaunchOptions.model_fields, *LocalOptions.model_fields, *TrainConfig.model_fields]
-
-    assert len(names) == len(set(names))
-
-
-@pytest.mark.parametrize(
-    ("request_", "place"),
-    [
-        (Demand({}, "ddp", 2), Place({"nproc_per_node": 2}, 2)),
-        (Demand({"nproc_per_node": "3"}, "ddp", None), Place({"nproc_per_node": 3}, 3)),
-        (Demand({}, "dp", 2), Place({"nproc_per_node": 1}, 2, visible=2)),
-        (Demand({}, "single", None), Place({"nproc_per_node": 1}, 1)),
-    ],
-)
-def test_a_process_per_gpu_but_one_for_all_gpus_of_dp(request_: Demand, place: Place) -> None:
-    assert find("local").place(request_) == place
 
 
 def test_a_dry_run_prints_one_line_for_the_shell_and_starts_nothing(
@@ -123,20 +83,6 @@ def test_two_processes_train_here_and_leave_one_run_folder(tmp_path: Path, monke
 
 
 @trains
-def test_the_trainers_sentence_and_exit_code_come_through(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    assert main(["--dataset", "imagefolder", "--data-dir", "nowhere"], trainer_env()) == 3
-
-    err = capfd.readouterr().err
-    assert err.count("error: ") == 1
-    assert "nowhere" in err
-    assert "Traceback" not in err
-
-
-@trains
 @pytest.mark.slow("Ctrl-C ends launch.local, torchrun and its ranks, which save")
 def test_ctrl_c_saves_and_ends_launcher_agent_and_workers(tmp_path: Path) -> None:
     endless = [*SMALL, "--epochs", "100000", "--nproc-per-node", "2", "--run-dir", "run", "--cache-dir", "cache"]
@@ -167,10 +113,12 @@ def run_of(folder: Path, script: str) -> Outcome:
     return perform(LocalPlan(("bash", "-c", script), folder), dict(os.environ))
 
 
-def test_the_outcome_that_the_training_leaves_is_the_launchers(tmp_path: Path) -> None:
+def test_the_outcome_that_the_training_leaves_is_the_launchers_but_not_that_of_an_earlier_run(tmp_path: Path) -> None:
     Outcome("failed", 3, "no images.", 7.5).write(tmp_path)
-
     assert run_of(tmp_path, "exit 3") == Outcome("failed", 3, "no images.", 7.5)
+
+    Outcome("done", 0).write(tmp_path)
+    assert run_of(tmp_path, "exit 2") == Outcome("failed", 2)
 
 
 @pytest.mark.parametrize(
@@ -227,12 +175,6 @@ def test_a_script_that_hangs_or_writes_a_lot_ends_in_one_sentence(
     assert left_of(f"TEST_JOB={tmp_path}") == []
 
 
-def test_an_outcome_of_an_earlier_run_is_not_taken_for_this_one(tmp_path: Path) -> None:
-    Outcome("done", 0).write(tmp_path)
-
-    assert run_of(tmp_path, "exit 2") == Outcome("failed", 2)
-
-
 # ---- from Python
 
 
@@ -260,14 +202,6 @@ def test_train_returns_a_record_an_epoch_and_leaves_nothing(
     said = capsys.readouterr().out
     assert "epoch 2/2" in said
     assert "[METRIC]" not in said
-
-
-@trains
-@pytest.mark.usefixtures("on_the_path")
-def test_train_raises_the_trainers_own_sentence(tmp_path: Path) -> None:
-    with pytest.raises(local.TrainerError, match=r"^no folder .*nowhere; point --data-dir") as caught:
-        local.train(dataset="imagefolder", data_dir=tmp_path / "nowhere")
-    assert caught.value.code == 3
 
 
 def test_an_exit_code_is_the_kind_of_error() -> None:
