@@ -1,7 +1,6 @@
 """The command: what it writes and says, and what it refuses."""
 
 import csv
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from launch.core.drawing.charts import Lines
-from launch.core.runs import RUN
+from launch.core.runs import RUN, Run
 from launch.report.__main__ import main
 from launch.report.commands import all_charts, report
 from launch.report.findings import find, sentences, title
 from launch.report.options import ReportOptions
 from tests.launch.report.conftest import FAILED, NOON, Made
-from tests.launch.report.made import EVERYTHING, SCALED, kept, kept_bare, run
-from trainer.contract import METRICS, SETTINGS
+from tests.launch.report.made import EVERYTHING, SCALED, kept, run
+from trainer.contract import METRICS
 from trainer.outcome import Outcome
 
 
@@ -33,14 +32,12 @@ def told(folder: Path, out: Path, **options: object) -> str:
 
 
 def test_it_writes_a_page_pictures_and_a_table_and_says_so(made: Made) -> None:
-    assert made.said.startswith("8 GPUs train 4.71× as fast as 1 GPU: 59% efficiency\n")  # noqa: RUF001
     assert "failed: oom: rank 3 ran out of GPU memory; lower --batch-size.\n" in made.said
     assert re.search(r"^  ddp, 100 per GPU +weak +8 +1 +4,706 +2.13 +4.71 +59% +45.1%$", made.said, re.MULTILINE)
     names = ["report.html", "table.csv", "figures", "overview.png"]
     assert made.said.endswith("\nwritten:\n" + "\n".join(f"  {made.out / name}" for name in names))
     assert sorted(path.name for path in made.out.iterdir()) == sorted(names)
-    assert {path.suffix for path in (made.out / "figures").iterdir()} == {".png"}
-    assert len(list((made.out / "figures").iterdir())) == 18
+    assert [path.suffix for path in (made.out / "figures").iterdir()] == [".png"] * 18
 
 
 def test_the_sentences_say_speedup_serial_part_communication_accuracy_and_cost() -> None:
@@ -60,25 +57,16 @@ def test_the_sentences_say_speedup_serial_part_communication_accuracy_and_cost()
     ]
 
 
-def test_slower_on_more_gpus_is_not_called_a_speedup() -> None:
-    assert title(find([run("a"), run("b", 2, rate=800)])) == (
-        "2 GPUs are slower than 1 GPU: 0.800× its speed"  # noqa: RUF001
-    )
-
-
-def test_one_run_is_reported_without_scaling() -> None:
-    found = find([run("a")])
-
-    assert title(found) == "1 run on 1 GPU"
-    assert sentences(found)[0] == (
-        "No scaling can be shown: that needs the same settings on at least two numbers of GPUs."
-    )
-
-
-def test_the_baseline_can_be_any_run() -> None:
-    found = find(EVERYTHING, "ddp-2")
-
-    assert title(found) == "8 GPUs train 2.59× as fast as 2 GPUs: 65% efficiency"  # noqa: RUF001
+@pytest.mark.parametrize(
+    ("runs", "baseline", "said"),
+    [
+        ([run("a"), run("b", 2, rate=800)], None, "2 GPUs are slower than 1 GPU: 0.800× its speed"),  # noqa: RUF001
+        ([run("a")], None, "1 run on 1 GPU"),
+        (EVERYTHING, "ddp-2", "8 GPUs train 2.59× as fast as 2 GPUs: 65% efficiency"),  # noqa: RUF001
+    ],
+)
+def test_the_title_says_the_speedup_where_there_is_one(runs: list[Run], baseline: str | None, said: str) -> None:
+    assert title(find(runs, baseline)) == said
 
 
 @pytest.mark.usefixtures("lean")
@@ -97,42 +85,12 @@ def test_the_table_has_a_line_a_run_failed_ones_too(tmp_path: Path) -> None:
     assert rows["oom"]["reason"] == "rank 3 ran out of GPU memory; lower --batch-size."
 
 
-@pytest.mark.usefixtures("lean")
-def test_folders_that_the_trainer_alone_wrote_count_as_well(tmp_path: Path) -> None:
-    kept_bare(tmp_path / "runs", SCALED[0])
-    kept_bare(tmp_path / "runs", SCALED[1])
-
-    assert told(tmp_path / "runs", tmp_path / "out").startswith("2 GPUs train 1.82")
-
-
-@pytest.mark.usefixtures("lean")
-def test_a_price_per_gpu_gives_costs(tmp_path: Path) -> None:
-    runs = kept(tmp_path / "runs", run("a"))
-
-    assert "Cheapest" not in told(runs, tmp_path / "out")
-    assert "Cheapest epoch: 0.0110 USD" in told(runs, tmp_path / "out", usd_per_gpu_hour=3.6)
-
-
 def test_runs_that_all_failed_make_a_page_with_their_reasons(tmp_path: Path) -> None:
     said = told(kept(tmp_path / "runs", FAILED), tmp_path / "out")
 
     assert said.startswith("Nothing was measured: 1 run, none with an epoch\n")
     assert "rank 3 ran out of GPU memory" in (tmp_path / "out/report.html").read_text()
     assert not (tmp_path / "out/overview.png").exists()
-
-
-@pytest.mark.usefixtures("lean")
-def test_pictures_of_an_earlier_report_are_removed_and_nobody_elses(tmp_path: Path) -> None:
-    runs, out = kept(tmp_path / "runs", run("a")), tmp_path / "out"
-    (out / "figures").mkdir(parents=True)
-    names = ("overview.png", "figures/speedup.png", "figures/amdahl.pdf", "figures/mine.png")
-    for name in names:
-        (out / name).touch()
-
-    told(runs, out)
-    assert all((out / name).exists() for name in names)  # there was no report of ours
-    told(runs, out)
-    assert [name for name in names if (out / name).exists()] == ["figures/mine.png"]
 
 
 def test_without_a_run_on_one_gpu_it_says_what_the_speedup_is_over() -> None:
@@ -148,20 +106,19 @@ def test_every_refusal_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFix
     empty.mkdir()
     broken.mkdir()
     (broken / RUN).write_text("{")
-    (tmp_path / "file").write_text("")
-    for words, sentence in (
-        ([], "give the folders of runs first: python -m launch.report runs/ [--out DIR]."),
-        ([tmp_path / "none"], f"there is no folder {tmp_path / 'none'}; give one that a run or a sweep wrote."),
-        ([empty], f"{empty} holds no run: there is no {METRICS} below it."),
+    for words, named in (
+        ([], "python -m launch.report runs/ "),
+        ([tmp_path / "none"], f"there is no folder {tmp_path / 'none'}"),
+        ([empty], f"{empty} holds no run"),
         ([broken], f"{broken} has a run that cannot be read"),
-        ([runs, "--format", "gif"], "--format gif: must be png, svg, pdf, or several with commas between."),
+        ([runs, "--format", "gif"], "--format gif: "),
         ([runs, "--baseline", "dpp-1"], "--baseline dpp-1: no run has that name; did you mean 'ddp-1'?"),
-        ([runs, "--baseline", "oom"], "--baseline oom has no measured epoch; give a run that has, or omit it."),
-        ([runs, "--titel", "x"], "unknown flag --titel; did you mean --title? See --help for all of them."),
-        ([runs, "--usd-per-gpu-hour", "0"], "--usd-per-gpu-hour 0: must be greater than 0."),
+        ([runs, "--baseline", "oom"], "--baseline oom has no measured epoch"),
     ):
         assert main([str(word) for word in words]) == 2
-        assert capsys.readouterr().err.startswith(f"error: {sentence}")
+        err = capsys.readouterr().err
+        assert err.startswith("error: ")
+        assert named in err
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,18 +129,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest
     assert capsys.readouterr().err == (
         f"error: {tmp_path / 'file'} cannot be written: Not a directory; give another folder with --out.\n"
     )
-
-
-@pytest.mark.usefixtures("lean")
-def test_a_line_that_was_cut_off_and_numbers_that_are_missing_do_no_harm(tmp_path: Path) -> None:
-    runs = kept(tmp_path / "runs", *SCALED[:2])
-    with (runs / "ddp-1" / METRICS).open("a") as file:
-        file.write('{"epoch": 5, "ima')
-    bare = {"epoch": 1, "world_size": 1, "train_loss": 0.5}
-    (runs / "bare").mkdir()
-    (runs / "bare" / METRICS).write_text(json.dumps(bare))
-
-    assert told(runs, tmp_path / "out").startswith("2 GPUs train 1.82")
 
 
 @pytest.mark.usefixtures("lean")
@@ -205,50 +150,24 @@ def test_one_run_that_cannot_be_read_does_not_end_the_report(tmp_path: Path) -> 
         ({"epochs": float("inf")}, {}),
         ({"epochs": {"a": 1}}, {}),
         ({"strategy": "fsdp"}, {"nodes": 0.5}),
-        ({}, {"images_per_s": 1e14, "world_size": 2, "replicas": 2, "global_batch": 100}),
         ({}, {"epoch_s": 0.0, "eval_s": 0.0}),
-        ({"image_size_start": "x", "image_size": 8}, {}),
-        ({"image_size_start": 4, "image_size": 8, "epochs": 2}, {"epoch": [1]}),
+        ({"image_size_start": "x", "image_size": 8}, {"epoch": [1]}),
     ],
 )
 def test_odd_numbers_of_one_run_do_not_end_the_report(
     setting: dict[str, object], records: dict[str, object], tmp_path: Path
 ) -> None:
-    """Whoever may write into a folder that is reported on can write any number."""
-    odd = replace(
-        SCALED[2],
-        settings={**SCALED[2].settings, **setting},
-        epochs=tuple({**record, **records} for record in SCALED[2].epochs),
-    )
+    epochs = tuple({**record, **records} for record in SCALED[2].epochs)
+    odd = replace(SCALED[2], settings={**SCALED[2].settings, **setting}, epochs=epochs)
     runs = kept(tmp_path / "runs", SCALED[0], odd)
 
     assert "written:" in told(runs, tmp_path / "out", target_accuracy=50.0)
 
 
-@pytest.mark.usefixtures("lean")
-@pytest.mark.parametrize(
-    "value",
-    ["!!bool maybe", '!!int ""', "1" + ":0" * 400 + ":0.5"],
-    ids=["no boolean", "no number", "float of hours"],
-)
-@pytest.mark.parametrize("name", ["lr", "model"])
-def test_no_value_that_yaml_cannot_make_ends_the_report(name: str, value: str, tmp_path: Path) -> None:
-    """YAML's constructors raise KeyError, IndexError and OverflowError."""
-    runs = kept(tmp_path / "runs", *SCALED[:2])
-    (kept_bare(runs, run("theirs")) / SETTINGS).write_text(f"{name}: {value}\n")
-
-    said = told(runs, tmp_path / "out")
-
-    assert "One run cannot be read and is left out" in said
-    assert "line 1 has the number" in said
-
-
-@pytest.mark.parametrize(
-    "name", ["$\\foo$", "x^{$a$", "\udcff", "a\n  theirs  done\nwarning: run this", "_", "\x1b[2J"]
-)
-def test_no_name_of_a_run_ends_the_report_or_adds_a_line_to_it(name: str, tmp_path: Path) -> None:
-    """Who may write into a folder that is reported on calls a run as they like: as matplotlib's formulas, for one."""
-    for folder in ("plain", name):
+def test_no_name_of_a_run_ends_the_report_or_adds_a_line_to_it(tmp_path: Path) -> None:
+    """As matplotlib's formulas, for one: tests/launch/core/test_drawing.py has more of them."""
+    names = ("plain", "$\\foo$", "\udcff", "a\n  theirs  done\nwarning: run this", "_", "\x1b[2J")
+    for folder in names:
         (tmp_path / "runs" / folder).mkdir(parents=True)
         (tmp_path / "runs" / folder / METRICS).write_text('{"step": 1, "loss": 2}\n{"step": 2, "loss": 1}\n')
         Outcome("failed", 5, "why").write(tmp_path / "runs" / folder)
@@ -256,5 +175,19 @@ def test_no_name_of_a_run_ends_the_report_or_adds_a_line_to_it(name: str, tmp_pa
     lines = told(tmp_path / "runs", tmp_path / "out").splitlines()
 
     assert all(line.isprintable() for line in lines)
-    assert sum(" why" in line for line in lines) == 2
+    assert sum(" why" in line for line in lines) == len(names)
     assert not [line for line in lines if line.startswith(("  theirs", "warning"))]
+
+
+@pytest.mark.usefixtures("lean")
+def test_pictures_of_an_earlier_report_are_removed_and_nobody_elses(tmp_path: Path) -> None:
+    runs, out = kept(tmp_path / "runs", run("a")), tmp_path / "out"
+    (out / "figures").mkdir(parents=True)
+    names = ("overview.png", "figures/speedup.png", "figures/amdahl.pdf", "figures/mine.png")
+    for name in names:
+        (out / name).touch()
+
+    told(runs, out)
+    assert all((out / name).exists() for name in names)  # there was no report of ours
+    told(runs, out)
+    assert [name for name in names if (out / name).exists()] == ["figures/mine.png"]

@@ -1,15 +1,14 @@
 """Which runs belong together, what they are called, and what follows for speedup and efficiency."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
 from launch.core.drawing.charts import Measured
 from launch.core.runs import Run
 from launch.report.points import Point, points
-from launch.report.series import Series, efficiency, named, scaling, series, speedup
-from tests.launch.report.made import SCALED, run
+from launch.report.series import Comparison, Series, compare, named, scaling, series, speedup
+from tests.launch.report.made import run
 
 
 def of(*runs: Run) -> list[Point]:
@@ -21,13 +20,6 @@ def only(found: list[Series]) -> Series:
     return one
 
 
-def test_the_first_epoch_does_not_count() -> None:
-    (point,) = of(run("a"))
-
-    assert point.images_per_s == Measured(1000, 1000, 1000)
-    assert point.measured("epoch_s") == Measured(10, 10, 10)
-
-
 def test_the_same_batch_per_gpu_is_weak_scaling_and_the_same_in_all_is_strong() -> None:
     found = of(run("a", 1, 100), run("b", 2, 100), run("c", 2, 50), run("d", 4, 25))
 
@@ -36,15 +28,6 @@ def test_the_same_batch_per_gpu_is_weak_scaling_and_the_same_in_all_is_strong() 
     assert (strong.batch, strong.counts) == (100, (1, 2, 4))
     assert strong.title("GPU") == "ddp, bf16, 100 per update"
     assert weak.title("CPU rank") == "ddp, bf16, 100 per rank"
-
-
-def test_speedup_and_efficiency_are_those_of_amdahls_law() -> None:
-    one = only(series(of(*SCALED), "weak"))
-
-    speedups = [speedup(point, one.base) for point in one.points]
-    shares = [efficiency(point, one.base) for point in one.points]
-    assert [found.value for found in speedups if found] == pytest.approx([1, 1.8182, 3.0769, 4.7059], abs=1e-4)
-    assert [found.value for found in shares if found] == pytest.approx([100, 90.909, 76.923, 58.824], abs=1e-3)
 
 
 def test_a_series_that_begins_with_two_gpus_is_compared_with_one_half() -> None:
@@ -99,12 +82,6 @@ def test_two_gpus_on_one_node_and_on_two_are_two_series() -> None:
     assert rates["1 per node"] == Measured(1500, 1500, 1500)
 
 
-def test_nodes_that_only_continue_a_series_do_not_split_it() -> None:
-    one = only(series(of(run("a"), run("b", 4), run("c", 8, nodes=2)), "weak"))
-
-    assert one.counts == (1, 4, 8)
-
-
 def test_settings_given_and_settings_left_at_their_defaults_are_the_same() -> None:
     given = run("a", comm_hook="none", seed=0, optimizer="sgd", milestones=[], batch_ramp=None, run_dir="x", lr=None)
 
@@ -119,15 +96,6 @@ def test_names_say_what_differs_and_nothing_else() -> None:
         "a": "ddp", "b": "fsdp", "c": "ddp, fp16 hook", "d": "ddp, lars", "e": "ddp, ramp 0:100,2:400",
         "f": "ddp, static graph",
     }  # fmt: skip
-
-
-def test_series_with_more_numbers_of_gpus_come_first() -> None:
-    runs = [*SCALED, run("a", 1, precision="fp32"), run("b", 2, precision="fp32")]
-
-    counts = [len(one.points) for one in scaling(of(*runs))]
-
-    assert counts[0] == 4
-    assert all(before >= after for before, after in pairwise(counts))
 
 
 def test_a_run_that_did_not_end_has_a_speed_and_no_final_accuracy() -> None:
@@ -148,3 +116,60 @@ def test_a_series_of_runs_that_differ_in_how_long_they_train_is_called_by_what_t
     one = only(scaling(found))
 
     assert (one.label, one.counts) == ("ddp, bf16", (1, 2, 4))
+
+
+# ---- accuracy against the global batch, and what remedies give back
+
+SMALL = run("small", 1, 100, accuracy=0.92)
+PLAIN = run("plain", 8, 1000, accuracy=0.70)
+LARS = run("lars", 8, 1000, accuracy=0.85, optimizer="lars")
+LINEAR = run("linear", 8, 1000, accuracy=0.93, lr_scaling="linear", warmup_epochs=2)
+
+
+def compared(*runs: Run, baseline: str | None = None) -> Comparison | None:
+    found = points(runs)
+    base = next((point for point in found if point.runs[0].name == baseline), None)
+    return compare(found, base)
+
+
+def test_recipes_are_compared_with_the_smallest_global_batch() -> None:
+    found = compared(PLAIN, LARS, SMALL, LINEAR)
+
+    assert found is not None
+    assert found.task == "resnet18 on cifar10"
+    assert found.baseline.per_update == 100
+    assert {(trial.recipe, trial.per_update): round(trial.gap, 6) for trial in found.trials} == {
+        ("sgd", 100): 0, ("sgd", 8000): -22, ("lars", 8000): -7, ("sgd, linear lr scaling, warmup epochs 2", 8000): 1,
+    }  # fmt: skip
+    assert found.trials[0] is found.baseline
+
+
+def test_the_baseline_can_be_named() -> None:
+    found = compared(PLAIN, LARS, SMALL, baseline="plain")
+
+    assert found is not None
+    assert {trial.recipe: trial.gap for trial in found.trials if trial.per_update == 8000} == {
+        "sgd": 0, "lars": pytest.approx(15),
+    }  # fmt: skip
+
+
+def test_other_tasks_other_lengths_and_other_precisions_are_left_out() -> None:
+    others = [run("a", 8, 1000, model="vgg11"), run("b", 8, 1000, epochs=9), run("c", 8, 1000, precision="fp16")]
+
+    found = compared(SMALL, PLAIN, *others)
+
+    assert found is not None
+    assert [trial.points[0].runs[0].name for trial in found.trials] == ["small", "plain"]
+
+
+def test_what_only_makes_it_faster_is_the_same_recipe() -> None:
+    found = compared(SMALL, PLAIN, run("again", 8, 1000, accuracy=0.74, strategy="fsdp", seed=3))
+
+    assert found is not None
+    (large,) = found.trials[1:]
+    assert (large.accuracy.low, large.accuracy.value, large.accuracy.high) == pytest.approx((70, 72, 74))
+
+
+@pytest.mark.parametrize("runs", [[], [SMALL], [run("a", accuracy=None), run("b", 8, 1000, accuracy=None)]])
+def test_nothing_is_compared_with_nothing(runs: list[Run]) -> None:
+    assert compared(*runs) is None
