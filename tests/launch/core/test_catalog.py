@@ -67,14 +67,6 @@ def test_every_entry_makes_sense(instance: Instance) -> None:
     assert instance.sagemaker_usd_per_hour is None or instance.sagemaker_usd_per_hour >= instance.usd_per_hour
 
 
-def test_a_larger_type_of_a_family_never_has_less_memory() -> None:
-    families: dict[str, list[float]] = {}
-    for instance in load().values():
-        families.setdefault(instance.name.split(".")[0], []).append(instance.memory_gib)
-
-    assert all(memory == sorted(memory) for memory in families.values())
-
-
 def test_the_hardware_is_what_ec2_describes() -> None:
     described = pytest.importorskip("moto.utilities.utils").load_resource("ec2/resources/instance_types.json")
     differing = {

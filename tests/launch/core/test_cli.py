@@ -133,30 +133,6 @@ def test_an_outcome_that_cannot_be_written_is_refused_before_the_run(
     assert "give another folder" in capsys.readouterr().err
 
 
-def test_an_outcome_that_is_lost_at_the_end_changes_no_exit_code(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Removes(Notes):
-        def perform(self, plan: str) -> Outcome:
-            tmp_path.joinpath("folder").rmdir()
-            tmp_path.joinpath("folder").touch()
-            return Outcome("failed", 5)
-
-    assert Removes().launch("--outcome", str(tmp_path / "folder")) == 5
-    assert capsys.readouterr().err.startswith("warning: ")
-
-
-def test_help_has_the_launchers_flags_before_the_trainers(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        Notes().launch("--help")
-
-    text = capsys.readouterr().out
-    assert end.value.code == 0
-    assert text.startswith("usage: python -m launch.notes [--name value ...]\n\nTakes notes.\n")
-    places = [text.index(word) for word in ("\nlaunch.notes:\n", "--dry-run", "--rooms N", "\nmodel:\n", "--epochs N")]
-    assert places == sorted(places)
-
-
 @pytest.mark.parametrize(("answer", "detaches"), [("detach", True), (" D", True), ("stop", False), ("", False)])
 def test_ctrl_c_stops_the_job_unless_the_user_wants_it_to_go_on(
     answer: str, detaches: bool, monkeypatch: pytest.MonkeyPatch
@@ -177,12 +153,6 @@ def test_without_a_terminal_or_with_a_closed_stream_nobody_is_asked(
     assert not may_detach()
     with pytest.raises(SettingsError, match=r"^this removes it; add --yes to confirm"):
         confirm("this removes it")
-
-
-def test_an_answer_that_is_no_text_leaves_no_job_running(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr("builtins.input", lambda question: b"\xe9".decode())
-    assert not may_detach()
 
 
 # ---- questions

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launch.core.errors import AwsError, NoAnswer
-from launch.core.perform import filled, perform
+from launch.core.perform import perform
 from launch.core.plan import Choice, FromAnswer, Request, Step, Try, put_once
 
 
@@ -67,17 +67,6 @@ def test_answers_are_kept_by_name_and_filled_into_later_requests() -> None:
     assert list(answers) == ["group"]
 
 
-def test_a_late_value_is_filled_in_wherever_it_stands() -> None:
-    answers = {"nodes": {"Instances": [{"Zone": "a"}, {"Zone": "b"}]}}
-    params = {
-        "Zone": FromAnswer("nodes", "Instances[0].Zone"),
-        "Deep": ({"Zones": [FromAnswer("nodes", "Instances[*].Zone")]}, 1),
-    }
-
-    assert filled(params, answers) == {"Zone": "a", "Deep": [{"Zones": [["a", "b"]]}, 1]}
-    assert str(FromAnswer("nodes", "Instances[0].Zone")) == "<Instances[0].Zone of nodes>"
-
-
 def test_what_is_there_already_is_taken_as_done() -> None:
     cloud = Cloud({"Make": AwsError("it exists", "Duplicate")})
     answers = cloud.perform(
@@ -110,13 +99,6 @@ def test_what_aws_does_not_know_of_yet_is_asked_again() -> None:
 
     perform([Request("ec2", "Use", {}, "use it", retry_after=("InvalidGroup.NotFound",))], cloud.call, print, sleep)
     assert (len(cloud.asked), slept) == (3, [3.0, 3.0])
-
-
-def test_what_aws_never_learns_of_is_told() -> None:
-    cloud = Cloud({"Use": AwsError("no such group", "InvalidGroup.NotFound")})
-    request = Request("ec2", "Use", {}, "use it", retry_after=("InvalidGroup.NotFound",))
-    with pytest.raises(AwsError, match="no such group"):
-        perform([request], cloud.call, print, lambda seconds: None)
 
 
 def test_the_first_zone_with_room_is_taken() -> None:

@@ -157,13 +157,6 @@ def test_all_runs_below_a_place_are_found_once_and_in_order(tmp_path: Path) -> N
     assert [run.name for run in found] == ["a", "b", "c"]
 
 
-def test_places_without_a_run_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"there is no folder .*nowhere"):
-        runs.find([tmp_path / "nowhere"])
-    with pytest.raises(SettingsError, match="holds no run"):
-        runs.find([tmp_path])
-
-
 def test_the_first_epoch_is_not_steady_unless_it_is_the_only_one(tmp_path: Path) -> None:
     several = Run("a", tmp_path, {}, (record(1, 9.0), record(2, 1.0), record(3, 2.0), record(4, 6.0)))
 

@@ -44,18 +44,10 @@ def test_each_part_has_its_ceiling_and_the_lowest_is_the_limit() -> None:
     assert guess.ceilings[0].images_per_s == pytest.approx(guess.images_per_s)
 
 
-def test_two_nodes_have_nearly_twice_each_ceiling_and_that_of_their_network() -> None:
-    one, two = ceilings(expect()), ceilings(expect(nodes=2))
-    expected = {"EBS": 2.0, "JPEG decoding": 2.0, "compute": 1.62}  # which waits for gradients
-
-    assert {name: two[name] / one[name] for name in one} == pytest.approx(expected, rel=0.01)
-    assert two.keys() - one.keys() == {"the network"}
-
-
 @pytest.mark.parametrize("prepared", [False, True], ids=["files", "prepared"])
 @pytest.mark.parametrize("batch", [2, 128])
-@pytest.mark.parametrize("nodes", [1, 2, 8])
-@pytest.mark.parametrize("name", ["g5.2xlarge", "g5.12xlarge", "g4dn.12xlarge", "p4d.24xlarge", "p5.48xlarge"])
+@pytest.mark.parametrize("nodes", [1, 8])
+@pytest.mark.parametrize("name", ["g5.2xlarge", "g5.12xlarge", "p5.48xlarge"])
 @pytest.mark.parametrize("dataset", ["cifar10", "imagenet"])
 def test_the_limit_is_the_lowest_ceiling_by_its_name_and_number(
     dataset: str, name: str, nodes: int, batch: int, prepared: bool
@@ -108,14 +100,6 @@ GP3 = promise(data_volume(catalog.find("g5.2xlarge"), 150))
 IO2 = promise(io2_volume(150))
 
 
-def test_a_burst_ends_at_what_the_volume_gives() -> None:
-    """437.5 MB/s would be 3,977 images of 110 kB, and so many operations."""
-    alone = expect(volume=NewVolume(promise=GP3))
-
-    assert "EBS 966 (3,000 for half an hour a day)" in map(str, alone.ceilings)
-    assert alone.epoch_range_s[0] > expect().epoch_range_s[0]
-
-
 def test_nodes_that_read_one_volume_share_what_it_gives() -> None:
     """16,000 operations a second in all, and 3,000 of each; a volume comes from S3 once, whoever reads it."""
     own = expect(nodes=16, images=PREPARED, comm_hook="bf16", volume=NewVolume(data_gib=40, promise=GP3))
@@ -128,18 +112,6 @@ def test_nodes_that_read_one_volume_share_what_it_gives() -> None:
     assert one.lift is not None
     assert one.lift.how == "a volume for each node (--data-volume per-node)"
     assert one.lift.images_per_s == pytest.approx(own.images_per_s)
-
-
-def test_one_volume_of_a_large_machine_gives_less_than_it_can_read() -> None:
-    """p5.48xlarge: 10,000 MB/s; gp3: 2,000 MiB/s."""
-    name = "p5.48xlarge"
-    mine = NewVolume(promise=promise(data_volume(catalog.find(name), 3000)))
-    images = Images(20_000_000, 300_000.0)  # 5.6 TiB, which no memory caches
-
-    guess = expect(name, images=images, dataset="imagefolder", image_size=224, volume=mine)
-    disk = next(one for one in guess.ceilings if one.name == "EBS")
-    assert disk.images_per_s == pytest.approx(2000 * 2**20 / 300_000)
-    assert disk.note == "2,000 MiB/s of a volume"
 
 
 def test_shards_that_are_read_from_s3_come_over_the_line() -> None:
@@ -197,27 +169,23 @@ def test_a_rate_that_is_paid_for_counts_from_the_volumes_creation_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pay", "nodes", "usd_per_hour", "rate"),
+    ("pay", "nodes", "usd_per_hour", "read_gib", "rate"),
     [
-        ("auto", 1, 1.2, 300),
-        ("auto", 1, 0.1, None),
-        ("always", 1, 0.1, 300),
-        ("never", 1, 1.2, None),
-        ("always", 50, 0.1, 100),
-        ("always", 51, 0.1, None),
+        ("auto", 1, 1.2, None, 300),
+        ("auto", 1, 0.1, None, None),
+        ("auto", 1, 1.2, 100.0, 300),
+        ("auto", 1, 1.2, 70.0, None),  # 20 minutes are saved, for 0.40 USD
+        ("always", 1, 0.1, None, 300),
+        ("never", 1, 1.2, None, None),
+        ("always", 50, 0.1, None, 100),
+        ("always", 51, 0.1, None, None),
     ],
 )
 def test_a_rate_is_paid_for_where_it_is_wanted_or_worth_it(
-    pay: Any, nodes: int, usd_per_hour: float, rate: int | None
+    pay: Any, nodes: int, usd_per_hour: float, read_gib: float | None, rate: int | None
 ) -> None:
-    """140 GiB cost 0.504 USD, and save 40 minutes of a node."""
-    assert rate_paid(pay, 140, nodes, usd_per_hour) == rate
-
-
-@pytest.mark.parametrize(("read_gib", "rate"), [(None, 300), (1_000.0, 300), (100.0, 300), (70.0, None), (0.5, None)])
-def test_no_rate_is_paid_for_what_the_job_does_not_read(read_gib: float | None, rate: int | None) -> None:
-    """All 140 GiB are billed, 0.504 USD; of 70 that are read, 20 minutes are saved, for 0.40 USD."""
-    assert rate_paid("auto", 140, 1, 1.2, read_gib=read_gib) == rate
+    """140 GiB cost 0.504 USD, however much of them is read, and save 40 minutes of a node."""
+    assert rate_paid(pay, 140, nodes, usd_per_hour, read_gib=read_gib) == rate
 
 
 def test_what_a_processor_decodes_is_measured_on_one_of_its_maker_and_scaled_by_clocks() -> None:

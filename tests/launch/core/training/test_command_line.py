@@ -83,22 +83,6 @@ def test_what_cannot_be_meant_is_refused_with_the_remedy(here: Path, line: str, 
         trained(line, here)
 
 
-def test_an_open_quote_in_the_arguments_is_refused() -> None:
-    with pytest.raises(SettingsError, match="close every quote"):
-        flags.build({"args": "--name 'a"}, [ScriptOptions])
-
-
-def test_where_a_script_runs_here_nothing_is_packed_or_refused(here: Path) -> None:
-    (here / ".env").write_text("TOKEN=1")
-
-    found = trained("--script train.py", here, is_sent=False)
-
-    assert found.source is None
-    assert found.words[2:] == ("--run-dir", ".", "--", "train.py")
-    with pytest.raises(SettingsError, match=r"--script none.py: no such file; give the path of a Python file"):
-        trained("--script none.py", here, is_sent=False)
-
-
 def test_what_runs_on_a_machine_is_read_back_from_its_words(here: Path) -> None:
     sent = trained("--script train.py --processes one --data-dir data -- --epochs 7", here).called("mine")
     placed = sent.sent(Path("/job/source/source.tar.gz"), Path("/job/source")).at(run_dir=Path("/job/run"))
