@@ -122,6 +122,19 @@ def test_an_earlier_outcome_never_stands_for_this_run(
     assert (outcome.state, outcome.exit_code) == (state, code)
 
 
+def test_an_outcome_that_is_lost_at_the_end_changes_no_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Removes(Notes):
+        def perform(self, plan: str) -> Outcome:
+            tmp_path.joinpath("folder").rmdir()
+            tmp_path.joinpath("folder").touch()
+            return Outcome("failed", 5)
+
+    assert Removes().launch("--outcome", str(tmp_path / "folder")) == 5
+    assert capsys.readouterr().err.startswith("warning: ")
+
+
 def test_an_outcome_that_cannot_be_written_is_refused_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,6 +153,16 @@ def test_ctrl_c_stops_the_job_unless_the_user_wants_it_to_go_on(
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("builtins.input", lambda question: answer)
     assert may_detach() is detaches
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), EOFError(), UnicodeDecodeError("utf-8", b"", 0, 1, "")])
+def test_who_does_not_answer_leaves_no_job_running(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(question: str) -> str:
+        raise error
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", fail)
+    assert not may_detach()
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr", ""])

@@ -11,7 +11,7 @@ from launch.core import catalog
 from launch.core.estimate.calibrate import Measured, calibrate
 from launch.core.estimate.forecast import CACHE_SHARE, Forecast, forecast
 from launch.core.estimate.formulas import Layout
-from launch.core.estimate.rates import rates_of, table
+from launch.core.estimate.rates import cost, rates_of, table
 from launch.core.estimate.training import Images, Timeline, training
 from trainer.config import TrainConfig
 
@@ -105,6 +105,13 @@ def test_a_set_that_fits_into_memory_is_read_once() -> None:
     assert ten.hours == pytest.approx(one.hours + 9 * ten.epoch_s / 3600)
 
 
+def test_another_image_size_is_scaled_by_its_area_and_says_so() -> None:
+    counted, scaled = cost("resnet50", 224), cost("resnet50", 160)
+
+    assert scaled.cost.gflop == pytest.approx(counted.cost.gflop * (160 / 224) ** 2)
+    assert (counted.note, "160 px" in scaled.note) == ("", True)
+
+
 def test_every_rate_says_what_it_is_worth_and_where_it_is_from() -> None:
     def rates(node: Any) -> list[dict[str, Any]]:
         if not isinstance(node, dict):
@@ -171,6 +178,15 @@ def test_the_bus_bandwidth_of_nodes_with_several_gpus_gives_their_all_reduce_bac
     taken = 2 * 7 / 8 * 44_695_848 / 1e9  # ResNet-18's gradients for ten classes, in bytes
     assert found.rates.outer_per_s.value == 1e9
     assert guess.step.communication_s == pytest.approx(taken, rel=0.02)  # and the hops
+
+
+def test_it_learns_how_fast_images_come_from_a_run_that_waited() -> None:
+    waiting = run(px=224, batch=256, step_s=256 / 296, wait_s=0.7, images_per_s=296.0)
+
+    guess, _ = calibrated("g5.2xlarge", 2, [waiting], **IMAGENET)
+
+    assert guess.images_per_s == pytest.approx(592)
+    assert guess.limit == "EBS"
 
 
 def test_a_cpu_speaks_for_its_own_type_of_machine_only() -> None:

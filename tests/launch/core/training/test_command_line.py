@@ -178,3 +178,8 @@ def test_a_python_file_may_have_any_name(here: Path, name: str, content: str) ->
     options = ScriptOptions(script=Path(name))
     for backend in ("ec2", "local"):
         assert training_of(options, TrainConfig(), {}, (), here, find(backend)).label
+
+
+def test_an_open_quote_in_the_arguments_is_refused() -> None:
+    with pytest.raises(SettingsError, match="close every quote"):
+        flags.build({"args": "--name 'a"}, [ScriptOptions])
