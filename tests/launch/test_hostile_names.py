@@ -26,7 +26,7 @@ from launch.core.templates import COMMENT, MARK
 from launch.core.terminal import harmless, say, table
 from launch.core.training.classifier import Classifier
 from launch.core.training.script import Script
-from launch.data.near.commands import on_this_machine
+from launch.data.source import not_in_s3
 from launch.ec2 import requests
 from launch.ec2.checks import _publishing
 from launch.rehearse.receipt import page as receipt
@@ -296,15 +296,15 @@ def _closing() -> None:
     sweep_closing([], FOLDER)
 
 
-def _publish_near() -> None:
-    say(str(on_this_machine(str(FOLDER))))
+def _publish_folder() -> None:
+    say(str(not_in_s3(str(FOLDER))))
 
 
 def _publish_for_ec2() -> None:
     say(_publishing(Classifier(TrainConfig(dataset="imagefolder", data_dir=FOLDER))))
 
 
-@pytest.mark.parametrize("show", [_closing, _publish_near, _publish_for_ec2, lambda: say(log_hint(FOLDER))])
+@pytest.mark.parametrize("show", [_closing, _publish_folder, _publish_for_ec2, lambda: say(log_hint(FOLDER))])
 def test_a_folder_stands_in_a_command_to_paste_as_one_word(
     show: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:

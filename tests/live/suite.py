@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from launch.aws.client import Aws
+from launch.aws.instances import inventory
 from launch.aws.names import DATA_TAG, TOOLKIT, bucket_of
 from launch.core.errors import AwsError
 from launch.core.manifest import RECORD
 from launch.data.lookup import find_snapshots
 from launch.data.on_ec2.facts import running
-from launch.ec2 import inventory
 from launch.infra.lookup import look_up
 from tests.conftest import ROOT
 from tests.live.record import Claim, Record, Tried, read_answers

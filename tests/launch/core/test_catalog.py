@@ -1,9 +1,5 @@
 """launch.core.catalog: what infra/instances.yaml says, and that it agrees with what AWS says."""
 
-import math
-import re
-from typing import Any
-
 import pytest
 
 from launch.core.catalog import Instance, Rate, find, load, warning
@@ -67,53 +63,9 @@ def test_every_entry_makes_sense(instance: Instance) -> None:
     assert instance.sagemaker_usd_per_hour is None or instance.sagemaker_usd_per_hour >= instance.usd_per_hour
 
 
-def test_the_hardware_is_what_ec2_describes() -> None:
-    described = pytest.importorskip("moto.utilities.utils").load_resource("ec2/resources/instance_types.json")
-    differing = {
-        instance.name: (hardware(instance), described_hardware(described[instance.name]))
-        for instance in load().values()
-        if instance.name in described and hardware(instance) != described_hardware(described[instance.name])
-    }
-
-    assert differing == {}
-    assert load().keys() - described.keys() == {"p3.2xlarge", "p3.8xlarge", "p3.16xlarge"}
-
-
 def test_the_ml_twins_are_those_that_sagemaker_trains_on() -> None:
     loaders = pytest.importorskip("botocore.loaders")
     model = loaders.Loader().load_service_model("sagemaker", "service-2")
     trains = set(model["shapes"]["TrainingInstanceType"]["enum"])
 
     assert {i.name for i in load().values() if i.sagemaker_name} == {name for name in load() if f"ml.{name}" in trains}
-
-
-def hardware(instance: Instance) -> dict[str, object]:
-    return {
-        "gpus": (instance.gpus, instance.gpu_model, instance.gpu_memory_gib),
-        "vcpus": instance.vcpus,
-        "processor": (instance.processor, instance.clock_ghz),
-        "memory_gib": instance.memory_gib,
-        "nvme_gb": instance.nvme_gb,
-        "efa": instance.efa,
-        "network_gbps": instance.network_gbps,
-        "ebs_mb_per_s": instance.ebs_mb_per_s,
-    }
-
-
-def described_hardware(answer: dict[str, Any]) -> dict[str, object]:
-    """The same from an answer of DescribeInstanceTypes."""
-    gpu = answer.get("GpuInfo", {}).get("Gpus", [{}])[0]
-    network, ebs = answer["NetworkInfo"], answer["EbsInfo"]["EbsOptimizedInfo"]
-    # "Up to 10 Gigabit", "4x 100 Gigabit", "3200 Gigabit": the sum over the cards, which they do not always give.
-    peak_gbps = math.prod(float(number) for number in re.findall(r"[\d.]+", network["NetworkPerformance"]))
-    cards = network["NetworkCards"]
-    return {
-        "gpus": (gpu.get("Count", 0), gpu.get("Name"), round(gpu.get("MemoryInfo", {}).get("SizeInMiB", 0) / 1024, 2)),
-        "vcpus": answer["VCpuInfo"]["DefaultVCpus"],
-        "processor": (answer["ProcessorInfo"]["Manufacturer"], answer["ProcessorInfo"]["SustainedClockSpeedInGhz"]),
-        "memory_gib": answer["MemoryInfo"]["SizeInMiB"] / 1024,
-        "nvme_gb": answer.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0),
-        "efa": network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
-        "network_gbps": Rate(cards[0]["BaselineBandwidthInGbps"] if len(cards) == 1 else peak_gbps, peak_gbps),
-        "ebs_mb_per_s": Rate(ebs["BaselineThroughputInMBps"], ebs["MaximumThroughputInMBps"]),
-    }

@@ -10,9 +10,9 @@ import pytest
 
 from launch.aws import regions
 from launch.aws.client import Aws
+from launch.aws.instances.inventory import Fleet, Node, Resource
 from launch.core.errors import AwsError
 from launch.core.jobs import NO_LEAKS, leaks_as_text
-from launch.ec2.inventory import Fleet, Node, Resource
 from launch.ec2.leaks import leaks_of
 from launch.ec2.verbs import Ec2Jobs
 from tests.launch.ec2.account import Account

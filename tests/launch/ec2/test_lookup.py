@@ -14,7 +14,8 @@ from moto.ssm.models import ssm_backends
 
 from launch.aws import published
 from launch.aws.client import Aws
-from launch.aws.machines import Quota
+from launch.aws.instances.facts import Quota
+from launch.aws.instances.inventory import Fleet
 from launch.aws.names import ROLES_TAG, STACK_TAG
 from launch.core.errors import NotSetUp
 from launch.core.job import Job
@@ -23,7 +24,6 @@ from launch.core.training.classifier import Classifier
 from launch.ec2 import planner
 from launch.ec2.checks import resolve
 from launch.ec2.facts import Ami, Facts, Reservation, Snapshot
-from launch.ec2.inventory import Fleet
 from launch.ec2.lookup import AMI_PARAMETERS, look_up
 from launch.ec2.options import Ec2Options
 from tests.launch.data.desk import prepared

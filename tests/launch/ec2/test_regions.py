@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from launch.aws.client import Aws
+from launch.aws.instances.inventory import Fleet, find
 from launch.aws.names import Folder
 from launch.core.errors import AwsError
 from launch.core.manifest import Content
@@ -18,7 +19,6 @@ from launch.ec2 import requests
 from launch.ec2.__main__ import main
 from launch.ec2.checks import resolve
 from launch.ec2.facts import Facts, Snapshot
-from launch.ec2.inventory import Fleet, find
 from launch.ec2.planner import Launch
 from launch.ec2.regions import Place, Plans, data, missing, overview
 from launch.ec2.runtime import Runtime

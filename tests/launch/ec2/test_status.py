@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from launch.aws.instances.inventory import Fleet, Node, Resource
 from launch.aws.names import Folder
-from launch.ec2.inventory import Fleet, Node, Resource
 from launch.ec2.records import completed
 from launch.ec2.status import View, all_as_text, job_state, outcome_of
 from tests.launch.ec2.account import Account

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from launch.aws.client import Aws
+from launch.aws.instances.inventory import Fleet, Resource, nodes_of
+from launch.aws.instances.removal import SETTLE_S, is_young
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.ec2.inventory import Fleet, Resource, nodes_of
-from launch.ec2.stop import SETTLE_S, is_young, stop
+from launch.ec2.stop import stop
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW
 from tests.launch.ec2.terminal import Terminal

@@ -11,7 +11,7 @@ import pytest
 
 from launch.aws.names import ROLES_TAG, ROLES_VERSION, bucket_of
 from launch.aws.upload import FOLDER, KEPT_DAYS
-from launch.data.near.facts import prefix_of
+from launch.data.on_ec2.facts import prefix_of
 from launch.ec2 import requests
 from launch.ec2.names import LOG_GROUP
 from launch.ec2.options import Ec2Options
