@@ -101,7 +101,7 @@ def _meet_on_the_hosts_network(env: MutableMapping[str, str]) -> None:
     """Names gloo the interface between several hosts, as AWS's toolkit does for NCCL only.
 
     Left alone gloo looks up the address of its own host name.  That is "aws", which has none, unless the image's start
-    script preloads another, which it cannot in AWS's images from 2.11 on (infra/sagemaker/images.yaml).
+    script preloads another, which it cannot in AWS's images from 2.11 on (infra/images.yaml).
     """
     interface = env.get("SM_NETWORK_INTERFACE_NAME")
     if interface and len(json.loads(env.get("SM_HOSTS", "[]"))) > 1:

@@ -20,6 +20,7 @@ MEET_S=@MEET_S@            # how long nodes may fail to connect to each other, s
 MAX_RESTARTS=@MAX_RESTARTS@
 DOCKER_FLAGS=(@DOCKER_FLAGS@)
 SOURCE=@SOURCE@            # where the source of a script is in S3; empty for none
+TOOLKIT=@TOOLKIT@          # likewise the trainer, for an image without it
 TRAIN=(@TRAIN@)            # what each rank runs
 
 # The dead-man timer, before anything that can fail or hang: instances are launched to terminate on shutdown.
@@ -36,6 +37,7 @@ DISK=/var/lib/ddp
 RUN=$DISK/run           # the run folder, a copy of that in the job folder
 STAGE=$DISK/stage       # what of it is being uploaded
 WORK=$DISK/source       # a script's source and its packages
+KIT=$DISK/toolkit       # the trainer, and the packages that the image lacks
 LOG=$DISK/boot.log
 ROOT=/run/ddp           # in memory, as the disk may get full
 UPLOADED=$ROOT/uploaded # list of the files of RUN that the job folder has
@@ -112,20 +114,17 @@ imds() { # PATH: instance metadata, by IMDSv2.  A token per request, so that non
 
 fetch_instance() { imds instance-id >"$ROOT/instance"; }
 
-# This node's row in cluster.json, on one line; fails if it has none.  Every launcher may write that file, and bash runs
-# what stands in a number: a[$(command)].
+# This node's row in cluster.json, on one line; fails if it has none.
 place() {
     python3 - "$INSTANCE" "$ROOT/cluster.json" <<'EOF'
-import json, re, sys
+import json, sys
 cluster = json.load(open(sys.argv[2]))
 nodes = {node["rank"]: node for node in cluster["nodes"]}
 me = [node for node in nodes.values() if node["instance"] == sys.argv[1]]
 if not me:
     sys.exit(1)
-row = [me[0]["rank"], me[0]["address"], me[0]["data_volume"] or "none", len(nodes), nodes[0]["address"],
-       cluster["generation"], int(cluster["deadline"])]
-assert all(re.fullmatch("none|vol-[0-9a-z]+|[0-9.]+", str(one)) for one in row)
-print(*row)
+print(me[0]["rank"], me[0]["address"], me[0]["data_volume"] or "none", len(nodes), nodes[0]["address"],
+      cluster["generation"], int(cluster["deadline"]))
 EOF
 }
 
@@ -204,6 +203,20 @@ get_image() {
 get_source() {
     mkdir -p "$WORK" && chmod 1777 "$WORK" # whoever the image runs as unpacks it there
     [ -z "$SOURCE" ] || retry s3 cp "$SOURCE" "$WORK/source.tar.gz" || fail 28 source "cannot copy $SOURCE"
+}
+
+unpack() { s3 cp "$1" - | tar -xz -C "$2" --no-same-owner; } # ARCHIVE FOLDER
+
+# Once per node, before the training: the packages come from PyPI, by hash.
+get_toolkit() {
+    [ -n "$TOOLKIT" ] || return 0
+    mkdir -p "$KIT"
+    retry unpack "$TOOLKIT" "$KIT" || fail 28 source "cannot unpack $TOOLKIT"
+    retry timeout "$PULL_S" docker run --rm --network host -v "$KIT:/job/toolkit" --entrypoint env "$IMAGE" \
+        python -m pip install --quiet --no-deps --require-hashes --only-binary :all: --target /job/toolkit \
+        -r /job/toolkit/packages.txt || fail 24 image "cannot install the packages that $IMAGE lacks"
+    # AWS's entry point would evaluate the command once more.
+    DOCKER_FLAGS+=(-v "$KIT:/job/toolkit:ro" -e PYTHONPATH=/job/toolkit --entrypoint env)
 }
 
 # ---- secrets
@@ -466,6 +479,7 @@ main() {
     mark image
     get_image
     get_source
+    get_toolkit
     get_secrets
     mark train
     train

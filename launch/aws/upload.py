@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from launch.core.earlier import Earlier, restarts
 from launch.core.plan import Fact, Request, put_once
+from launch.core.source.archive import Archive
 from launch.core.training.base import Training
 from trainer.errors import one_line
 
@@ -30,12 +31,12 @@ TAKEN = (
 KEPT = "what it writes to $DDP_RUN_DIR, and nothing else"
 
 
-def key_of(digest: str, started: datetime) -> str:
+def key_of(digest: str, started: datetime, name: str = "source") -> str:
     """The key of an archive for jobs that begin at that time.
 
     It contains the month, so that an archive can expire without affecting later jobs, which upload it again.
     """
-    return f"{FOLDER}/{started.astimezone(UTC):%Y-%m}/{digest}/source.tar.gz"
+    return f"{FOLDER}/{started.astimezone(UTC):%Y-%m}/{digest}/{name}.tar.gz"
 
 
 def checksum(digest: str) -> str:
@@ -49,16 +50,18 @@ def send(bucket: str, key: str, source: "Source") -> Request:
     S3 verifies the SHA-256 of the body and returns it later: see lookup.is_sent().
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity.html
     """
-    request = put_once(
-        bucket,
-        key,
-        source.archive.content,
-        "send the script and its source",
-        ContentType="application/gzip",
-        ChecksumAlgorithm="SHA256",
-        ChecksumSHA256=checksum(source.digest),
-    )
-    return replace(request, if_taken=TAKEN)
+    return replace(_send(bucket, key, source.archive, "send the script and its source"), if_taken=TAKEN)
+
+
+def send_toolkit(bucket: str, key: str, archive: Archive) -> Request:
+    """The request that uploads the trainer, for images that lack it."""
+    return _send(bucket, key, archive, "send the trainer, which the image lacks")
+
+
+def _send(bucket: str, key: str, archive: Archive, why: str) -> Request:
+    digest = checksum(archive.digest)
+    more = {"ContentType": "application/gzip", "ChecksumAlgorithm": "SHA256", "ChecksumSHA256": digest}
+    return put_once(bucket, key, archive.content, why, **more)
 
 
 def facts(train: Training, earlier: Sequence[Earlier] = (), is_there: bool | None = None) -> list[Fact]:

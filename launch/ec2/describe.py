@@ -3,11 +3,13 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from launch.aws import containers
 from launch.aws.instances.facts import Ami, Subnet, quota_of, shortage
 from launch.aws.lookup import unreadable
 from launch.aws.names import SHARED_SINCE, Folder, bucket_of
 from launch.aws.network import INTERNET, Exit
 from launch.aws.pricelist import no_price
+from launch.aws.toolkit import toolkit
 from launch.aws.upload import edited
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
@@ -31,7 +33,7 @@ def services(cluster: Cluster) -> tuple[str, ...]:
     # An endpoint serves only the registry of its own region.
     is_near = cluster.image.startswith("<") or f".dkr.ecr.{cluster.region}." in cluster.registry
     wanted |= {"ecr.api", "ecr.dkr"} if is_near else {INTERNET}
-    if cluster.downloads:
+    if cluster.downloads or cluster.toolkit:  # the packages that the image lacks come from PyPI
         wanted.add(INTERNET)
     wanted |= {reference.partition(":")[0] for reference in read_references(cluster.resolved.options.secret).values()}
     return tuple(sorted(wanted))
@@ -130,6 +132,7 @@ def describe(
         owner=facts.owner,
         downloads=job.train.downloads and not resolved.brings_data,
         content=facts.counted,
+        toolkit=toolkit(job.train, containers.lacking()) if containers.is_of_aws(image) else None,
     )
     return cluster, _problems(cluster, facts)
 

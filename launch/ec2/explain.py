@@ -27,6 +27,11 @@ from launch.ec2.volume_init import VolumeInit, new_volume, paid, promised, share
 # A new volume -> the forecast with it, or None and why there is none.
 Expected = Callable[[NewVolume | None], tuple[Forecast | None, str]]
 
+# AWS's PyTorch images have 9 to 10 GB compressed: github.com/aws/deep-learning-containers, issue 3165.
+OF_AWS = (
+    "{}: AWS's, about 10 GB to pull on each node, with the trainer sent beside it; python -m launch.image push builds "
+    "one with the trainer in it"
+)
 NOT_COUNTED = "public addresses, logs, S3, traffic between zones"
 
 
@@ -40,7 +45,7 @@ def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
         Fact("region", facts.region),
         Fact("processes", processes),
         Fact("training", list(cluster.train.words), cluster.train.shown),
-        Fact("image", cluster.image),
+        Fact("image", cluster.image, cluster.image if cluster.toolkit is None else OF_AWS.format(cluster.image)),
         Fact("machine_image", cluster.ami.id),
         _data(cluster),
         Fact("job_folder", cluster.folder.uri),

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launch.aws import pricelist
+from launch.aws import containers, pricelist
 from launch.aws.client import Aws
+from launch.aws.ecr import NOT_FOUND, by_digest
 from launch.aws.instance_types import find_types
 from launch.aws.instances.facts import (
     Ami,
@@ -35,6 +36,7 @@ from launch.ec2.checks import Resolved
 from launch.ec2.facts import Facts, Reservation, Snapshot
 from launch.ec2.job_folder import is_stopped, members_of, spec_version, start_of
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP
+from launch.ec2.options import IMAGE
 from trainer.errors import TrainerError
 
 # In order; Ubuntu 22.04 is supported until 2027.
@@ -73,8 +75,20 @@ def find_image(aws: Aws, wanted: str, account: str, region: str) -> str:
     query = {"repositoryName": repository, "imageIds": [image_id]}
     details = aws.call("ecr", "DescribeImages", query)["imageDetails"]
     if not details:
-        raise AwsError(f"ECR has no image {wanted}; push it (python -m launch.image push), or give another --image.")
+        words = f"ECR has no image {wanted}; push it (python -m launch.image push), or give another --image."
+        raise AwsError(words, NOT_FOUND[0])
     return f"{account}.dkr.ecr.{region}.amazonaws.com/{repository}@{details[0]['imageDigest']}"
+
+
+def find_image_or_aws(aws: Aws, resolved: Resolved, account: str, region: str, today: date) -> str:
+    """The image of find_image(); AWS's newest for PyTorch if none is named and the account has none of the toolkit."""
+    try:
+        return find_image(aws, resolved.options.image, account, region)
+    except AwsError as error:
+        if resolved.options.image != IMAGE or error.aws_code not in NOT_FOUND:
+            raise
+    container = containers.newest(resolved.instances, region, today)
+    return by_digest(aws, container.uri, "AWS may not have it in this region: give another --image.")
 
 
 def find_snapshot(aws: Aws, resolved: Resolved, earlier: str | None, dataset: str) -> Snapshot | None:
@@ -210,7 +224,7 @@ def _with_parts(
     types = [instance.name for instance in resolved.instances]
     offered: dict[str, frozenset[str]] = {}
     none: dict[str, Instance] = {}
-    find_given_image = partial(find_image, aws, options.image, str(facts.account), facts.region)
+    find_given_image = partial(find_image_or_aws, aws, resolved, str(facts.account), facts.region, facts.now.date())
     return replace(
         facts,
         types=lookups.required(partial(find_types, aws, resolved.instances), none),

@@ -193,6 +193,8 @@ def _before(cluster: Cluster, facts: Facts, save_spec: Request | None) -> list[S
     if cluster.train.source is not None and not facts.is_sent:
         # Upload the source first: if that is rejected, nothing has started, and the job's name is still free.
         steps.append(upload.send(cluster.folder.bucket, cluster.source_key, cluster.train.source))
+    if cluster.toolkit is not None:
+        steps.append(upload.send_toolkit(cluster.folder.bucket, cluster.toolkit_key, cluster.toolkit))
     steps += [save_spec] if save_spec else []
     steps += requests.log_group(retention=not facts.has_log_group)
     steps += requests.time_limit(cluster, exists=bool(fleet.kind("schedule")))

@@ -17,6 +17,7 @@ from launch.core.manifest import Content
 from launch.core.plan import FromAnswer, Request, unless_changed
 from launch.core.price import CATALOGS, Prices
 from launch.core.secrets import read_references
+from launch.core.source.archive import Archive
 from launch.core.templates import fill
 from launch.core.training.base import Training
 from launch.ec2.checks import CACHE_DIR, DATA_DIR, Resolved, node_usd
@@ -50,6 +51,7 @@ class Cluster:
     owner: str = ""  # aws:userid of the caller
     downloads: bool = False  # whether the training fetches its data from the internet
     content: Content | None = None  # of its data, if counted
+    toolkit: Archive | None = None  # the trainer, for an image that lacks it
 
     @property
     def nodes(self) -> int:
@@ -59,6 +61,11 @@ class Cluster:
     def source_key(self) -> str:
         """The key of the script's source in the bucket; empty without a script."""
         return upload.key_of(self.train.digest, self.started) if self.train.digest else ""
+
+    @property
+    def toolkit_key(self) -> str:
+        """The key of the trainer in the bucket; empty if the image has it."""
+        return upload.key_of(self.toolkit.digest, self.started, "toolkit") if self.toolkit else ""
 
     @property
     def tags(self) -> list[dict[str, str]]:
@@ -343,10 +350,15 @@ def user_data(cluster: Cluster, instance: Instance) -> str:
             "MEET_S": str(MEET_S + round(options.wait_for_capacity * 3600)),
             "MAX_RESTARTS": str(options.max_restarts),
             "DOCKER_FLAGS": flags,
-            "SOURCE": f"s3://{cluster.folder.bucket}/{cluster.source_key}" if cluster.source_key else "",
+            "SOURCE": _uri(cluster, cluster.source_key),
+            "TOOLKIT": _uri(cluster, cluster.toolkit_key),
             "TRAIN": _training(cluster, instance),
         },
     )
+
+
+def _uri(cluster: Cluster, key: str) -> str:
+    return f"s3://{cluster.folder.bucket}/{key}" if key else ""
 
 
 def _training(cluster: Cluster, instance: Instance) -> tuple[str, ...]:

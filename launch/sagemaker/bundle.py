@@ -2,15 +2,12 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from importlib.abc import Traversable
-from importlib.resources import files
 
+from launch.aws.containers import Image
+from launch.aws.toolkit import requirements, tracking, trainer_files
 from launch.core.source.archive import Member, stored, tar
 from launch.core.training.base import Training
-from launch.sagemaker.images import Image
 from launch.sagemaker.options import SageMakerOptions
 from trainer.contract import SAGEMAKER_PACKAGES, SAGEMAKER_SCRIPT, SAGEMAKER_SCRIPT_TEXT
 
@@ -26,36 +23,22 @@ class Bundle:
     names: tuple[str, ...]  # of its files
 
 
-def make_bundle(requirements: str, packages: str = "") -> Bundle:
+def make_bundle(lacking: str, packages: str = "") -> Bundle:
     """The bundle of a job.
 
-    requirements: the text of requirements.txt, for AWS's toolkit to install; packages: of packages.txt, for the trainer
+    lacking: the text of requirements.txt, for AWS's toolkit to install; packages: of packages.txt, for the trainer
     to install.  If empty, the file is omitted.
     """
-    members = dict(sorted({SAGEMAKER_SCRIPT: SAGEMAKER_SCRIPT_TEXT.encode(), **dict(_package())}.items()))
+    members = dict(sorted({SAGEMAKER_SCRIPT: SAGEMAKER_SCRIPT_TEXT.encode(), **dict(trainer_files())}.items()))
     if packages:
         members[SAGEMAKER_PACKAGES] = packages.encode()
-    if requirements:
-        members[REQUIREMENTS] = requirements.encode()
+    if lacking:
+        members[REQUIREMENTS] = lacking.encode()
     plain = tar(Member(name, content) for name, content in members.items())
     return Bundle(stored(plain), hashlib.sha256(plain).hexdigest(), tuple(members))
 
 
-def _package() -> Iterator[tuple[str, bytes]]:
-    yield from _python_files(files("trainer"), "trainer")
-
-
-def _python_files(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
-    for item in folder.iterdir():
-        inside = f"{name}/{item.name}"
-        if item.is_dir():
-            yield from _python_files(item, inside)
-        elif item.name.endswith(".py"):
-            yield inside, item.read_bytes()
-
-
-LACKING = "sagemaker"
-SERVER = "mlflow-server"  # with AWS's plugin; this and Training.trackers name locks: tracker-NAME.txt
+SERVER = "mlflow-server"  # with AWS's plugin; the lock tracker-NAME.txt has its packages
 
 
 def requirements_of(options: SageMakerOptions, image: Image, train: Training) -> str:
@@ -65,8 +48,7 @@ def requirements_of(options: SageMakerOptions, image: Image, train: Training) ->
         wanted.add("obstore")
     if options.distribution == "pytorchddp" and not image.mpi4py:
         wanted.add("mpi4py")
-    lock = _lock(LACKING)
-    return "".join(lock[_canonical(name)] for name in sorted(wanted))
+    return requirements(wanted)
 
 
 def named(options: SageMakerOptions, image: Image, train: Training) -> list[str]:
@@ -81,20 +63,4 @@ def _trackers(options: SageMakerOptions, train: Training) -> list[str]:
 
 def tracking_of(options: SageMakerOptions, train: Training) -> str:
     """As requirements_of(), for the trackers of this training with their dependencies; empty without trackers."""
-    locks = [_lock(f"tracker-{name}") for name in _trackers(options, train)]
-    return "".join(line for _, line in sorted({name: line for lock in locks for name, line in lock.items()}.items()))
-
-
-def _canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-@cache
-def _lock(name: str) -> dict[str, str]:
-    """{package: its requirement, with its lines of hashes}."""
-    # Imported here to keep --help fast.
-    from importlib.resources import files
-
-    text = files("infra").joinpath("locks", f"{name}.txt").read_text()
-    rows = re.findall(r"^(([\w.-]+)==.*(?:\n[ \t]+--hash=.*)*\n)", text, re.MULTILINE)
-    return {_canonical(name): requirement for requirement, name in rows}
+    return tracking(_trackers(options, train))

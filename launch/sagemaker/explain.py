@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from launch.aws import upload
+from launch.aws.containers import Image
 from launch.aws.names import TOOLKIT
 from launch.core import catalog, earlier, secrets
 from launch.core.plan import Fact, Need, fact_of
@@ -14,7 +15,7 @@ from launch.sagemaker.bundle import Bundle
 from launch.sagemaker.checks import STOP_RETRY_S, Resolved
 from launch.sagemaker.description import Description
 from launch.sagemaker.facts import Facts, Quota, quotas_of
-from launch.sagemaker.images import Image, warnings_about
+from launch.sagemaker.images import warnings_about
 from launch.sagemaker.names import NOTEBOOK, SESSIONS_BUCKET
 from launch.sagemaker.options import SageMakerOptions
 

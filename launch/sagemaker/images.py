@@ -1,15 +1,11 @@
-"""The container of a job: AWS's newest PyTorch image with kernels for the GPU, or the user's own.  Pure.
-
-infra/sagemaker/images.yaml is the table, with its sources.
-"""
+"""The container of a job: AWS's newest PyTorch image with kernels for the GPU, or the user's own.  Pure."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from datetime import date
-from functools import cache
-from typing import Any
 
+from launch.aws import containers
+from launch.aws.containers import Image, is_of_aws
 from launch.aws.names import TOOLKIT
 from launch.core.catalog import Instance
 from launch.sagemaker.options import SageMakerOptions
@@ -25,79 +21,14 @@ _TAG = re.compile(
 _OURS = re.compile(rf"/(?P<name>{TOOLKIT}):(?P<tag>[^/]+)$")
 
 
-@dataclass(frozen=True)
-class Image:
-    """A container image."""
-
-    uri: str
-    torch: str = ""
-    cuda: str = ""
-    architectures: tuple[str, ...] = ()
-    mpi4py: bool = False
-    lacks: tuple[str, ...] = ()  # the trainer's dependencies that it does not contain
-    patched_until: date | None = None  # None if unknown
-    known: bool = True  # in the toolkit's table of AWS's images, so the other fields are reliable
-
-
-def choose(options: SageMakerOptions, instances: Sequence[Instance], region: str) -> Image:
+def choose(options: SageMakerOptions, instances: Sequence[Instance], region: str, today: date) -> Image:
     """The image of a job on any of these types.  Raises SettingsError if the table has none for the GPUs."""
-    images = [(row, _image(row, region)) for row in _table()["images"]]
-    if options.image is not None:
-        known = _same(options.image, [image for _, image in images])
-        # The content of other images is unknown, so pip installs everything that may be missing.
-        return known or Image(options.image, lacks=_lacking(images), known=False)
-    for row, image in images:
-        if not row.get("on_request") and all(_runs_on(image, instance) for instance in instances):
-            return image
-    gpus = " and ".join(f"{instance.gpu_model} ({instance.architecture})" for instance in instances)
-    raise SettingsError(f"no known image has kernels for {gpus}; give an --image.")
-
-
-def _lacking(images: list[tuple[Mapping[str, Any], Image]]) -> tuple[str, ...]:
-    """The dependencies that at least one of AWS's images lacks."""
-    return tuple(sorted({name for _, image in images for name in image.lacks}))
-
-
-def _runs_on(image: Image, instance: Instance) -> bool:
-    if instance.architecture is None:  # it has no GPU, or is not in the catalog
-        return bool(image.architectures) == instance.is_gpu
-    return instance.architecture in image.architectures
-
-
-def _same(uri: str, images: list[Image]) -> Image | None:
-    """The AWS image of `uri`, which may have a patch number or be in another region."""
-    if not _is_of_aws(uri):
-        return None
-    path = uri.partition("/")[2]
-    matches = [image for image in images if path.startswith(image.uri.partition("/")[2])]
-    return replace(matches[0], uri=uri) if matches else None
-
-
-def _is_of_aws(uri: str) -> bool:
-    """Whether the image is in one of AWS's registries."""
-    registries = _table()["registries"]
-    return uri.partition(".dkr.ecr.")[0] in {registries["default"], *registries["exceptions"].values()}
-
-
-def _image(row: Mapping[str, Any], region: str) -> Image:
-    repository = row.get("repository", "pytorch-training")
-    return Image(
-        f"{registry(region)}/{repository}:{row['tag']}",
-        row["torch"],
-        row.get("cuda", ""),
-        tuple(row.get("architectures", ())),
-        row["mpi4py"],
-        tuple(row["lacks"]),
-        row["patched_until"],
-    )
-
-
-def registry(region: str) -> str:
-    """The host name of AWS's images in `region`."""
-    registries = _table()["registries"]
-    account = registries["exceptions"].get(region, registries["default"])
-    suffixes = registries["dns_suffix"]
-    return f"{account}.dkr.ecr.{region}.{suffixes.get(region.partition('-')[0], suffixes['default'])}"
+    if options.image is None:
+        needs_mpi = options.distribution == "pytorchddp"
+        return containers.newest(instances, region, today, needs_mpi=needs_mpi)
+    # The content of other images is unknown, so pip installs everything that may be missing.
+    unknown = Image(options.image, lacks=containers.lacking(), known=False)
+    return containers.known(options.image, region) or unknown
 
 
 def check_image(uri: str, instance: Instance) -> None:
@@ -106,7 +37,7 @@ def check_image(uri: str, instance: Instance) -> None:
         raise SettingsError(f"--image {uri}: SageMaker pulls images from ECR in your region, not from public.ecr.aws.")
     _check_target(uri)
     tag = _TAG.search(uri)
-    if tag is None or not _is_of_aws(uri):
+    if tag is None or not is_of_aws(uri):
         return  # the user's own image, with any tag
     _check_age(uri, tag)
     # Images without either ending are for SageMaker, such as those that its SDK retrieves, or Hugging Face's.
@@ -142,8 +73,7 @@ def _check_age(uri: str, tag: re.Match[str]) -> None:
 
 
 def _check_kernels(uri: str, torch: str, instance: Instance) -> None:
-    rows = [row for row in _table()["images"] if row["torch"].startswith(f"{torch}.") and "cuda" in row]
-    built_for = {architecture for row in rows for architecture in row["architectures"]}
+    built_for = containers.built_for(torch)
     if instance.architecture is not None and built_for and instance.architecture not in built_for:
         raise SettingsError(
             f"--image {uri}: its PyTorch has no kernels for {instance.gpu_model} ({instance.architecture}) of "
@@ -154,30 +84,14 @@ def _check_kernels(uri: str, torch: str, instance: Instance) -> None:
 def warnings_about(options: SageMakerOptions, image: Image, today: date) -> list[str]:
     """Warnings about `image` for the user."""
     sentences = []
-    tag, needs_mpi = image.uri.rpartition(":")[2], options.distribution == "pytorchddp"
-    if image.patched_until is not None and image.patched_until < today:
-        sentences.append(f"{tag} has had no security patches from AWS since {image.patched_until}.")
+    needs_mpi = options.distribution == "pytorchddp"
+    if text := containers.ending(image, today):
+        sentences.append(text)
     if not image.known:
         sentences.append(
             "this image is unknown: it must come from launch.image, or contain AWS's sagemaker-training toolkit"
             + (", mpirun and mpi4py." if needs_mpi else ".")
         )
     elif needs_mpi and not image.mpi4py:
-        sentences.append(f"{tag} is not made for mpirun; give --distribution torch_distributed.")
+        sentences.append(f"{image.tag} is not made for mpirun; give --distribution torch_distributed.")
     return sentences
-
-
-def inference_image(region: str) -> str:
-    """AWS's newest image for serving PyTorch models on a CPU: the models are small, and every endpoint has one."""
-    return f"{registry(region)}/{_table()['inference']}"
-
-
-@cache
-def _table() -> Mapping[str, Any]:
-    # Imported here to keep --help fast.
-    from importlib.resources import files
-
-    import yaml
-
-    content: Mapping[str, Any] = yaml.safe_load(files("infra").joinpath("sagemaker", "images.yaml").read_bytes())
-    return content

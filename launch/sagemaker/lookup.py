@@ -73,7 +73,7 @@ def look_up(
         role=role,
         role_from=source,
         bucket=bucket,
-        image=_image(aws, lookups, resolved),
+        image=_image(aws, lookups, resolved, now),
         types=lookups.optional("the instance type", lambda: find_types(aws, resolved.instances), no_types),
         quotas=lookups.optional("the quotas", lambda: find_quotas(aws, resolved, now), no_quotas),
         content=content_at(aws, data_url or whole_in_s3(resolved.channels)),
@@ -118,9 +118,9 @@ def stack_without_sources(aws: Aws, facts: Facts, options: SageMakerOptions) -> 
     return region if version < SHARED_SINCE else ""
 
 
-def _image(aws: Aws, lookups: Lookups, resolved: Resolved) -> str | None:
+def _image(aws: Aws, lookups: Lookups, resolved: Resolved, now: datetime) -> str | None:
     """The image pinned by its digest; None if that cannot be looked up."""
-    image = choose(resolved.options, resolved.instances, aws.region)
+    image = choose(resolved.options, resolved.instances, aws.region, now.date())
     remedy = "AWS may not have it in this region: give another --image." if image.known else PUSH
     try:
         return by_digest(aws, image.uri, remedy)

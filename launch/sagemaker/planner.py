@@ -53,7 +53,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
     running, resolved = facts.running, replace(resolved, prices=facts.prices)
     if resolved.instance.is_gpu:
         job = replace(job, train=job.train.on_gpus())
-    image = choose(resolved.options, resolved.instances, facts.region)
+    image = choose(resolved.options, resolved.instances, facts.region, facts.now.date())
     bundle = make_bundle(requirements_of(resolved.options, image, job.train), tracking_of(resolved.options, job.train))
     start = running.name if running else _next_name(name, facts)
     description = describe(resolved, job.train, start, folder, image, bundle, facts)

@@ -7,9 +7,9 @@ import hashlib
 from typing import Any
 
 from launch.aws.client import Aws
+from launch.aws.containers import inference_image
 from launch.core.errors import AwsError
 from launch.core.plan import Request
-from launch.sagemaker.images import inference_image
 from launch.sagemaker.training_job import TrainingJob
 from trainer.errors import TrainerError
 

@@ -28,7 +28,7 @@ from launch.rehearse.nodes.ec2.node import write_program
 from tests.conftest import ROOT
 from trainer.files import write_atomically
 
-# Packages that AWS's images lack, by infra/sagemaker/images.yaml and for --data-url; their files in site-packages.
+# Packages that AWS's images lack, by infra/images.yaml and for --data-url; their files in site-packages.
 LACKING = ("simplejpeg", "pytorch_optimizer", "nvidia-ml-py", "obstore")
 FILES = (
     "simplejpeg", "obstore", "pytorch_optimizer", "nvidia_ml_py", "pynvml", "aws_ddp_toolkit", "__editable__",

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launch.aws import pricelist
+from launch.aws import containers, pricelist
 from launch.aws.examination.case import Verdict, missing, ok, split, unknown, warning
 from launch.aws.examination.image import PUSH, examined
 from launch.aws.instances.facts import Quota, offered_zones, quota_of
@@ -111,7 +111,11 @@ def _is_for_gpus(name: str) -> bool:
 
 
 def image(case: Ec2Case) -> Iterator[Verdict]:
-    yield from examined(case, shared.image(case), case.resolved.instances[0], PUSH)
+    uri = shared.image(case)
+    if containers.is_of_aws(uri):
+        yield ok(f"{uri}: AWS's, with the trainer sent beside it; an image of your own starts sooner: {PUSH}")
+    else:
+        yield from examined(case, uri, case.resolved.instances[0], PUSH)
 
 
 YES = "DryRunOperation"

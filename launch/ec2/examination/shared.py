@@ -25,8 +25,9 @@ def ami(case: Ec2Case) -> Ami:
 
 def image(case: Ec2Case) -> str:
     """The URI of the container, with its digest where it is in the account's own registry."""
-    given = case.resolved.options.image
-    return case.once("image", lambda: lookup.find_image(case.aws, given, case.account, case.region))
+    return case.once(
+        "image", lambda: lookup.find_image_or_aws(case.aws, case.resolved, case.account, case.region, case.now.date())
+    )
 
 
 def snapshot(case: Ec2Case) -> Snapshot | None:

@@ -50,7 +50,7 @@ def quotas(case: TrainingCase) -> Iterator[Verdict]:
 
 
 def image(case: TrainingCase) -> Iterator[Verdict]:
-    chosen = images.choose(case.resolved.options, case.resolved.instances, case.region)
+    chosen = images.choose(case.resolved.options, case.resolved.instances, case.region, case.now.date())
     if not chosen.known:
         yield from examined(case, chosen.uri, case.resolved.instances[0], PUSH_THERE)
     elif chosen.patched_until is not None and chosen.patched_until < case.now.date():
@@ -190,7 +190,7 @@ def _way_out(case: TrainingCase, subnets: Sequence[str], vpc_id: str) -> Iterato
 def _without_internet(case: TrainingCase, subnets: str) -> Iterator[Verdict]:
     """Without internet, pip has no index: the image must contain the trainer's dependencies, as launch.image's does."""
     options = case.resolved.options
-    image = images.choose(options, case.resolved.instances, case.region)
+    image = images.choose(options, case.resolved.instances, case.region, case.now.date())
     needed = bundle.named(options, image, case.job.train)
     if needed and image.known:
         yield missing(

@@ -35,7 +35,7 @@ def chosen(instance: str, region: str = "us-east-1", **given: Any) -> Image:
 
 @cache
 def table() -> list[dict[str, Any]]:
-    images: list[dict[str, Any]] = yaml.safe_load((ROOT / "infra/sagemaker/images.yaml").read_text())["images"]
+    images: list[dict[str, Any]] = yaml.safe_load((ROOT / "infra/images.yaml").read_text())["images"]
     return images
 
 

@@ -117,7 +117,7 @@ def test_the_role_touches_no_bucket_of_another_account() -> None:
 
 
 def test_the_role_may_pull_from_every_registry_of_the_table() -> None:
-    registries = yaml.safe_load((ROOT / "infra/sagemaker/images.yaml").read_text())["registries"]
+    registries = yaml.safe_load((ROOT / "infra/images.yaml").read_text())["registries"]
     # China and GovCloud are partitions of their own: ARNs there do not begin with arn:aws:.
     for region, account in {"us-east-1": registries["default"], **registries["exceptions"]}.items():
         if region.startswith(("cn-", "us-gov-")):

@@ -28,7 +28,7 @@ CONTAINERS = ROOT / "run/containers"
 VALUES = {  # allowed values of each flag of run; None: any
     "--name": None, "--network": {"host"}, "--ipc": {"host"}, "--pid": {"host"}, "--ulimit": {"memlock=-1"},
     "--security-opt": {"no-new-privileges"}, "--log-driver": {"awslogs"}, "--log-opt": None,
-    "-v": None, "-e": None, "--gpus": {"all"}, "--device": None,
+    "-v": None, "-e": None, "--gpus": {"all"}, "--device": None, "--entrypoint": {"env"},
 }  # fmt: skip
 LOG_OPTIONS = {"awslogs-region", "awslogs-group", "awslogs-stream", "mode"}
 CHUNK, LONGEST_EVENT = 2**13, 200_000  # bytes; of an event CloudWatch takes 256 KiB, and 10,000 of them at once
@@ -108,6 +108,8 @@ def run(words: list[str]) -> int:
         if allowed is not None and value not in allowed:
             return complain(125, f"unknown flag: {flag} {value}")
         options[flag].append(value)
+    if rest[1:5] == ["python", "-m", "pip", "install"]:
+        return install(rest[5:], options["-v"])
     log = dict(option.split("=", 1) for option in options["--log-opt"])
     if set(log) != LOG_OPTIONS:
         return complain(125, f"unknown log options: {sorted(set(log) ^ LOG_OPTIONS)}")
@@ -115,6 +117,15 @@ def run(words: list[str]) -> int:
     if (CONTAINERS / name).exists():
         return complain(125, f"the name {name} is in use")
     return run_container(name, command, options, log)
+
+
+def install(words: list[str], volumes: list[str]) -> int:
+    """pip in a container.  There is no package index here: those of this machine stand in for what it would install."""
+    if "EC2_REACHES" in os.environ and "internet" not in os.environ["EC2_REACHES"].split():
+        return complain(1, "pip: no package index can be reached")
+    ((folder, _),) = (volume.split(":")[:2] for volume in volumes)
+    listed = Path(folder, Path(words[words.index("-r") + 1]).name).read_text()
+    return 0 if "--require-hashes" in words and "--hash=sha256:" in listed else complain(1, "pip: a hash is missing")
 
 
 def without_gpus(command: list[str]) -> list[str]:

@@ -151,6 +151,7 @@ def relocated(user_data: str, root: Path, metadata: str, rendezvous_port: int) -
         r"/dev/disk/by-id": f"{root}/dev/disk/by-id",
         r"/job/run": f"{root}/job/run",
         r"/job/source": f"{root}/job/source",
+        r"/job/toolkit": f"{root}/job/toolkit",
         r"(?<![\w/])/run/ddp": f"{root}/run/ddp",
         r"http://169\.254\.169\.254": metadata,
         rf"(?<=:){PORT}\b": str(rendezvous_port),

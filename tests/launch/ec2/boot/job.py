@@ -40,6 +40,7 @@ def user_data(*train: str, seconds: dict[str, float] | None = None, **values: An
         "MAX_RESTARTS": "1",
         "DOCKER_FLAGS": ["--gpus", "all"],
         "SOURCE": "",
+        "TOOLKIT": "",
         "TRAIN": ["-m", "trainer", *(train or SETTINGS), "--run-dir", "/job/run"],
     }
     text = fill("ec2/boot.sh", usual | values)

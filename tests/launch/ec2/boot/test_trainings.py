@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from launch.aws import containers
+from launch.aws.toolkit import toolkit
+from launch.core.training.classifier import Classifier
 from tests.launch.ec2.boot.job import (
     BUCKET,
     SETTINGS,
@@ -21,7 +24,8 @@ from tests.launch.ec2.boot.job import (
     user_data,
     wait_for,
 )
-from tests.launch.ec2.nodes import Region, Volume
+from tests.launch.ec2.nodes import Region, Volume, World
+from trainer.config import TrainConfig
 
 pytestmark = pytest.mark.timeout(180)  # a boot starts dozens of processes
 
@@ -98,3 +102,20 @@ def test_only_what_changed_on_this_node_goes_to_the_job_folder(here: Region, tmp
     assert {key for key in keys(here) if key.startswith("run/")} == {
         "run/others.txt", "run/mine.txt", "run/last.txt", "run/ready", "run/go", "run/try-0",
     }  # fmt: skip
+
+
+@needs_nodes
+@pytest.mark.slow("an image without the trainer gets it, and the packages that it lacks")
+def test_an_image_without_the_trainer_gets_it_with_its_packages(here: Region, tmp_path: Path) -> None:
+    (tmp_path / "image").mkdir()
+    archive = toolkit(Classifier(TrainConfig(model="cnn")), containers.lacking())
+    here.client("s3").put_object(Bucket=BUCKET, Key="scripts/2026-11/x/toolkit.tar.gz", Body=archive.content)
+    script = user_data(
+        "--model", "cnn", "--dataset", "digits", "--epochs", "1", "--no-plot", "--cache-dir", "/tmp/cache",
+        TOOLKIT=f"s3://{BUCKET}/scripts/2026-11/x/toolkit.tar.gz",
+    )  # fmt: skip
+    node = here.launch(script, world=World(image=tmp_path / "image"))
+    put_cluster(here, node)
+
+    assert record(here, node)["code"] == 0
+    assert epochs(here) == [1]

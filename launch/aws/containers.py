@@ -1,0 +1,124 @@
+"""AWS's own PyTorch containers: infra/images.yaml, which has the sources.  Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from functools import cache
+from typing import Any
+
+from launch.core.catalog import Instance
+from trainer.errors import SettingsError
+
+WARN_BEFORE = timedelta(days=90)  # the end of AWS's patches
+
+
+@dataclass(frozen=True)
+class Image:
+    """A container image."""
+
+    uri: str
+    torch: str = ""
+    cuda: str = ""
+    architectures: tuple[str, ...] = ()
+    mpi4py: bool = False
+    lacks: tuple[str, ...] = ()  # the trainer's dependencies that it does not contain
+    patched_until: date | None = None  # None if unknown
+    known: bool = True  # in the toolkit's table of AWS's images, so the other fields are reliable
+
+    @property
+    def tag(self) -> str:
+        return self.uri.rpartition(":")[2]
+
+
+def newest(instances: Sequence[Instance], region: str, today: date, *, needs_mpi: bool = False) -> Image:
+    """The newest image with kernels for all of these types that AWS patches today, or else the newest.
+
+    Images to use on request only come after the others, and not at all where mpirun is needed.
+    Raises SettingsError if none has the kernels.
+    """
+    rows = [row for row in _table()["images"] if not (needs_mpi and row.get("on_request"))]
+    rows.sort(key=lambda row: (row["patched_until"] < today, row.get("on_request", False)))
+    for image in (_image(row, region) for row in rows):
+        if all(_runs_on(image, instance) for instance in instances):
+            return image
+    gpus = " and ".join(f"{instance.gpu_model} ({instance.architecture})" for instance in instances)
+    raise SettingsError(f"no known image has kernels for {gpus}; give an --image.")
+
+
+def known(uri: str, region: str) -> Image | None:
+    """AWS's image of that URI, perhaps with a patch number or in another region; None if it is not in the table."""
+    if not is_of_aws(uri):
+        return None
+    path = uri.partition("/")[2]
+    images = (_image(row, region) for row in _table()["images"])
+    return next((replace(one, uri=uri) for one in images if path.startswith(one.uri.partition("/")[2])), None)
+
+
+def ending(image: Image, today: date) -> str:
+    """A warning of the end of AWS's patches; empty until 90 days before it."""
+    until = image.patched_until
+    if until is None or today < until - WARN_BEFORE:
+        return ""
+    if until < today:
+        return f"{image.tag} has had no security patches from AWS since {until}."
+    return f"{image.tag} gets security patches from AWS until {until} only."
+
+
+def lacking() -> tuple[str, ...]:
+    """The trainer's dependencies that at least one of AWS's images lacks."""
+    return tuple(sorted({name for row in _table()["images"] for name in row["lacks"]}))
+
+
+def built_for(torch: str) -> set[str]:
+    """The architectures that AWS's GPU images of that version of torch, such as 2.8, have kernels for."""
+    rows = [row for row in _table()["images"] if row["torch"].startswith(f"{torch}.") and "cuda" in row]
+    return {architecture for row in rows for architecture in row["architectures"]}
+
+
+def is_of_aws(uri: str) -> bool:
+    """Whether the image is in one of AWS's registries."""
+    registries = _table()["registries"]
+    return uri.partition(".dkr.ecr.")[0] in {registries["default"], *registries["exceptions"].values()}
+
+
+def registry(region: str) -> str:
+    """The host name of AWS's images in `region`."""
+    registries = _table()["registries"]
+    account = registries["exceptions"].get(region, registries["default"])
+    suffixes = registries["dns_suffix"]
+    return f"{account}.dkr.ecr.{region}.{suffixes.get(region.partition('-')[0], suffixes['default'])}"
+
+
+def inference_image(region: str) -> str:
+    """AWS's newest image for serving PyTorch models on a CPU: the models are small, and every endpoint has one."""
+    return f"{registry(region)}/{_table()['inference']}"
+
+
+def _runs_on(image: Image, instance: Instance) -> bool:
+    if instance.architecture is None:  # it has no GPU, or is not in the catalog
+        return bool(image.architectures) == instance.is_gpu
+    return instance.architecture in image.architectures
+
+
+def _image(row: Mapping[str, Any], region: str) -> Image:
+    repository = row.get("repository", "pytorch-training")
+    return Image(
+        f"{registry(region)}/{repository}:{row['tag']}",
+        row["torch"],
+        row.get("cuda", ""),
+        tuple(row.get("architectures", ())),
+        row["mpi4py"],
+        tuple(row["lacks"]),
+        row["patched_until"],
+    )
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    # Imported here to keep --help fast.
+    from importlib.resources import files
+
+    import yaml
+
+    content: Mapping[str, Any] = yaml.safe_load(files("infra").joinpath("images.yaml").read_bytes())
+    return content

@@ -1,0 +1,63 @@
+"""A job needs no push: without an image of the toolkit its nodes run AWS's, and the trainer is sent beside it."""
+
+import io
+import json
+import tarfile
+from datetime import date
+
+import pytest
+from moto.ecr.models import ecr_backends
+
+from launch.aws import containers
+from launch.aws.toolkit import toolkit
+from launch.core import catalog
+from launch.core.training.classifier import Classifier
+from launch.ec2.__main__ import main
+from tests.launch.ec2.account import Account
+from trainer.config import TrainConfig
+
+REGISTRY = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
+
+
+@pytest.fixture
+def new_account(account: Account) -> Account:
+    """One in which nothing was pushed.  moto keeps AWS's own registry in the account's."""
+    ecr = ecr_backends[account.id][account.region]
+    ecr.delete_repository("aws-ddp-toolkit", account.id, force=True)
+    repository, tag = newest().partition("/")[2].split(":")
+    account.make_image(repository, tag)
+    return account
+
+
+def newest() -> str:
+    return containers.newest([catalog.find("g5.2xlarge")], "us-east-1", date(2026, 11, 28)).uri
+
+
+def test_the_nodes_of_a_new_account_run_awss_image_with_the_trainer_beside_it(
+    new_account: Account, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--nodes", "2", "--dataset", "cifar10", "--dry-run=json"]) == 0
+
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["facts"]["image"].startswith(f"{REGISTRY}/pytorch-training@sha256:")
+    send, *_ = plan["steps"]
+    (start,) = [step for step in plan["steps"] if "first_that_succeeds" in step]
+    user_data = start["first_that_succeeds"][0]["params"]["UserData"]
+    assert send["params"]["Key"] in user_data
+    assert f"REGISTRY={REGISTRY}" in user_data
+
+
+def test_what_is_sent_has_the_trainer_and_its_packages_by_hash() -> None:
+    sent = toolkit(Classifier(TrainConfig(mlflow="x")), containers.lacking())
+    with tarfile.open(fileobj=io.BytesIO(sent.content)) as archive:
+        names = archive.getnames()
+        packages = archive.extractfile("packages.txt")
+        assert packages is not None
+        lines = packages.read().decode()
+    assert {"trainer/torchrun.py", "trainer/__main__.py"} <= set(names)
+    assert all(name in lines for name in ("simplejpeg==", "nvidia-ml-py==", "mlflow-skinny==", "--hash=sha256:"))
+
+
+def test_an_image_that_is_named_must_be_there(new_account: Account, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--dataset", "cifar10", "--image", "my-image", "--dry-run"]) == 4
+    assert "my-image" in capsys.readouterr().out
