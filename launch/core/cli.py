@@ -3,6 +3,7 @@
 This is where errors become one sentence and an exit code.  What a plan contains is up to the backend.
 """
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from launch.core.errors import Ended, NotSetUp
 from launch.core.job import Job, Where
 from launch.core.options import Options, WordList
 from launch.core.secrets import check_no_secret
-from launch.core.terminal import complain, say
+from launch.core.terminal import complain, say, wants
 from launch.core.training.base import Training
 from launch.core.training.classifier import Classifier
 from launch.core.training.options import SCRIPT_SECTION, TRAINS, split, training_of, unsuggested
@@ -57,6 +58,10 @@ class RehearsalOptions(Options):
     rehearse_data: Path | None = Field(None, description="folder with train/ and val/ to put on the rehearsed volumes")
 
 
+# Flags that launch.doctor does not take -> whether a value follows.
+_NOT_THE_JOBS = {"--dry-run": False, "--outcome": True, "--rehearse": False, "--inject": True, "--rehearse-data": True}
+
+
 def _as_json(plan: Any) -> str:
     from launch.core.plan import as_json  # --help does not need it
 
@@ -93,9 +98,37 @@ def main(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
 
     code = coded(act)
     if code == Exit.AWS and launcher.backend.examination and not verb_of(launcher.verbs, argv):
-        examine = f"python -m launch.doctor --for {launcher.backend.name}"
-        complain(f"to see all that the account lacks, with the same settings: {examine}")
+        _offer_to_fix(launcher.backend.name, argv)
     return code
+
+
+def _offer_to_fix(backend: str, argv: Sequence[str]) -> None:
+    """Print the command that fixes what the account lacks; at a terminal, offer to run it."""
+    words = ["-m", "launch.doctor", "--for", backend, *_of_job(argv), "--fix"]
+    complain(f"to see all that the account lacks, and to fix it: {shlex.join(['python', *words])}")
+    if not any(word.startswith("--dry-run") for word in argv) and wants("run it now"):
+        import subprocess  # nosec B404  # --help does not need these
+
+        from launch.core.shell import this_python
+
+        subprocess.run([*this_python(), *words], check=False)  # nosec B603
+        complain("then start the job again, with the same command")
+
+
+def _of_job(argv: Sequence[str]) -> list[str]:
+    """The command line without what is no setting of the job: the flags of LaunchOptions and RehearsalOptions."""
+    words, rest, is_value = list[str](), iter(argv), False
+    for word in rest:
+        name, equals, _ = word.partition("=")
+        if word == "--":
+            return [*words, word, *rest]
+        if name in _NOT_THE_JOBS:
+            is_value = not equals and _NOT_THE_JOBS[name]
+        elif is_value and not word.startswith("--"):
+            is_value = False
+        else:
+            words.append(word)
+    return words
 
 
 def _launch(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:

@@ -64,6 +64,16 @@ def confirm(what: str) -> None:
         raise SettingsError("not confirmed; nothing was changed.  Answer yes, or add --yes.")
 
 
+def wants(what: str) -> bool:
+    """Ask whether to do `what`.  False without a terminal, at Ctrl-C, or if the answer cannot be decoded."""
+    if not _may_ask():
+        return False
+    try:
+        return input(f"{harmless(what)}? [y/N] ").strip().lower() in ("y", "yes")
+    except (KeyboardInterrupt, EOFError, UnicodeError):
+        return False
+
+
 def may_detach() -> bool:
     """Ask after a Ctrl-C whether the job shall keep running.
 

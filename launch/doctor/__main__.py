@@ -14,6 +14,7 @@ from launch.core.options import Options
 from launch.core.training.options import SCRIPT_SECTION, TRAINS, split, training_of
 from launch.core.verbs import coded
 from trainer.config import SECTIONS
+from trainer.errors import SettingsError
 from trainer.settings import flags
 from trainer.settings.registry import check_name
 
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
 PROG = "python -m launch.doctor"
 ABOUT = """\
-Shows what the AWS account lacks for a job, and the command that fixes it.  Takes the job's own flags, or its file.  It
-only reads: it creates nothing, and its requests cost less than a cent.
+Shows what the AWS account lacks for a job, and the command that fixes it.  Takes the job's own flags, or its file.
+Without --fix it only reads, and its requests cost less than a cent.
 
   python -m launch.doctor --nodes 2 --dataset cifar10
+  python -m launch.doctor --nodes 2 --dataset cifar10 --fix    # runs the commands one by one, each after a yes
   python -m launch.doctor --for sagemaker --instance-type ml.g5.12xlarge
   python -m launch.doctor --job job.yaml --json
 
@@ -48,6 +50,8 @@ class DoctorOptions(Options):
     """What is examined, and how it is shown."""
 
     backend: Examined = Field(EXAMINED[0], description="where the job would run; --for is short for it")
+    fix: bool = Field(False, description="run the commands that fix what is missing, each after a yes")
+    yes: bool = Field(False, description="with --fix: run them all without asking")
     format: Literal["table", "json"] = Field("table", description="output format; --json is short for --format json")
 
 
@@ -92,8 +96,12 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
         train = training_of(script, config, values, arguments, Path.cwd(), chosen)
         from launch.doctor import commands  # slow to import, and --help does not need it
 
-        subject = commands.subject_of(chosen, train, where)
-        return commands.examine(subject, cast(DoctorOptions, options).format, runtime or commands.Runtime())
+        subject, asked = commands.subject_of(chosen, train, where), cast(DoctorOptions, options)
+        if asked.fix and asked.format == "json":
+            raise SettingsError("--fix runs commands, which print text; leave --json out.")
+        if asked.fix:
+            return commands.fix(subject, runtime or commands.Runtime(), yes=asked.yes)
+        return commands.examine(subject, asked.format, runtime or commands.Runtime())
 
     return coded(act)
 

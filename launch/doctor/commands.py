@@ -1,6 +1,11 @@
 """Examine an account for a job: identify the caller, perform the checks and print their findings."""
 
 import json
+import re
+import shlex
+import shutil
+import subprocess  # nosec B404
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,13 +23,14 @@ from launch.core.backend import Backend
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.job import Job
-from launch.core.terminal import say, table
+from launch.core.terminal import confirm, say, table
 from launch.core.training.base import Training
 from launch.doctor import checks
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 
 DOWNLOAD_TIMEOUT_S = 10
+_PLACEHOLDER = re.compile(r"(?:^|[ =/])[A-Z]{3,}(?:$|[ /])")  # such as FOLDER, for the user to fill in
 
 
 def _connect(region: str | None) -> Aws:
@@ -41,6 +47,10 @@ def _read(url: str) -> bytes:
     return content
 
 
+def _run(words: Sequence[str]) -> int:
+    return subprocess.run(words, check=False).returncode  # nosec B603  # a command of a finding
+
+
 @dataclass(frozen=True)
 class Runtime:
     """AWS, time and the user."""
@@ -49,6 +59,8 @@ class Runtime:
     clock: Clock = field(default_factory=Clock)
     say: Callable[[str], None] = say
     read: Callable[[str], bytes] = _read  # the content of a URL that AWS has signed
+    confirm: Callable[[str], None] = confirm  # raises SettingsError unless the user agrees
+    run: Callable[[Sequence[str]], int] = _run  # a command, with this terminal; returns its exit code
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,45 @@ def examine(subject: Subject, format_: str, runtime: Runtime) -> int:
         for report in reports:
             runtime.say(_as_text(report.findings, _title(subject, report)))
     return max(report.code for report in reports)
+
+
+def fix(subject: Subject, runtime: Runtime, *, yes: bool) -> int:
+    """Run the commands that fix what is missing, one by one, and examine again; return the exit code.
+
+    After each command everything is examined anew, as one command may fix several findings.
+    Raises SettingsError if the user does not agree to one.
+    """
+    tried = list[str]()
+    for region in subject.examination.regions(subject.job.where):
+        while command := _next_command(_examine_in(region, subject, runtime), tried):
+            if not yes:
+                runtime.confirm(f"this runs {command}")
+            tried.append(command)
+            runtime.say(f"$ {command}")
+            if code := _run_command(command, runtime):
+                runtime.say(f"  it ended with exit code {code}")
+    return examine(subject, "table", runtime)
+
+
+def _next_command(report: Report, tried: Sequence[str]) -> str:
+    """The first command, not yet tried, that fixes something missing; empty if there is none."""
+    remedies = (one.verdict.remedy for one in report.findings if one.verdict.state == "missing")
+    return next((command for remedy in remedies if (command := _command_in(remedy)) and command not in tried), "")
+
+
+def _command_in(remedy: str) -> str:
+    """The command of a remedy, or the first of alternatives; empty if it is advice, or needs a value of the user's."""
+    command = remedy.partition(", or ")[0]
+    is_command = command.startswith(("python -m launch.", "aws ")) and ";" not in command
+    return "" if not is_command or _PLACEHOLDER.search(command) else command
+
+
+def _run_command(command: str, runtime: Runtime) -> int:
+    program, *words = shlex.split(command)
+    if program == "aws" and shutil.which("aws") is None:
+        runtime.say("  this needs AWS's command line: https://aws.amazon.com/cli/")
+        return 0
+    return runtime.run([sys.executable if program == "python" else program, *words])
 
 
 def _examine_in(region: str | None, subject: Subject, runtime: Runtime) -> Report:

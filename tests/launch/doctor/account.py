@@ -1,7 +1,7 @@
 """An account in which nothing is missing, for tests that then break it; and the doctor as a user calls it."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -39,6 +39,8 @@ class Patient:
     said: list[str] = field(default_factory=list)
     make_aws: Callable[[str | None], Aws] | None = None
     job: tuple[str, ...] = JOB
+    confirm: Callable[[str], None] = lambda what: None
+    run: Callable[[Sequence[str]], int] = lambda words: 1
 
     @classmethod
     @contextmanager
@@ -61,7 +63,7 @@ class Patient:
         self.said.clear()
         now = datetime.now(UTC).timestamp
         clock = Clock(lambda: now() + self.later_s, lambda _: None)
-        runtime = Runtime(self.make_aws or self._aws, clock, self.said.append, self._read)
+        runtime = Runtime(self.make_aws or self._aws, clock, self.said.append, self._read, self.confirm, self.run)
         return main([*self.job, *words], runtime)
 
     def _aws(self, region: str | None) -> Aws:

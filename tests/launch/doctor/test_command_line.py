@@ -1,7 +1,7 @@
 """python -m launch.doctor: what it prints, asks and may."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -11,6 +11,7 @@ from launch.ec2.examination import EXAMINATION
 from tests.launch.doctor.account import Patient
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.privilege.enforced import enforced
+from trainer.errors import SettingsError
 
 READS = re.compile(r"Get|Describe|List|Head|BatchGet|Simulate")
 MOST_CALLS = 67
@@ -75,6 +76,55 @@ def test_a_launch_that_aws_refuses_recommends_it(capsys: pytest.CaptureFixture[s
     patient.account.quota["L-DB2E81BA"] = 0.0
 
     assert Terminal(patient.account).type("--nodes", "2", "--dataset", "cifar10") == 4
-    assert capsys.readouterr().err.splitlines()[-1].endswith("python -m launch.doctor --for ec2")
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .endswith("python -m launch.doctor --for ec2 --nodes 2 --dataset cifar10 --fix")
+    )
     assert Terminal(patient.account).type("--nodes", "2", "--dataset", "nonsense") == 2
     assert "launch.doctor" not in capsys.readouterr().err
+
+
+# ---- --fix
+
+
+def test_fixing_runs_each_command_once_until_nothing_is_missing(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quotas, ran = patient.account.rules.quota, list[list[str]]()
+    quotas["L-DB2E81BA"] = 8.0
+    monkeypatch.setattr("shutil.which", lambda name: name)
+
+    def grant(words: Sequence[str]) -> int:
+        ran.append(list(words))
+        quotas["L-DB2E81BA"] = float(words[words.index("--desired-value") + 1])
+        return 0
+
+    patient.run = grant
+
+    assert patient.type("--fix", "--yes") == 0
+    assert [words[:3] for words in ran] == [["aws", "service-quotas", "request-service-quota-increase"]]
+    assert patient.said[0].startswith("$ aws service-quotas ")
+
+
+def test_fixing_does_not_repeat_what_did_not_help(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    patient.account.rules.quota["L-DB2E81BA"] = 8.0
+    monkeypatch.setattr("shutil.which", lambda name: name)
+
+    assert patient.type("--fix", "--yes") == 4
+    assert len([line for line in patient.said if line.startswith("$ ")]) == 1
+
+
+def test_nothing_is_run_without_a_yes(patient: Patient) -> None:
+    patient.account.rules.quota["L-DB2E81BA"] = 8.0
+    patient.confirm, patient.run = decline, unreachable
+
+    assert patient.type("--fix") == 2
+
+
+def decline(what: str) -> None:
+    raise SettingsError(what)
+
+
+def unreachable(words: Sequence[str]) -> int:
+    raise AssertionError(words)
