@@ -9,11 +9,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.trainer.ranks_here import alone, on_ranks
+from tests.trainer.ranks_here import on_ranks
 from trainer.distributed.session import Session
 from trainer.errors import MachineError
 from trainer.health import network
-from trainer.health.network import ROUNDS, Machine, Measured, measure, measure_connected, rounds, slow_ones
+from trainer.health.network import ROUNDS, Machine, Measured, measure, rounds, slow_ones
 
 SIZES = (2**16, 2**18)
 
@@ -58,29 +58,6 @@ def test_less_than_half_of_what_the_catalog_says_is_a_warning(gbps: float, warns
     warnings = Measured(gbps, 2).warnings(5.0)
     assert len(warnings) == warns
     assert Measured(0.001, 2).warnings(None) == ()  # without a catalog
-
-
-def test_a_slow_network_is_measured_with_little_and_a_fast_one_with_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 50 Mbit/s a MiB takes a third of a second, and 256 MiB would take a minute and a half."""
-    sizes: list[int] = []
-
-    def at(gbps: float) -> float:
-        sizes.clear()
-
-        def summed(session: Session, size: int) -> tuple[float, bool]:
-            sizes.append(size)
-            return size * 8 / gbps / 1e9, True
-
-        monkeypatch.setattr(network, "_sum", summed)
-        session = Session(replace(alone().ranks, world_size=2, nodes=2), torch.device("cpu"), 1.0)
-        found = measure_connected(session)
-        assert found is not None
-        return found.gbps
-
-    assert at(0.05) == pytest.approx(0.05)
-    assert set(sizes) == {2**20}
-    assert at(100) == pytest.approx(100)
-    assert max(sizes) == 2**28
 
 
 SIZE = 2**23  # on a machine that is busy, less would say more of that

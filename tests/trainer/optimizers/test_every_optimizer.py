@@ -70,14 +70,6 @@ def test_it_has_each_parameter_once_at_the_usual_rate_and_decay(name: str) -> No
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_a_step_moves_every_weight(name: str) -> None:
-    model = tiny_model()
-    before = weights(model)
-    train(model, optimizer_for(name, model), range(2))
-    assert not any(torch.equal(a, b) for a, b in zip(before, weights(model), strict=True))
-
-
-@pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_a_resumed_run_ends_with_the_same_bits(name: str, memory_format: torch.memory_format, tmp_path: Path) -> None:
     model = tiny_model(memory_format)
@@ -102,18 +94,6 @@ def test_channels_last_weights_take_the_same_steps(name: str) -> None:
         train(model, optimizer_for(name, model, lr=1e-3), range(3))
     for ours, theirs in zip(weights(channels_last), weights(plain), strict=True):
         # Sums in another order; Muon's iteration rounds to bfloat16, which makes more of the difference.
-        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", HERE)
-def test_scaled_gradients_give_the_step_of_unscaled_ones(name: str) -> None:
-    plain, scaled = tiny_model(), tiny_model()
-    train(plain, optimizer_for(name, plain), range(1))
-    scaler, optimizer = torch.amp.GradScaler("cpu", init_scale=2.0**8), optimizer_for(name, scaled)
-    scaler.scale(loss_of(scaled, 0)).backward()
-    scaler.unscale_(optimizer)
-    scaler.step(optimizer)
-    for ours, theirs in zip(weights(scaled), weights(plain), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 

@@ -173,19 +173,6 @@ def test_two_models_share_one_line_and_one_file(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in str(error.value).splitlines()] == ["--nodes 0", "--epochs 0"]
 
 
-def test_help_shows_every_setting_with_its_default_under_headings(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        read("--help")
-
-    text = capsys.readouterr().out
-    assert end.value.code == 0
-    assert text.startswith("usage: trainer [--name value ...]\n\nTrains.\n")
-    assert [heading for heading in SECTIONS.values() if f"\n{heading}:\n" not in text] == []
-    assert [name for name in OTHER if f"  --{name.replace('_', '-')}" not in text] == []
-    assert "--epochs N" in text
-    assert "passes over the training set (default: 5)" in text
-
-
 def test_a_launchers_default_gives_way_to_a_setting_that_says_the_same() -> None:
     defaults = {"batch_size": 256, "epochs": 3}
 

@@ -79,21 +79,6 @@ def test_without_one_undamaged_it_is_an_error(tmp_path: Path) -> None:
         checkpoints.newest(lambda warning: None)
 
 
-def test_a_damaged_one_does_not_outlive_the_good_ones_that_follow(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, 3, keep=1)
-    (tmp_path / "epoch-0003-step-000030.pt").write_bytes(b"")
-    with pytest.raises(CheckpointError):
-        checkpoints.newest(lambda warning: None)
-    checkpoints = saved(tmp_path, 2, keep=3)
-    (tmp_path / "epoch-0002-step-000020.pt").write_bytes(b"")
-    assert newest(checkpoints) == 1
-    again = Checkpoints(tmp_path, keep=1)
-    again.save(state(1.5), 1, 15, is_best=False)
-    again.wait()
-    assert newest(again) == 1.5
-    assert (tmp_path / "epoch-0002-step-000020.pt.damaged").exists()
-
-
 def test_a_fresh_start_in_a_used_folder_keeps_its_own_checkpoints(tmp_path: Path) -> None:
     saved(tmp_path, 5)
     afresh = Checkpoints(tmp_path, keep=2)
