@@ -29,7 +29,7 @@ from trainer.container import (
     write_failure,
 )
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, Exit
-from trainer.errors import SettingsError
+from trainer.errors import MachineError, SettingsError
 
 TWO = {"current_host": "algo-2", "hosts": ["algo-2", "algo-1"], "network_interface_name": "eth0"}
 
@@ -184,3 +184,10 @@ def test_who_is_asked_to_stop_waits_for_nobody() -> None:
     wait_for(["algo-2.invalid"], relay)
 
     assert time.monotonic() - begun < 1
+
+
+def test_a_host_without_an_address_is_named_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "WAIT_S", 0.0)
+
+    with pytest.raises(MachineError, match=r"host algo-2\.invalid has no address after 0 s"):
+        wait_for(["localhost", "algo-2.invalid"], Relay())

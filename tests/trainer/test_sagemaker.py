@@ -417,3 +417,24 @@ def test_a_script_is_told_where_its_channels_are(
     ((config, ranks),) = runs
     assert config.data_dir == (None if folder is None else tmp_path / folder)
     assert ranks.rank == 4
+
+
+def test_results_that_cannot_be_kept_are_the_machines_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer_that(monkeypatch, Exit.DONE)
+    left_behind(tmp_path / "checkpoints")
+    env = container(tmp_path)
+    (tmp_path / "model" / "model.pt").mkdir()  # in the way
+
+    code = sagemaker.main([], env)
+
+    assert code == Exit.MACHINE
+    assert told(capsys.readouterr().err)[1].startswith(f"cannot copy model.pt to {tmp_path}/model (Is a directory);")
+
+
+def test_an_image_without_boto3_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+
+    with pytest.raises(SettingsError, match="--secret needs boto3"):
+        read_secrets(ENV)

@@ -162,3 +162,12 @@ def test_names_that_are_no_utf8_are_read_and_shown(image_size: int, ask, make_tr
         seen = sum(int((batch.labels >= 0).sum()) for batch in data.train.eval_batches(range(data.train.size), 4))
         assert seen == 11
         assert data.train.bad_images == (r"train/cat/bad\xff.jpg",)
+
+
+def test_a_folder_without_a_single_readable_image_is_refused(ask, make_tree) -> None:
+    root = make_tree()
+    for path in (root / "val").rglob("*.jpg"):
+        path.write_bytes(b"")
+
+    with pytest.raises(DataError, match=r"not one of the 6 images in .*/val could be read"):
+        imagefolder.load(ask(root, max_bad_images=100))

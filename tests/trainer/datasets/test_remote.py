@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
@@ -300,3 +301,10 @@ def test_resuming_inside_an_epoch_needs_its_mixing(
 ) -> None:
     with pytest.raises(SettingsError, match=sentence) if sentence else nullcontext():
         snapshot._check_order(was, now, Progress(images=inside))
+
+
+def test_without_its_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+
+    with pytest.raises(SettingsError, match="--data-url needs obstore"):
+        Bucket(URL)

@@ -2,7 +2,9 @@
 
 import errno
 import hashlib
+import json
 import random
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +16,9 @@ from tests.trainer.datasets.test_streaming import together
 from trainer.batches import Batches
 from trainer.datasets import imagefolder
 from trainer.datasets.base import UNREADABLE, Batch, Data
+from trainer.datasets.manifest import Shard
 from trainer.datasets.remote import bounded_permutation
-from trainer.datasets.shards import numbers_by_shard
+from trainer.datasets.shards import Folder, numbers_by_shard
 from trainer.distributed.sampler import Order, positions
 from trainer.errors import DataError
 
@@ -137,6 +140,11 @@ def escape(root: Path) -> None:
     (root / "manifest.json").write_text((root / "manifest.json").read_text().replace("train/000000", "../train/0"))
 
 
+def age(root: Path) -> None:
+    content = json.loads((root / "manifest.json").read_text())
+    (root / "manifest.json").write_text(json.dumps(content | {"version": 2}))
+
+
 def unfinish(root: Path) -> None:
     (root / "manifest.json").unlink()
     (root / ".prepare").mkdir()
@@ -151,6 +159,8 @@ def unfinish(root: Path) -> None:
         (forged("shard", 9), r"train/index\.npy lists images that no shard has"),
         (forged("offset", 2**64 - 1), r"train/index\.npy lists images that no shard has"),
         (forged("label", 1000), r"train/index\.npy lists images that no shard has"),
+        (lambda root: (root / "manifest.json").write_text("{"), r"manifest\.json is damaged"),
+        (age, r"manifest\.json has version 2"),
         (escape, r"manifest\.json is damaged \(splits\.train\.shards\.0\.file: "),
         (unfinish, r"is not prepared to the end; run python -m trainer\.prepare again"),
     ],
@@ -163,3 +173,27 @@ def test_a_folder_that_is_not_as_it_was_prepared_is_refused(
 
     with pytest.raises(DataError, match=sentence):
         imagefolder.load_large(ask(tmp_path / "prepared"))
+
+
+def test_more_shards_than_open_files_are_allowed_can_be_read(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    (tmp_path / "train").mkdir()
+    shards = [Shard(file=f"train/{n:06d}.tar", images=1, bytes=1, sha256="0" * 64) for n in range(400)]
+    for one in shards:
+        (tmp_path / one.file).write_bytes(b"x")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+    try:
+        folder = Folder(tmp_path, shards)
+        read = [folder.read(number, 0, 1) for number in range(400)]
+        del folder
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert read == [b"x"] * 400
+
+
+def test_somebody_elses_manifest_in_a_folder_of_images_is_passed_over(photos, ask) -> None:
+    source = photos()
+    (source / "manifest.json").write_text('{"name": "an app", "version": 3}')
+
+    assert imagefolder.load_large(ask(source)).train.size == 12

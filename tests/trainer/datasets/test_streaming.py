@@ -139,3 +139,8 @@ def test_a_run_stopped_while_images_grow_resumes_bit_for_bit(make_tree, tmp_path
         states.append(parts.state(tmp_path / name))
 
     assert parts.differing(*states) == []
+
+
+def test_images_that_would_not_grow_are_refused(ask, make_tree) -> None:
+    with pytest.raises(SettingsError, match="--image-size-start 48"):
+        imagefolder.load_large(ask(make_tree(), image_size=32, first_size=48, epochs=3))

@@ -157,3 +157,13 @@ def test_xid_errors_of_the_machine_count_and_those_of_programs_do_not() -> None:
         "its kernel logged NVIDIA's Xid 48 (an uncorrectable memory error)",
         "its kernel logged NVIDIA's Xid 79 (the GPU has fallen off the bus)",
     ]
+
+
+def test_output_that_is_no_xml_is_a_problem_and_no_traceback() -> None:
+    (problem,) = problems("Unable to determine the device handle for GPU0000:00:1E.0: Unknown Error\n")
+    assert problem.startswith("nvidia-smi printed what cannot be read")
+
+
+def test_an_image_without_nvidia_smi_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert look(1) == []

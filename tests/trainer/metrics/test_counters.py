@@ -1,5 +1,7 @@
 """What is counted while training."""
 
+import sys
+
 import pytest
 import torch
 
@@ -82,3 +84,8 @@ def test_a_driver_without_nvml_ends_the_sampling_silently(monkeypatch: pytest.Mo
     use = samples(monkeypatch, pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
     assert use.mean_percent() is None  # an exception in the thread would fail this test as a warning
     use.close()
+
+
+def test_without_its_package_nothing_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert samples(monkeypatch).mean_percent() is None

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Run
 from trainer.config import TrainConfig
-from trainer.errors import SettingsError
+from trainer.errors import MachineError, SettingsError
 from trainer.metrics.log import JsonLines, MetricLines, open_journal, read_records
 from trainer.metrics.trackers import Dispensable, Sink, Wandb
 
@@ -226,3 +226,9 @@ def test_wandb_is_online_for_whom_it_knows(
     (tmp_path / ".netrc").chmod(0o600)
     Wandb("project", TrainConfig(), tmp_path)
     assert modes == [mode]
+
+
+def test_a_full_disk_still_ends_the_run_with_what_to_do(tmp_path: Path) -> None:
+    journal = open_journal(TrainConfig(), tmp_path / "nowhere", 0)
+    with pytest.raises(MachineError, match=r"cannot write .*metrics.jsonl"):
+        journal.write(RECORD)

@@ -273,3 +273,10 @@ def test_what_is_prepared_already_is_no_source(photos, prepared, tmp_path: Path)
 
     with pytest.raises(DataError, match=r"is prepared already: it has a manifest\.json; prepare its source"):
         prepared(tmp_path / "prepared", "again")
+
+
+def test_a_devkit_of_something_else_is_refused(ilsvrc: Path, prepared) -> None:
+    tar_of(ilsvrc / "ILSVRC2012_devkit_t12.tar.gz", {"data/meta.mat": b"no"}, "w:gz")
+
+    with pytest.raises(DataError, match=r"ILSVRC2012_devkit_t12\.tar\.gz is damaged .*; get it again"):
+        prepared(ilsvrc)

@@ -42,3 +42,13 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
     with pytest.raises(SettingsError, match=r"Not a directory\); set TMPDIR to a folder of your own\.$"):
         libraries.name_compile_cache({})
+
+
+def test_without_a_place_for_temporary_files_there_is_an_error_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that is read-only."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "none")])
+    with pytest.raises(SettingsError, match=r"no folder in which temporary files can be written; set TMPDIR to a"):
+        libraries.name_compile_cache({})

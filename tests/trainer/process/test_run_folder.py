@@ -79,3 +79,8 @@ def test_a_second_training_in_one_folder_is_refused_by_one_sentence(train: Run, 
 
     assert sorted((path.name, path.read_bytes()) for path in folder.iterdir()) == before
     lock.release()
+
+
+def test_runs_that_start_in_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:
+    with new(tmp_path / "run") as first, new(tmp_path / "run") as second, new(tmp_path / "run") as third:
+        assert [folder.claim().name for folder in (first, second, third)] == ["run", "run-2", "run-3"]

@@ -148,3 +148,14 @@ def test_a_line_is_one_record_however_it_arrives(tmp_path: Path) -> None:
     lines.close()
     assert records(path)[4:] == [{"loss": 5}]
     assert warnings == []
+
+
+def test_where_metrics_cannot_be_written_the_training_goes_on_and_says_so_once(tmp_path: Path) -> None:
+    warnings = list[str]()
+    lines = MetricLines(tmp_path / "none" / "metrics.jsonl", warnings.append)
+
+    lines.feed(b"[METRIC] loss=1\n")
+    lines.feed(b"[METRIC] loss=2\n")
+
+    assert len(warnings) == 1
+    assert warnings[0].endswith("(No such file or directory); the training goes on without it.")
