@@ -14,9 +14,9 @@ TOOLKIT = "aws-ddp-toolkit"
 SWEEPER_DOCUMENT = "ddp-toolkit-sweeper"  # AWS reserves names that begin with aws
 STACK_TAG = f"{TOOLKIT}:stack"  # on each resource of launch.infra's stack: its region
 # On the role of time limits: the version of the stack's roles.  Since 2, this role starts the account's sweeper and
-# nothing else; since 3, nodes and training jobs can read the shared sources.
-SCHEDULER_ROLE, ROLES_TAG, ROLES_VERSION = f"{TOOLKIT}-scheduler", f"{TOOLKIT}:roles", 3
-LIMITS_SINCE, SHARED_SINCE = 2, 3  # of these two
+# nothing else; since 3, nodes and training jobs can read the shared sources; since 4, nodes can pull AWS's images.
+SCHEDULER_ROLE, ROLES_TAG, ROLES_VERSION = f"{TOOLKIT}-scheduler", f"{TOOLKIT}:roles", 4
+LIMITS_SINCE, SHARED_SINCE = 2, 3  # of the first two
 JOB_TAG = f"{TOOLKIT}:job"
 STARTED_TAG = f"{TOOLKIT}:started"  # UTC
 DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job; absent where AWS enforces it

@@ -17,6 +17,8 @@ from launch.core.job import Job
 from launch.core.plan import FromAnswer
 from launch.core.price import Prices
 from launch.core.secrets import read_references
+from launch.core.source.archive import Archive
+from launch.core.training.base import Training
 from launch.ec2 import requests
 from launch.ec2.checks import Resolved, check_price, in_container
 from launch.ec2.facts import Facts, Snapshot
@@ -120,7 +122,7 @@ def describe(
         resolved=resolved,
         folder=Folder(options.bucket or bucket_of(account, facts.region), name),
         image=image,
-        registry=image.split("/")[0] if ".dkr.ecr." in image else "",
+        registry=_registry(image),
         ami=facts.ami or Ami(options.ami or "<newest Deep Learning AMI>", "/dev/sda1"),
         snapshot=_snapshot(resolved, facts),
         scheduler_role=facts.scheduler_role or f"<ARN of {options.scheduler_role}>",
@@ -132,9 +134,18 @@ def describe(
         owner=facts.owner,
         downloads=job.train.downloads and not resolved.brings_data,
         content=facts.counted,
-        toolkit=toolkit(job.train, containers.lacking()) if containers.is_of_aws(image) else None,
+        toolkit=_toolkit(job.train, image),
     )
     return cluster, _problems(cluster, facts)
+
+
+def _registry(image: str) -> str:
+    return image.split("/")[0] if ".dkr.ecr." in image else ""
+
+
+def _toolkit(train: Training, image: str) -> Archive | None:
+    """The trainer, if the image is AWS's and so lacks it."""
+    return toolkit(train, containers.lacking()) if containers.is_of_aws(image) else None
 
 
 def _own_group(facts: Facts) -> str | FromAnswer:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from launch.aws import upload
 from launch.aws.instances.facts import COUNTED, Family, quota_of
 from launch.aws.lookup import SET_UP
-from launch.aws.names import LIMITS_SINCE, TOOLKIT
+from launch.aws.names import LIMITS_SINCE, SHARED_SINCE, TOOLKIT
 from launch.core import catalog, earlier, secrets
 from launch.core.catalog import Instance
 from launch.core.estimate.forecast import Forecast, hours
@@ -201,7 +201,9 @@ def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
     sentences += [f"left out: {why}" for why in unreachable(cluster, facts)]
     sentences += _beyond_the_policies(cluster)
     if facts.old_stack:
-        what = "its nodes may not read the source of a script of your own"
+        what = "its nodes may not pull AWS's own images"
+        if facts.roles < SHARED_SINCE:
+            what = "its nodes may not read the source of a script of your own"
         if facts.roles < LIMITS_SINCE:
             what = "the time limit in EventBridge has no effect, so only the nodes' own timers end the job"
         sentences.append(

@@ -1,7 +1,7 @@
 """Job + facts -> the plan: every request in order, quotes and problems.  Pure."""
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -20,12 +20,13 @@ from launch.ec2.describe import describe, unreachable, why_unreachable
 from launch.ec2.facts import Facts
 from launch.ec2.job_folder import planned_cluster_file
 from launch.ec2.options import Ec2Options
-from launch.ec2.requests import Cluster
+from launch.ec2.requests import Cluster, placement_name
 from launch.ec2.volume_init import UNSET, volume_init
 from trainer.errors import TrainerError
 
 # RunInstances' errors after which only another type may work.
 NO_QUOTA = {
+    "PendingVerification": "AWS is still verifying the account for this region",
     "VcpuLimitExceeded": "vCPU quota used up",
     "InstanceLimitExceeded": "instance quota used up",
     "MaxSpotInstanceCountExceeded": "spot quota used up",
@@ -62,8 +63,9 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
     save_spec = None if requests.is_saved(cluster, facts.spec) else requests.put_spec(cluster, facts.etag)
     steps = list[Step]()
     if missing:  # running nodes have all prerequisites
-        steps += _before(cluster, facts, save_spec)
-        tries = _tries(cluster, facts, missing, generation)
+        group = _placement(cluster, facts, generation)
+        steps += _before(cluster, facts, save_spec, group)
+        tries = _tries(cluster, facts, missing, generation, group)
         if tries:
             steps.append(_choice(tries, missing))
         else:
@@ -105,7 +107,17 @@ def _no_subnet(cluster: Cluster, facts: Facts) -> TrainerError:
     )
 
 
-def _tries(cluster: Cluster, facts: Facts, count: int, generation: int) -> tuple[Try, ...]:
+def _placement(cluster: Cluster, facts: Facts, generation: int) -> str:
+    """The placement group of the missing nodes: that of the living ones, or a new one; empty for none."""
+    if not requests.is_placed(cluster.resolved):
+        return ""
+    groups = [group.id for group in facts.fleet.kind("placement-group")] if facts.fleet.living else []
+    if not groups:
+        return placement_name(cluster.job, generation)
+    return max(groups, key=lambda name: int(name.rpartition("-")[2]))
+
+
+def _tries(cluster: Cluster, facts: Facts, count: int, generation: int, group: str) -> tuple[Try, ...]:
     """All zones for the first type, then all zones for the next."""
     subnets = _candidates(facts)
     market = explain.market(cluster.resolved.options)
@@ -120,7 +132,7 @@ def _tries(cluster: Cluster, facts: Facts, count: int, generation: int) -> tuple
             fill = volume_init(cluster.resolved, instance, cluster.snapshot, cluster.prices)
             ways = [fill, UNSET] if fill.rate and may_fill else [UNSET]
             request, *lesser = (
-                requests.run_instances(cluster, instance, subnet, count, generation, way) for way in ways
+                requests.run_instances(cluster, instance, subnet, count, generation, way, group) for way in ways
             )
             label = (instance.name, subnet.zone, market)
             tries.append(Try(request, label, instance.name, lesser[0] if lesser else None))
@@ -186,16 +198,10 @@ def _choice(tries: Sequence[Try], count: int) -> Choice:
     )
 
 
-def _before(cluster: Cluster, facts: Facts, save_spec: Request | None) -> list[Step]:
-    """The requests before the first node, which is billed."""
+def _before(cluster: Cluster, facts: Facts, save_spec: Request | None, group: str) -> list[Step]:
+    """The requests before the first node, which is billed.  group: the placement group, if any."""
     resolved, fleet = cluster.resolved, facts.fleet
-    steps = list[Step]()
-    if cluster.train.source is not None and not facts.is_sent:
-        # Upload the source first: if that is rejected, nothing has started, and the job's name is still free.
-        steps.append(upload.send(cluster.folder.bucket, cluster.source_key, cluster.train.source))
-    if cluster.toolkit is not None:
-        steps.append(upload.send_toolkit(cluster.folder.bucket, cluster.toolkit_key, cluster.toolkit))
-    steps += [save_spec] if save_spec else []
+    steps: list[Step] = [*_uploads(cluster, facts), *([save_spec] if save_spec else [])]
     steps += requests.log_group(retention=not facts.has_log_group)
     steps += requests.time_limit(cluster, exists=bool(fleet.kind("schedule")))
     if resolved.options.security_group is None:
@@ -204,9 +210,17 @@ def _before(cluster: Cluster, facts: Facts, save_spec: Request | None) -> list[S
             steps += requests.security_group(cluster, vpc)
         else:
             steps += requests.security_rules(cluster.security_group)
-    if requests.is_placed(resolved) and not fleet.kind("placement-group"):
-        steps.append(requests.placement_group(cluster))
+    if group and group not in [known.id for known in fleet.kind("placement-group")]:
+        steps.append(requests.placement_group(cluster, group))
     return steps
+
+
+def _uploads(cluster: Cluster, facts: Facts) -> Iterator[Request]:
+    """The code, first of all: if that is rejected, nothing has started, and the job's name is still free."""
+    if cluster.train.source is not None and not facts.is_sent:
+        yield upload.send(cluster.folder.bucket, cluster.source_key, cluster.train.source)
+    if cluster.toolkit is not None:
+        yield upload.send_toolkit(cluster.folder.bucket, cluster.toolkit_key, cluster.toolkit)
 
 
 def _later(cluster: Cluster) -> tuple[tuple[str, tuple[Request, ...]], ...]:
@@ -216,12 +230,12 @@ def _later(cluster: Cluster) -> tuple[tuple[str, tuple[Request, ...]], ...]:
         volume = FromAnswer("data volume", "VolumeId")
         running = [requests.attach(volume, "<each node>"), requests.delete_with("<each node>"), *running]
     end = [Request("ec2", "TerminateInstances", {"InstanceIds": ["<all nodes>"]}, "terminate nodes and volumes")]
-    name = {"GroupName": group_name(cluster.job)}
     if cluster.resolved.options.security_group is None:
         group = {"GroupId": str(cluster.security_group)}
         end.append(Request("ec2", "DeleteSecurityGroup", group, "delete the security group"))
     if requests.is_placed(cluster.resolved):
-        end.append(Request("ec2", "DeletePlacementGroup", name, "delete the placement group"))
+        placed = {"GroupName": placement_name(cluster.job, 1)}
+        end.append(Request("ec2", "DeletePlacementGroup", placed, "delete the placement group"))
     limit = {"GroupName": SCHEDULE_GROUP, "Name": group_name(cluster.job)}
     end.append(Request("scheduler", "DeleteSchedule", limit, "delete the time limit"))
     outcome = {"Bucket": cluster.folder.bucket, "Key": cluster.folder.outcome, "Body": "<outcome>"}

@@ -159,12 +159,21 @@ def security_rules(group: str | FromAnswer) -> list[Request]:
     ]
 
 
-def placement_group(cluster: Cluster) -> Request:
+def placement_name(job: str, generation: int) -> str:
+    """The name of the placement group that is made for these nodes.
+
+    Not one for the job: a group stays in the zone of its nodes until the last of them is terminated, which may take
+    minutes, and their replacements may be in another zone.
+    """
+    return f"{group_name(job)}-{generation}"
+
+
+def placement_group(cluster: Cluster, name: str) -> Request:
     return Request(
         "ec2",
         "CreatePlacementGroup",
         {
-            "GroupName": group_name(cluster.job),
+            "GroupName": name,
             "Strategy": "cluster",
             "TagSpecifications": [{"ResourceType": "placement-group", "Tags": cluster.tags}],
         },
@@ -177,9 +186,12 @@ MEET_S = 900  # seconds in which nodes must connect to each other, not counting 
 
 
 def run_instances(
-    cluster: Cluster, instance: Instance, subnet: Subnet, count: int, generation: int, volume: VolumeInit
+    cluster: Cluster, instance: Instance, subnet: Subnet, count: int, generation: int, volume: VolumeInit, group: str
 ) -> Request:
-    """The request for all missing nodes, or none, in one zone, with their volumes and tags."""
+    """The request for all missing nodes, or none, in one zone, with their volumes and tags.
+
+    group: the placement group; empty for none.
+    """
     # All parameters that may differ between two requests of a job; see the idempotency rules of EC2's API.
     parts = [cluster.job, generation, count, instance.name, subnet.id, int(cluster.started.timestamp())]
     start = Start(
@@ -194,13 +206,9 @@ def run_instances(
         tags=cluster.tags,
         own_tags=_own_tags(cluster, instance, generation, volume),
         volumes=_data_volume(cluster, instance, volume.rate),
-        more={**_placement(cluster), **_market(cluster.resolved.options)},
+        more={**({"Placement": {"GroupName": group}} if group else {}), **_market(cluster.resolved.options)},
     )
     return start.request(f"start {count} x {instance.name} in {subnet.zone}", "nodes")
-
-
-def _placement(cluster: Cluster) -> dict[str, Any]:
-    return {"Placement": {"GroupName": group_name(cluster.job)}} if is_placed(cluster.resolved) else {}
 
 
 def _own_tags(cluster: Cluster, instance: Instance, generation: int, volume: VolumeInit) -> dict[str, str]:

@@ -12,9 +12,10 @@ from launch.core.plan import FromAnswer, Request
 
 Tags = list[dict[str, str]]
 
-# EC2's errors for resources that were created a moment ago.
+# EC2's errors for resources that were created a moment ago.  Their tags arrive later still, and until then policies
+# with a condition on them deny: github.com/hashicorp/terraform-provider-aws/issues/6055
 NOT_YET = ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown", "InvalidVolume.NotFound",
-           "InvalidInstanceID.NotFound")  # fmt: skip
+           "InvalidInstanceID.NotFound", "UnauthorizedOperation")  # fmt: skip
 # RunInstances' errors after which another zone may work.
 NO_CAPACITY = {
     "InsufficientInstanceCapacity": "no capacity",
@@ -28,6 +29,8 @@ NO_CAPACITY = {
     "InsufficientFreeAddressesInSubnet": "no addresses left in the subnet",
     "InsufficientVolumeCapacity": "no capacity for the volumes",
     "SpotMaxPriceTooLow": "spot price over the limit",
+    # Nodes that shut down hold their group's zone: github.com/hashicorp/terraform/issues/16183
+    "InvalidPlacementGroup.InUse": "the placement group is still in use in another zone",
 }
 HOP_LIMIT = 1  # only the node, and containers in its network namespace as the training's, can use the role
 

@@ -142,11 +142,11 @@ def trials(case: Ec2Case, cluster: Cluster) -> Iterator[Trial]:
     if options.security_group is None:
         yield Trial(requests.security_group(cluster, subnet.vpc)[0])
     if requests.is_placed(cluster.resolved):
-        yield Trial(requests.placement_group(cluster))
+        yield Trial(requests.placement_group(cluster, requests.placement_name(cluster.job, 1)))
     if cluster.resolved.data_volume == "multi-attach":
         yield Trial(requests.shared_volume(cluster, subnet.zone, 1))
     fill = volume_init(cluster.resolved, instance, cluster.snapshot, cluster.prices)
-    yield _instances(requests.run_instances(cluster, instance, subnet, options.nodes, 1, fill))
+    yield _instances(requests.run_instances(cluster, instance, subnet, options.nodes, 1, fill, ""))
 
 
 def _instances(request: Request) -> Trial:

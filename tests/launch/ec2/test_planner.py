@@ -87,7 +87,7 @@ def test_the_boot_script_is_the_repositorys_with_the_jobs_values() -> None:
     source = (ROOT / "infra/ec2/boot.sh").read_text()
     code = [line for line in source.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     values = [line.split(" #")[0].rstrip() for line in script.splitlines() if re.match("[A-Z_0-9]+=", line)]
-    assert values[:16] == [
+    assert values[:17] == [
         f"JOB={NAME}",
         "REGION=us-east-1",
         f"FOLDER=s3://aws-ddp-toolkit-123456789012-us-east-1/jobs/{NAME}",
@@ -103,6 +103,7 @@ def test_the_boot_script_is_the_repositorys_with_the_jobs_values() -> None:
         "MAX_RESTARTS=3",
         "DOCKER_FLAGS=(--gpus all -e DDP_NODE_GPUS=1 -e DDP_NODE_GBPS=5)",
         "SOURCE=''",
+        "TOOLKIT=''",
         "TRAIN=(-m trainer --dataset imagenet --data-dir /data --batch-size 256 --device cuda --run-dir /job/run)",
     ]
     assert "@" not in "".join(values[:5])
@@ -358,9 +359,11 @@ def test_a_second_start_asks_only_for_the_nodes_that_are_missing_and_near_the_ot
 
 
 def test_a_group_that_is_there_is_taken_again() -> None:
-    fleet = replace(
-        FACTS.fleet, resources=(Resource("security-group", "sg-1", NAME), Resource("placement-group", "pg", NAME))
+    groups = (
+        Resource("security-group", "sg-1", NAME),
+        Resource("placement-group", f"aws-ddp-toolkit-{NAME}-1", NAME),
     )
+    fleet = replace(FACTS.fleet, resources=groups)
     made = plan(replace(FACTS, fleet=fleet))
     assert requests(made, "CreateSecurityGroup") == requests(made, "CreatePlacementGroup") == []
     assert launches(made)[0]["NetworkInterfaces"][0]["Groups"] == ["sg-1"]

@@ -692,3 +692,24 @@ def test_replaced_nodes_get_the_image_of_the_first_start(stage: Stage) -> None:
 
     assert stage.account.s3(f"jobs/{NAME}/job.json")["image"] == first["image"]  # type: ignore[index]
     assert len(stage.account.asked("RunInstances")) == 2
+
+
+def test_a_lost_fleet_is_replaced_in_another_zone_while_the_old_one_shuts_down(stage: Stage) -> None:
+    """EC2 keeps a placement group in the zone of its nodes until the last of them is terminated."""
+    stage.account.rules.slow.ending = 200
+    zones: list[set[str]] = []
+
+    def lose_all() -> None:
+        for node in list(stage.account.nodes):
+            stage.account.kill(node.id)
+        stage.account.rules.capacity["us-east-1a"] = 0
+
+    def look() -> None:
+        zones.append({node.placement.zone for node in stage.account.nodes if node.state == "running"})
+
+    stage.events = iter([*idle(3), lose_all, *idle(8), look, stage.end_nodes()])
+    assert stage.launch() == 0
+    assert zones == [{"us-east-1b"}]
+    groups = [asked["GroupName"] for asked in stage.account.asked("CreatePlacementGroup")]
+    assert len(set(groups)) == 2
+    stage.account.rules.slow.ending = 0

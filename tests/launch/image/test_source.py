@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from datetime import date
 from pathlib import Path
 from typing import get_args
 
@@ -129,6 +130,6 @@ def test_the_list_of_software_is_written_after_all_that_is_installed(target: str
 def test_the_base_is_the_image_that_launch_sagemaker_takes() -> None:
     options = SageMakerOptions(instance_type="ml.g5.2xlarge")
 
-    chosen = choose(options, [find("g5.2xlarge")], "us-east-1")
+    chosen = choose(options, [find("g5.2xlarge")], "us-east-1", date(2026, 11, 28))
 
     assert read_source(ROOT, "trainer", None).base == chosen.uri

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from launch.aws.containers import Image, registry
 from launch.core import catalog
-from launch.sagemaker.images import Image, check_image, choose, registry, warnings_about
+from launch.sagemaker.images import check_image, choose, warnings_about
 from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.sdk import importing
 from tests.conftest import ROOT
@@ -21,6 +22,7 @@ from trainer.errors import SettingsError
 ON_SAGEMAKER = [instance for instance in catalog.load().values() if instance.sagemaker_name]
 GPUS = [instance.name for instance in ON_SAGEMAKER if instance.is_gpu]
 CPUS = [instance.name for instance in ON_SAGEMAKER if not instance.is_gpu]
+TODAY = date(2026, 11, 28)
 AWS = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 OWN = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
 
@@ -30,7 +32,7 @@ def options(**given: Any) -> SageMakerOptions:
 
 
 def chosen(instance: str, region: str = "us-east-1", **given: Any) -> Image:
-    return choose(options(**given), [catalog.load()[instance]], region)
+    return choose(options(**given), [catalog.load()[instance]], region, TODAY)
 
 
 @cache
@@ -76,7 +78,7 @@ def test_a_v100_gets_the_last_image_that_was_built_for_it(name: str) -> None:
 def test_a_gpu_for_which_no_image_is_built_is_told() -> None:
     old = replace(catalog.load()["p3.8xlarge"], architecture="sm_37", gpu_model="K80")
     with pytest.raises(SettingsError, match=r"no known image has kernels for K80 \(sm_37\); give an --image"):
-        choose(options(), [old], "us-east-1")
+        choose(options(), [old], "us-east-1", TODAY)
 
 
 def test_an_own_image_is_taken_as_it_is_and_gets_all_that_the_trainer_needs() -> None:

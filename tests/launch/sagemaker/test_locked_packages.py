@@ -1,6 +1,7 @@
 """What pip installs in a job's container: what the image lacks, and nothing that is not the file that was locked."""
 
 import re
+from datetime import date
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ SERVER = {"mlflow_server": "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/
 
 def requirements(instance: str = "g5.2xlarge", data_url: str | None = None, **given: Any) -> str:
     wanted, train = options(**given), Classifier(TrainConfig(data_url=data_url, dataset="imagenet"))
-    return requirements_of(wanted, choose(wanted, [catalog.load()[instance]], "us-east-1"), train)
+    return requirements_of(wanted, choose(wanted, [catalog.load()[instance]], "us-east-1", date(2026, 11, 28)), train)
 
 
 def tracking(where: Any = None, **settings: Any) -> str:

@@ -7,8 +7,8 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
+from launch.aws.containers import inference_image
 from launch.core.plan import as_text
-from launch.sagemaker.images import inference_image
 from launch.sagemaker.sdk import importing
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import NAME, plan, request

@@ -129,6 +129,7 @@ def _check_room(rules: Rules, ask: Any, backend: Any) -> None:
     group = ask("Placement.GroupName")
     if group and group not in rules.placement_groups:
         raise EC2ClientError("InvalidPlacementGroup.Unknown", f"The Placement Group '{group}' is unknown.")
+    _check_group(group, zone, backend)
     offered = INSTANCE_TYPE_OFFERINGS["availability-zone"][backend.region_name]
     if not any(row["InstanceType"] == kind and row["Location"] == zone for row in offered):
         raise EC2ClientError(
@@ -147,6 +148,16 @@ def _check_room(rules: Rules, ask: Any, backend: Any) -> None:
         take(rules, reservation, kind, zone, count)
         return
     _check_capacity(rules, backend, kind, zone, count)
+
+
+def _check_group(group: str, zone: str, backend: Any) -> None:
+    """A cluster placement group is in one zone, until the last of its instances is terminated.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/placement-strategies.html
+    """
+    members = (node for node in backend.all_instances() if group and node.placement.group_name == group)
+    if any(node.state != "terminated" and node.placement.zone != zone for node in members):
+        raise EC2ClientError("InvalidPlacementGroup.InUse", f"The Placement Group '{group}' is in use in another zone.")
 
 
 def _check_capacity(rules: Rules, backend: Any, kind: str, zone: str, count: int) -> None:

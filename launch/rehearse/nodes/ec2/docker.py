@@ -98,16 +98,11 @@ def end(container: str, seconds: float) -> int:
 
 
 def run(words: list[str]) -> int:
-    options: dict[str, list[str]] = {flag: [] for flag in VALUES}
     if words[:1] != ["--rm"]:
         return complain(125, "run without --rm")
-    rest = words[1:]
-    while rest and rest[0].startswith("-"):
-        flag, value, rest = rest[0], rest[1], rest[2:]
-        allowed = VALUES.get(flag, set())
-        if allowed is not None and value not in allowed:
-            return complain(125, f"unknown flag: {flag} {value}")
-        options[flag].append(value)
+    options, rest, problem = parsed(words[1:])
+    if problem:
+        return complain(125, problem)
     if rest[1:5] == ["python", "-m", "pip", "install"]:
         return install(rest[5:], options["-v"])
     log = dict(option.split("=", 1) for option in options["--log-opt"])
@@ -117,6 +112,18 @@ def run(words: list[str]) -> int:
     if (CONTAINERS / name).exists():
         return complain(125, f"the name {name} is in use")
     return run_container(name, command, options, log)
+
+
+def parsed(words: list[str]) -> tuple[dict[str, list[str]], list[str], str]:
+    """The values of each flag, the image with its command, and what is wrong with the flags, if anything."""
+    options: dict[str, list[str]] = {flag: [] for flag in VALUES}
+    while words and words[0].startswith("-"):
+        flag, value, words = words[0], words[1], words[2:]
+        allowed = VALUES.get(flag, set())
+        if allowed is not None and value not in allowed:
+            return options, words, f"unknown flag: {flag} {value}"
+        options[flag].append(value)
+    return options, words, ""
 
 
 def install(words: list[str], volumes: list[str]) -> int:
