@@ -86,11 +86,6 @@ def test_a_new_stack_that_was_rolled_back_is_a_failure_although_it_is_deleted() 
         watch(Scripted(("DELETE_COMPLETE", events)))
 
 
-def test_a_stack_that_was_deleted_as_asked_is_none() -> None:
-    events = [event("DELETE_IN_PROGRESS"), event("DELETE_SKIPPED", "JobBucket"), event("DELETE_COMPLETE")]
-    assert len(watch(Scripted(("DELETE_COMPLETE", events)))) == 3
-
-
 @pytest.mark.parametrize(
     ("reason", "remedy"),
     [
