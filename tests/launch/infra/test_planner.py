@@ -57,18 +57,16 @@ def test_aws_knows_every_request(plan: Plan[Any]) -> None:
         assert validator.validate(dict(request.params), shape).generate_report() == "", request.operation
 
 
-def test_a_new_stack_gets_the_templates_defaults_and_goes_if_it_fails() -> None:
-    params = request(NEW)
-    assert (params["ChangeSetType"], params["OnStackFailure"]) == ("CREATE", "DELETE")
-    assert values(NEW) == {"AccountWide": "yes"}
-    assert "ImportExistingResources" not in params
-
-
-def test_what_is_not_given_stays_as_it_is() -> None:
+def test_what_is_not_given_stays_as_it_is_and_what_was_changed_by_hand_is_changed_back() -> None:
     assert values(THERE, log_days=90) == {
         "AccountWide": "yes", "LogDays": "90", "MonthlyUsd": "<as it was>", "Email": "<as it was>",
         "BudgetName": "aws-ddp-toolkit-35a54385",
     }  # fmt: skip
+    assert request(THERE)["DeploymentMode"] == "REVERT_DRIFT"
+    given = values(NEW, endpoint_subnets=None, vpc_id=None, email=None)  # as '' on the command line is read
+    assert (given["SubnetIds"], given["VpcId"], given["Email"]) == ("", "", "")
+    assert values(NEW) == {"AccountWide": "yes"}
+    assert (request(NEW)["ChangeSetType"], request(NEW)["OnStackFailure"]) == ("CREATE", "DELETE")
 
 
 def test_a_first_up_that_fails_deletes_nothing_that_was_there_before() -> None:
@@ -107,12 +105,6 @@ def test_amounts_are_sent_in_full() -> None:
     assert sent == ["1234567", "1234567.89"]
 
 
-def test_what_is_empty_is_told_from_what_is_not_given() -> None:
-    given = values(NEW, endpoint_subnets=None, vpc_id=None, email=None)  # as '' on the command line is read
-    assert (given["SubnetIds"], given["VpcId"], given["Email"]) == ("", "", "")
-    assert not {"SubnetIds", "VpcId", "Email"} & values(NEW).keys()
-
-
 def test_endpoints_that_are_there_already_are_in_the_way() -> None:
     vpc = Vpc("10.0.0.0/16", (), private_services=("com.amazonaws.us-east-1.logs", "com.amazonaws.us-east-1.sqs"))
     (problem,) = made(replace(NEW, vpc=vpc), vpc_id="vpc-1", endpoint_subnets="subnet-1").problems
@@ -140,13 +132,6 @@ def test_a_second_regions_budget_is_the_first_ones() -> None:
     assert fact(made(there), "roles_region").value == "eu-west-1"
     (problem,) = made(there, monthly_usd=5, email="a@x.org").problems
     assert "give --monthly-usd and --email with --region eu-west-1." in str(problem)
-
-
-def test_a_stack_that_was_not_looked_up_is_not_shown_as_absent() -> None:
-    (unknown, absent) = (planner.down(facts, keep_data=False) for facts in (Facts("us-east-1"), NEW))
-    assert fact(unknown, "stack").text == "not looked up"
-    assert fact(absent, "stack").text == "does not exist yet"
-    assert unknown.steps == ()
 
 
 @pytest.mark.parametrize(
