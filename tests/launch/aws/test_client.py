@@ -15,7 +15,7 @@ from unittest import mock
 import boto3
 import botocore.session
 import pytest
-from botocore.exceptions import BotoCoreError, EndpointConnectionError, IncompleteReadError, ResponseStreamingError
+from botocore.exceptions import BotoCoreError, IncompleteReadError, ResponseStreamingError
 from moto import mock_aws
 
 from launch.aws.client import PAUSES_S, Aws
@@ -119,24 +119,6 @@ def test_a_process_assumes_a_role_once_for_all_connections(monkeypatch: pytest.M
 
     config.write_text(ROLE.replace("[profile base]", "role_session_name = ann\n[profile base]") + KEYS)
     assert me("us-east-1").endswith(":ann")
-
-
-@mock_aws(config={"core": {"mock_credentials": False}})
-def test_a_role_that_could_not_be_assumed_in_one_region_is_in_the_next(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A misspelt region would else be asked for the rest of a notebook's life, whatever region is given then."""
-    write_config(monkeypatch, tmp_path, ROLE + KEYS)
-    convert = botocore.client.BaseClient._convert_to_request_dict
-
-    def converted(self: Any, *args: Any, **more: Any) -> Any:
-        if self.meta.region_name == "us-est-1":
-            raise EndpointConnectionError(endpoint_url=self.meta.endpoint_url)
-        return convert(self, *args, **more)
-
-    monkeypatch.setattr("botocore.client.BaseClient._convert_to_request_dict", converted)
-    assert "sts.us-est-1" in str(error_of(Aws("us-est-1").call, *WHO_AM_I))
-    assert me("us-east-1")
 
 
 # ---- AWS refuses
@@ -384,20 +366,6 @@ def _lost_and_then_unreachable() -> Any:
     return replace(lost(), answer=lambda call, protocol, url: next(faults).answer(call, protocol, url))
 
 
-def test_an_open_call_does_not_make_the_next_one_open(aws: Aws, faults: Faults) -> None:
-    faults.on("GetCallerIdentity", lost()).on("DescribeVolumes", refused("SomethingNew", 400))
-    first, second = error_of(aws.call, *WHO_AM_I), error_of(aws.call, "ec2", "DescribeVolumes")
-
-    assert (type(first), type(second)) == (NoAnswer, AwsError)
-
-
-def test_a_wrong_request_of_ours_keeps_its_traceback(aws: Aws) -> None:
-    from botocore.exceptions import ParamValidationError
-
-    with pytest.raises(ParamValidationError):
-        aws.call("ec2", "DescribeVolumes", {"Volume": 1})
-
-
 # ---- more than one page
 
 
@@ -417,14 +385,6 @@ def test_all_pages_are_read(account: Account, aws: Aws) -> None:
 
     assert len({schedule["Name"] for schedule in found}) == 120
     assert account.operations.count("ListSchedules") == 3
-
-
-@pytest.mark.usefixtures("account")
-def test_the_region_that_is_asked_for_goes_before_the_configured_one() -> None:
-    there = Aws("eu-west-1")
-
-    assert there.region == "eu-west-1"
-    assert there.call("ec2", "DescribeSubnets")["Subnets"][0]["AvailabilityZone"].startswith("eu-west-1")
 
 
 # ---- answers that are not AWS's
