@@ -71,14 +71,6 @@ def test_who_stops_the_sweep_stops_all_runs_which_save(number: int, code: int, b
     assert [row["state"] for row in rows(tmp_path).values()] == ["interrupted", "interrupted", "planned"]
 
 
-def test_a_resumed_sweep_does_only_what_is_left(beside: Sweep, tmp_path: Path) -> None:
-    done = Run("seed-1", tmp_path / "seed-1", {}, state="done")
-
-    ended = beside(ends(0), "exit 9", ends(0), before={"seed-1": done})
-
-    assert [(run.name, run.state) for run in ended] == [("seed-0", "done"), ("seed-1", "done"), ("seed-2", "done")]
-
-
 def test_a_run_that_diverges_is_ended_and_is_a_row_with_its_reason(beside: Sweep) -> None:
     learns = 'for n in 1 2 3; do echo "[METRIC] epoch=$n train_loss=0.$((9 - n))"; done; '
     diverges = (
