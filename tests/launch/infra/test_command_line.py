@@ -250,6 +250,17 @@ def test_a_failed_stack_is_an_error_and_the_next_up_says_what_to_do(
     assert "run python -m launch.infra down --keep-data, then python -m launch.infra up again" in new.err
 
 
+def test_up_follows_an_earlier_change_first(new: NewAccount) -> None:
+    new.type("up")
+    (stack,) = new.stacks
+    stack.status = "UPDATE_IN_PROGRESS"
+    new.happens = iter([lambda: setattr(stack, "status", "UPDATE_COMPLETE")])
+    assert new.type("up") == 0
+
+    assert "UPDATE_IN_PROGRESS" in new.out.splitlines()[0]
+    assert "no changes" in new.out
+
+
 # ---- show
 
 
@@ -399,3 +410,10 @@ def test_down_shows_what_it_deletes_and_asks_first(new: NewAccount) -> None:
     assert len(new.questions) == len(new.stacks) == 1
     assert new.type("down", "--yes") == 0
     assert len(new.questions) == 1
+
+
+def test_template_needs_an_account_and_a_region_that_there_are(new: NewAccount) -> None:
+    for flags in (("--account", "12"), ("--region", "cn-north-1")):
+        assert new.type("template", *flags) == 2
+        assert flags[1] in new.err
+    assert new.calls == []
