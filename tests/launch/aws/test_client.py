@@ -21,7 +21,7 @@ from moto import mock_aws
 from launch.aws.client import PAUSES_S, Aws
 from launch.aws.refusals import BUSY, may_have_taken_effect, sentence
 from launch.aws.retry import is_transient
-from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
+from launch.core.errors import AwsError, NoAnswer, NotSetUp
 from launch.rehearse.aws.iam.callers import Caller
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Fault, Faults, injected, lost, refused, throttled, unreachable
@@ -164,7 +164,8 @@ def test_a_missing_permission_is_named_with_the_policy_that_has_it(  # type: ign
 
     assert (type(error), error.code, error.aws_code) == (AwsError, 4, code)
     policy = "reader" if permission.startswith("servicequotas:") else "launcher"
-    assert f"may not {permission}; ask for the policy in infra/iam/{policy}.json" in str(error)
+    assert f"may not {permission}; " in str(error)
+    assert f"infra/iam/{policy}.json" in str(error)
 
 
 def test_a_permission_that_iam_itself_refuses_is_named(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,8 +177,6 @@ def test_a_permission_that_iam_itself_refuses_is_named(account: Account, monkeyp
 @pytest.mark.parametrize(
     ("code", "message", "operation", "named"),
     [
-        ("UnauthorizedOperation", "You are not authorized.  User: u is not authorized to perform: iam:PassRole on r",
-         "RunInstances", "may not iam:PassRole; ask for the policy in infra/iam/launcher.json"),
         ("UnauthorizedOperation", "", "PurchaseHostReservation", "infra/iam/launcher.json"),  # which no policy grants
         ("AuthFailure", "Not authorized for images: [ami-1]", "DescribeImages", "--ami"),
         ("InvalidParameterCombination", "{region}", "RunInstances", "{region}; "),
@@ -185,19 +184,6 @@ def test_a_permission_that_iam_itself_refuses_is_named(account: Account, monkeyp
 )  # fmt: skip
 def test_a_sentence_names_what_is_meant(code: str, message: str, operation: str, named: str) -> None:
     assert named in sentence(code, message, f"ec2:{operation}", "us-east-1")
-
-
-def test_what_the_organization_forbids_is_told_apart_and_sends_nobody_for_a_policy(aws: Aws, faults: Faults) -> None:
-    message = (
-        "User: arn:aws:sts::123456789012:assumed-role/r/me is not authorized to perform: sts:GetCallerIdentity with an "
-        "explicit deny in a service control policy"
-    )
-    faults.on("GetCallerIdentity", refused("AccessDenied", 403, message))
-    error = error_of(aws.call, *WHO_AM_I)
-
-    assert isinstance(error, Forbidden)
-    assert "another region" in str(error)
-    assert "infra/iam" not in str(error)
 
 
 @pytest.mark.parametrize(
