@@ -79,3 +79,13 @@ def test_every_kind_of_job_on_slurm_is_started_so(kind: str) -> None:
     python = next(place for place, word in enumerate(words) if re.fullmatch(r"(.*/)?python", word))
 
     assert words[python + 1 : python + 3] == ["-P", "-m"]
+
+
+def test_torchrun_starts_ranks_as_it_was_started(flat: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "trainer.torchrun", "--nproc-per-node", "1", "-m", "trainer", "--help"],
+        cwd=flat, env=trainer_env(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert ended.returncode == 0
+    assert ended.stdout.startswith("usage: python -m trainer")
