@@ -152,3 +152,9 @@ def test_a_denied_look_up_is_unknown_and_names_the_right(patient: Patient, check
 
     assert found["state"] == "unknown"
     assert f"may not {right}; ask for the policy in infra/iam/" in found["text"]
+
+
+def test_a_clock_that_drifts_is_a_warning(patient: Patient) -> None:
+    patient.later_s = -120
+    with only("clock"):
+        assert patient.examine()["clock"]["state"] == "warning"

@@ -114,6 +114,14 @@ def test_one_measured_number_gives_a_range_for_others_and_no_expectation(capsys:
     assert "4 x g5.2xlarge may be faster: 30 min at best." in text
 
 
+def test_times_that_the_law_does_not_describe_give_a_range_only(capsys: Capture) -> None:
+    for nodes, seconds in ((1, 1000.0), (2, 1400.0), (4, 900.0)):
+        ran(f"nodes-{nodes}", seconds, nodes)
+
+    (row,) = answer(capsys, "--nodes", "8")["candidates"]
+    assert (row["basis"], row["hours"]) == ("range", None)
+
+
 def test_a_type_that_was_never_measured_is_left_out_and_sagemakers_is_the_same_machine(capsys: Capture) -> None:
     ran("one", 3600.0)
 

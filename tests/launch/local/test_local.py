@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from launch import local
+from launch.core import shell
 from launch.core.job import Job
 from launch.core.training.classifier import Classifier
 from launch.local.__main__ import main
@@ -216,3 +217,17 @@ def test_an_exit_code_is_the_kind_of_error() -> None:
 def test_train_refuses_a_wrong_name_before_it_starts_anything() -> None:
     with pytest.raises(SettingsError, match="unknown setting 'epoch'; did you mean 'epochs'"):
         local.train(epoch=2)
+
+
+def test_train_raises_what_went_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands: list[list[str]] = []
+
+    def run(command: list[str], *_: Any, **__: Any) -> int:
+        commands.append(command)
+        return 5
+
+    monkeypatch.setattr(shell, "run", run)
+    with pytest.raises(local.TrainerError):
+        local.train(model="cnn", dataset="digits")
+    assert commands[0][:3] == [sys.executable, "-P", "-m"]  # so no module of this folder runs in it
