@@ -1,14 +1,12 @@
 """An account whose new clients belong to a user with policies of infra/iam only."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from unittest import mock
 
 from launch.rehearse.aws.iam.callers import Caller
-from launch.rehearse.aws.iam.callers import view_of as seen
-from launch.rehearse.aws.iam.needs import AccountView
-from launch.rehearse.aws.iam.policies import Need
+from launch.rehearse.aws.iam.policies import Need, allows, policy
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Request, watched
 from tests.launch.sagemaker.account import SageMakerAccount
@@ -46,6 +44,7 @@ def enforced(account: Account | SageMakerAccount, name: str = "launcher") -> Ite
         yield watch
 
 
-def view_of(account: Account | SageMakerAccount) -> AccountView:
-    """This account as IAM sees it."""
-    return seen(account.id, account.region, account.rules.access.groups)
+def idle(name: str, granted: Iterable[Need]) -> set[str]:
+    """The statements of policy(NAME) without which all of this would be granted as well."""
+    statements = policy(name)["Statement"]
+    return {one["Sid"] for one in statements if not any(allows([{"Statement": [one]}], need) for need in granted)}

@@ -21,7 +21,7 @@ from tests.launch.ec2.account import Account
 from tests.launch.image import builds as on_codebuild
 from tests.launch.image.builds import BUCKET, LOG_GROUP, Builds
 from tests.launch.image.machine import STAND_IN
-from tests.launch.privilege.enforced import Watch, enforced
+from tests.launch.privilege.enforced import Watch, enforced, idle
 
 VIEW = AccountView("123456789012", "us-east-1", lambda _name: {}, lambda _profile: [])
 
@@ -93,12 +93,7 @@ def test_every_grant_is_needed_by_a_command_or_argued() -> None:
 
 
 def test_every_statement_is_needed() -> None:
-    idle = {
-        statement["Sid"]
-        for statement in policy("builder")["Statement"]
-        if not any(allows([{"Statement": [statement]}], need) for need in all_commands().granted)
-    }
-    assert idle == set()
+    assert idle("builder", all_commands().granted) == set()
 
 
 # ---- CodeBuild's own role

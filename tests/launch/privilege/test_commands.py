@@ -12,7 +12,7 @@ import pytest
 from launch.aws.client import Aws
 from launch.aws.refusals import DENIED
 from launch.core.errors import AwsError
-from launch.rehearse.aws.iam.policies import actions, allows, policy
+from launch.rehearse.aws.iam.policies import actions
 from tests.launch.privilege.commands import (
     Shell,
     every_command_on_ec2,
@@ -21,7 +21,7 @@ from tests.launch.privilege.commands import (
     on_sagemaker,
 )
 from tests.launch.privilege.documented import documented, uses
-from tests.launch.privilege.enforced import Watch
+from tests.launch.privilege.enforced import Watch, idle
 
 # Grants that no call of the launcher needs, and why they are there.
 ARGUED = {
@@ -69,12 +69,7 @@ def test_every_grant_is_needed_by_a_command_or_argued() -> None:
 def test_every_statement_is_needed() -> None:
     """Actions are needed somewhere; so is each statement that grants them."""
     granted = [need for seen in all_commands() for need in seen.granted]
-    idle = {
-        statement["Sid"]
-        for statement in policy("launcher")["Statement"]
-        if not any(allows([{"Statement": [statement]}], need) for need in granted)
-    }
-    assert idle == {"Shell", "ShellDocument", "OwnShells"}
+    assert idle("launcher", granted) == {"Shell", "ShellDocument", "OwnShells"}
 
 
 # ---- what such a user cannot do

@@ -15,11 +15,11 @@ from launch.aws.client import Aws
 from launch.aws.names import tags as job_tags
 from launch.data import upload
 from launch.rehearse.aws.ec2.account import Ec2Account
-from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
+from launch.rehearse.aws.iam.policies import Need, actions
 from tests.launch.data.desk import NAME, Desk, opened, write_prepared
 from tests.launch.faults import Died, Faults, died_after, injected
 from tests.launch.privilege.documented import documented, uses
-from tests.launch.privilege.enforced import Watch, enforced
+from tests.launch.privilege.enforced import Watch, enforced, idle
 from tests.launch.privilege.publishing import by_instances
 
 ELSEWHERE = "eu-west-1"
@@ -96,9 +96,4 @@ def test_every_grant_is_needed_by_a_verb() -> None:
 
 
 def test_every_statement_is_needed() -> None:
-    idle = {
-        statement["Sid"]
-        for statement in policy("data")["Statement"]
-        if not any(allows([{"Statement": [statement]}], need) for need in granted())
-    }
-    assert idle == set()
+    assert idle("data", granted()) == set()

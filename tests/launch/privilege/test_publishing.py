@@ -5,6 +5,7 @@ import pytest
 from launch.rehearse.aws.iam.needs import AccountView, needs
 from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from tests.launch.faults import Request
+from tests.launch.privilege.enforced import idle
 from tests.launch.privilege.publishing import by_instances
 
 OURS = {"aws-ddp-toolkit:dataset": "photos", "aws-ddp-toolkit:digest": "0", "aws-ddp-toolkit:blocks": "0"}
@@ -22,12 +23,7 @@ def test_every_grant_of_the_instance_is_needed() -> None:
     _, its = by_instances()
     # Asked for each training job that runs; here there is none.
     assert actions("publisher") - {need.action for need in its.granted} == {"sagemaker:DescribeTrainingJob"}
-    idle = {
-        statement["Sid"]
-        for statement in policy("publisher")["Statement"]
-        if not any(allows([{"Statement": [statement]}], need) for need in its.granted)
-    }
-    assert idle == set()
+    assert idle("publisher", its.granted) == set()
 
 
 @pytest.mark.parametrize("who", ["data", "launcher"])
