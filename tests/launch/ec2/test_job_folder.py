@@ -27,11 +27,6 @@ BAD = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def terminal(account: Account) -> Terminal:
-    return Terminal(account)
-
-
 @pytest.mark.parametrize(("file", "text"), [(file, text) for file, texts in BAD.items() for text in texts],
                          ids=lambda text: text[:30])  # fmt: skip
 def test_a_job_whose_files_are_damaged_is_shown_and_stopped(file: str, text: str, terminal: Terminal) -> None:

@@ -15,7 +15,6 @@ from launch.core.errors import AwsError
 from launch.core.jobs import NO_LEAKS, leaks_as_text
 from launch.ec2.leaks import leaks_of
 from launch.ec2.verbs import Ec2Jobs
-from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW, node
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.faults import Fault, Faults, refused, unreachable
@@ -80,14 +79,6 @@ def test_a_job_that_is_being_taken_down_is_no_leak() -> None:
     assert not found.is_leak
 
 
-def test_delete_leaves_a_spot_job_in_the_minute_in_which_its_nodes_are_replaced(terminal: Terminal) -> None:
-    terminal.account.kill(*terminal.start("demo", hours_ago=2))
-    terminal.later_s = 20 * 60
-    assert terminal.type("status") == 0  # by now EC2 lists it as terminated
-    assert terminal.type("leaks", "--delete", "--yes") == 0
-    assert [line for line in terminal.account.left() if "security group" in line] != []
-
-
 def test_terminated_nodes_alone_are_nothing() -> None:
     assert leaks_of(Fleet((node(0, "terminated"),)), "us-east-1", NOW) == ()
 
@@ -100,11 +91,6 @@ def test_every_thing_is_listed_with_what_it_costs(golden: Callable[[str, str], N
 
 
 # ---- python -m launch.ec2 leaks
-
-
-@pytest.fixture
-def terminal(account: Account) -> Terminal:
-    return Terminal(account)
 
 
 def test_delete_removes_the_leaks_and_leaves_what_runs(terminal: Terminal) -> None:

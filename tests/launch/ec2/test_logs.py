@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal
 
 # AWS takes no events older than two weeks, so the times are around now.
@@ -18,11 +17,6 @@ Write = Callable[..., None]
 def write(put_lines: Callable[..., None]) -> Write:
     """What CloudWatch gets of a node: write("demo", 0, (T, "epoch 1"))."""
     return lambda job, rank, *events: put_lines("/aws-ddp-toolkit/ec2", f"{job}/node-{rank}", *events)
-
-
-@pytest.fixture
-def terminal(account: Account) -> Terminal:
-    return Terminal(account)
 
 
 @pytest.mark.parametrize(

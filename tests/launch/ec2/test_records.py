@@ -1,6 +1,5 @@
 """How far nodes have booted, and those that never say a word."""
 
-from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -11,19 +10,12 @@ from launch.aws.names import Folder
 from launch.core.errors import Ended
 from launch.ec2.records import CONSOLE_LINES, STEPS, Booting, console
 from tests.conftest import ROOT
-from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.world import Stage, idle
 from tests.launch.faults import Faults, injected, refused
 
 ENDED_ITSELF = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
 MEMBERS = {"nodes": [{"rank": rank, "instance": f"i-{rank}"} for rank in range(2)]}
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Account.opened() as account:
-        yield Stage(account)
 
 
 def mark(stage: Stage, *names: str) -> None:

@@ -12,7 +12,6 @@ from launch.aws.instances.inventory import Fleet, Node, Resource
 from launch.aws.names import Folder
 from launch.ec2.records import completed
 from launch.ec2.status import View, all_as_text, job_state, outcome_of
-from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW, node
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.faults import Faults, refused
@@ -189,11 +188,6 @@ def test_a_type_without_a_price_is_said_to_be_left_out() -> None:
 
 
 # ---- python -m launch.ec2 status
-
-
-@pytest.fixture
-def terminal(account: Account) -> Terminal:
-    return Terminal(account)
 
 
 def test_status_finds_a_job_by_its_tags_and_reads_its_folder(terminal: Terminal) -> None:

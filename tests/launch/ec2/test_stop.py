@@ -22,16 +22,6 @@ from tests.launch.faults import Fault, Faults, lost, refused, refused_after, thr
 from trainer.outcome import Outcome, parse
 
 
-@pytest.fixture
-def terminal(account: Account) -> Terminal:
-    return Terminal(account)
-
-
-@pytest.fixture
-def aws(account: Account) -> Aws:
-    return account.aws()
-
-
 def detached(account: Account, **where: object) -> None:
     """A job as launch.ec2 starts it, with everything that it makes; nobody follows it."""
     assert Stage(account, where={"detach": True, **where}).launch() == 0
@@ -47,15 +37,6 @@ def test_everything_that_a_launch_makes_is_removed(terminal: Terminal, aws: Aws)
     # 2 nodes with 2 volumes and an interface each, a security group, a placement group and the time limit.
     assert stop(aws, NAME, terminal.clock, terminal.said.append) == 11
     assert terminal.account.left() == []
-
-
-def test_a_node_that_ec2_lists_but_does_not_know_yet_is_ended_at_the_next_look(terminal: Terminal, aws: Aws) -> None:
-    terminal.account.slow.unknown = 1
-    detached(terminal.account)
-    began = terminal.clock.now()
-    stop(aws, NAME, terminal.clock, terminal.said.append)
-    assert terminal.account.left() == []
-    assert terminal.clock.now() - began < 60
 
 
 def test_a_node_that_ec2_does_not_know_keeps_no_other_from_ending_at_once(

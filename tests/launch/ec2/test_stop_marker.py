@@ -1,7 +1,6 @@
 """A stop is final: a launcher of that start which still runs leaves; the job may be started again under its name."""
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,18 +12,11 @@ from launch.aws.names import Folder
 from launch.core.errors import Ended, NoAnswer
 from launch.core.signals import Hangup
 from launch.ec2.job_folder import check_not_stopped, is_stopped, put_marker, start_of
-from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.world import Event, Stage, idle
 from trainer.errors import TrainerError
 
 SPEC = f"jobs/{NAME}/job.json"
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Account.opened() as account:
-        yield Stage(account)
 
 
 def start(stage: Stage) -> datetime:
@@ -222,19 +214,6 @@ def test_a_launcher_that_wakes_before_its_network_ends_no_later_start(
     with pytest.raises(Ended, match=MADE_LATE):
         stage.launch()
     assert is_left(stage)
-
-
-def test_of_a_start_that_was_stopped_while_its_nodes_started_these_alone_are_ended(stage: Stage) -> None:
-    """EC2 took the request as the job was stopped and started again, and neither of these knows of the nodes."""
-    stage.where = {"detach": True}
-    stage.launch()
-    own, clock = {node.id for node in stage.account.nodes}, stage.clock()
-    (started,) = {node.started for node in nodes_of(stage.aws, NAME).living}
-    assert started is not None
-    end_start(stage.aws, NAME, started - timedelta(seconds=60), clock, stage.said.append, unsure=True)
-    assert {node.id for node in nodes_of(stage.aws, NAME).living} == own
-    end_start(stage.aws, NAME, started, clock, stage.said.append, unsure=False)
-    assert nodes_of(stage.aws, NAME).living == ()
 
 
 @pytest.mark.parametrize("is_stopped_first", [False, True], ids=["joined", "started anew"])

@@ -8,11 +8,6 @@ from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal
 
 
-@pytest.fixture
-def terminal(account: Account) -> Terminal:
-    return Terminal(account)
-
-
 def database(account: Account, **ours: str) -> str:
     """An instance of somebody else's, with some of our tags."""
     named = {"Name": "prod-database", **{f"aws-ddp-toolkit:{key}": value for key, value in ours.items()}}

@@ -4,14 +4,8 @@ import re
 
 import pytest
 
-from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.faults import Faults, refused
-
-
-@pytest.fixture
-def terminal(account: Account) -> Terminal:
-    return Terminal(account)
 
 
 @pytest.mark.parametrize("verb", ["status", "logs", "stop", "leaks", "ssh"])
