@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -35,12 +35,6 @@ from tests.launch.faults import (
 from trainer.errors import SettingsError
 
 NO_MACHINE = "Server.InsufficientInstanceCapacity: There was insufficient capacity available"
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Account.opened() as account:
-        yield Stage(account)
 
 
 def raising(error: BaseException) -> Callable[..., Any]:
@@ -114,16 +108,6 @@ def test_waiting_in_vain_ends_with_a_table_of_what_was_tried_and_leaves_nothing(
         ["g5.2xlarge", "us-east-1a", "on", "demand", "no", "capacity", "4"],
     ]
     assert stage.account.left() == []
-
-
-def test_a_launch_goes_on_waiting_where_ec2_takes_the_request_and_has_no_machine(stage: Stage) -> None:
-    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html: its other way to say so."""
-    stage.where = {"detach": True, "wait_for_capacity": 1, "zones": "us-east-1a"}
-    stage.end_first_node_at_once(NO_MACHINE)
-    assert stage.launch() == 0
-    assert len([node for node in stage.account.nodes if node.state != "shutting-down"]) == 2
-    assert stage.slept_s > 900  # the zone is left alone for so long
-    assert any(line.startswith("no capacity; asking again in 5 min, for ") for line in stage.said)
 
 
 def test_a_launch_waits_for_room_in_its_reservation(stage: Stage) -> None:
@@ -247,15 +231,6 @@ def test_a_stop_that_meets_another_writer_of_job_json_notes_the_end_all_the_same
     assert "ended" in written
 
 
-def test_a_node_that_ec2_could_not_start_ends_the_job_with_ec2s_reason(stage: Stage) -> None:
-    reason = "Client.InvalidKMSKey.InvalidState: the key is disabled"
-    stage.events = iter([lambda: stage.account.kill(stage.account.nodes[0].id, reason)])
-    with pytest.raises(Ended, match=f"EC2 could not start i-\\w+: {reason}") as ended:
-        stage.launch()
-    assert ended.value.code == 4
-    assert stage.account.left() == []
-
-
 def test_nodes_that_ec2_shows_late_are_waited_for(stage: Stage) -> None:
     """Also where the nodes of an earlier start are shown, which have ended."""
     stage.account.slow.hidden = 2
@@ -289,15 +264,6 @@ def test_a_job_that_lost_all_nodes_gets_a_new_shared_volume(stage: Stage) -> Non
     assert stage.launch() == 0
     first, second = stage.account.asked("CreateVolume")
     assert first["ClientToken"] != second["ClientToken"]
-    assert stage.account.left() == []
-
-
-def test_a_shared_volume_does_not_keep_nodes_in_a_zone_without_machines(stage: Stage) -> None:
-    stage.where = {"data_volume": "multi-attach", "detach": True}
-    stage.end_first_node_at_once(NO_MACHINE)
-    assert stage.launch() == 0
-    assert {node.placement.zone for node in stage.account.nodes if node.state != "shutting-down"} == {"us-east-1b"}
-    stage.stop()
     assert stage.account.left() == []
 
 
@@ -457,13 +423,29 @@ def test_an_outcome_says_done_also_where_the_removal_fails_and_the_command_does_
     assert outcome.seconds is not None
 
 
-def test_a_job_that_fails_leaves_its_outcome_and_ends_with_the_same(stage: Stage) -> None:
-    stage.events = iter([*idle(2), stage.end_nodes(code=5, reason="the loss is not finite")])
-    with pytest.raises(Ended, match="the loss is not finite") as ended:
+KEY_DISABLED = "Client.InvalidKMSKey.InvalidState: the key is disabled"
+
+
+@pytest.mark.parametrize(
+    ("looks", "event", "words", "code", "state"),
+    [
+        (3, lambda stage: stage.end_nodes(5, reason="the loss is not finite")(), "the loss is not finite", 5, "failed"),
+        (0, lambda stage: stage.account.kill(stage.account.nodes[0].id, KEY_DISABLED), KEY_DISABLED, 4, "failed"),
+        (3, raising(AwsError("the account is closed.", "AccountClosed")), "the account is closed", 4, "failed"),
+        (3, raising(KeyboardInterrupt()), "stopped with Ctrl-C", 130, "stopped"),
+    ],
+    ids=["the training fails", "EC2 cannot start a node", "AWS refuses", "Ctrl-C"],
+)
+def test_whatever_ends_a_job_is_its_outcome_and_leaves_nothing(
+    stage: Stage, looks: int, event: Callable[[Stage], object], words: str, code: int, state: str
+) -> None:
+    stage.events = iter([*idle(looks), lambda: event(stage)])
+    with pytest.raises(Ended, match=re.escape(words)) as ended:
         stage.launch()
     assert stage.outcome == ended.value.outcome
     assert stage.outcome is not None
-    assert (ended.value.code, stage.outcome.state, stage.outcome.exit_code) == (5, "failed", 5)
+    assert (ended.value.code, stage.outcome.exit_code, stage.outcome.state) == (code, code, state)
+    assert stage.outcome.usd or not looks
     assert len(stage.account.asked("RunInstances")) == 1
     assert stage.account.left() == []
 
@@ -478,27 +460,6 @@ def test_a_launch_that_fails_leaves_its_outcome(stage: Stage) -> None:
     assert ended.value.outcome == stage.outcome
     assert (stage.outcome.job, stage.outcome.usd) == (NAME, 0)
     assert {"g5.2xlarge", "us-east-1a", "us-east-1b"} <= set(str(ended.value).split())
-    assert stage.account.left() == []
-
-
-def test_a_launch_that_fails_after_its_nodes_ran_ends_with_what_they_cost(stage: Stage) -> None:
-    def lose_aws() -> None:
-        raise AwsError("the account is closed.", "AccountClosed")
-
-    stage.events = iter([*idle(3), lose_aws])
-    with pytest.raises(Ended, match=r"the account is closed\.") as ended:
-        stage.launch()
-    assert ended.value.outcome == stage.outcome
-    assert stage.outcome is not None
-    assert stage.outcome.usd
-
-
-def test_a_job_that_is_interrupted_leaves_its_outcome(stage: Stage) -> None:
-    stage.events = iter([*idle(3), raising(KeyboardInterrupt())])
-    with pytest.raises(Ended) as ended:
-        stage.launch()
-    assert stage.outcome is not None
-    assert (ended.value.code, stage.outcome.state, stage.outcome.exit_code) == (130, "stopped", 130)
     assert stage.account.left() == []
 
 
@@ -668,16 +629,6 @@ def test_nodes_that_nobody_needs_are_ended(stage: Stage) -> None:
     stage.events = iter([*idle(1), later, *idle(3), stage.end_nodes()])
     assert stage.attach() == 0
     assert any(stray in line and "not part of this start" in line for line in stage.said)
-
-
-def test_the_shared_volume_goes_with_the_last_node_if_nobody_ever_looks_again(stage: Stage) -> None:
-    stage.where = {"data_volume": "multi-attach", "detach": True}
-    stage.launch()
-    for node in list(stage.account.nodes):
-        stage.account.kill(node.id)
-    stage.aws.call("ec2", "DescribeInstances")
-    stage.aws.call("ec2", "DescribeInstances")
-    assert not [thing for thing in stage.account.left() if thing.startswith("volume")]
 
 
 def test_replaced_nodes_get_the_image_of_the_first_start(stage: Stage) -> None:
