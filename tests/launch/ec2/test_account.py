@@ -7,7 +7,7 @@ import pytest
 
 from launch.aws.client import Aws
 from launch.core.errors import AwsError
-from tests.launch.ec2.account import SCHEDULER_ROLE, Account
+from tests.launch.ec2.account import Account
 
 TAGS = [{"Key": "aws-ddp-toolkit:job", "Value": "j"}]
 
@@ -43,60 +43,11 @@ def refusal(act: Any, *args: Any, **named: Any) -> str:
     return caught.value.aws_code
 
 
-def test_a_node_can_be_slow_to_show_up_and_quick_to_end(account: Account, aws: Aws) -> None:
-    account.slow.hidden, account.slow.ending = 2, 0
-    (node,) = launch(account, aws)
-
-    assert [states(aws), states(aws), states(aws), states(aws)] == [[], [], ["pending"], ["running"]]
-    account.kill(node)
-    assert states(aws) == ["terminated"]
-
-
-def test_ending_a_node_twice_is_fine_and_a_forgotten_one_is_unknown(account: Account, aws: Aws) -> None:
-    (node,) = launch(account, aws)
-    for _ in range(3):
-        aws.call("ec2", "TerminateInstances", {"InstanceIds": [node]})
-        states(aws)
-    account.forget(node)
-
-    assert refusal(aws.call, "ec2", "TerminateInstances", {"InstanceIds": [node]}) == "InvalidInstanceID.NotFound"
-
-
-def test_the_same_request_gets_the_same_nodes_in_their_present_state(account: Account, aws: Aws) -> None:
-    first = launch(account, aws, 2)
-    states(aws), states(aws)
-    again = aws.call("ec2", "RunInstances", account.asked("RunInstances")[0])["Instances"]
-
-    assert [i["InstanceId"] for i in again] == first
-    assert [i["State"]["Name"] for i in again] == ["running", "running"]
-    assert refusal(launch, account, aws, 3) == "IdempotentParameterMismatch"
-    assert len(account.nodes) == 2
-
-
 def test_the_same_request_gets_the_same_volume(account: Account, aws: Aws) -> None:
     ask = {"AvailabilityZone": "us-east-1a", "Size": 10, "VolumeType": "gp3", "ClientToken": "v"}
 
     assert aws.call("ec2", "CreateVolume", ask)["VolumeId"] == aws.call("ec2", "CreateVolume", ask)["VolumeId"]
     assert refusal(aws.call, "ec2", "CreateVolume", ask | {"Size": 11}) == "IdempotentParameterMismatch"
-
-
-def test_every_network_card_has_an_interface_and_none_is_left(account: Account, aws: Aws) -> None:
-    cards = [
-        {"DeviceIndex": min(card, 1), "NetworkCardIndex": card, "InterfaceType": "efa", "DeleteOnTermination": True,
-         "SubnetId": account.subnets["us-east-1a"]}
-        for card in range(4)
-    ]  # fmt: skip
-    (node,) = launch(account, aws, kind="p4d.24xlarge", NetworkInterfaces=cards)
-    (reservation,) = aws.call("ec2", "DescribeInstances")["Reservations"]
-    shown = [
-        (i["InterfaceType"], i["Attachment"]["NetworkCardIndex"], i["Attachment"]["DeviceIndex"])
-        for i in reservation["Instances"][0]["NetworkInterfaces"]
-    ]
-    account.slow.ending = 0
-    account.kill(node)
-
-    assert shown == [("efa", 0, 0), ("efa", 1, 1), ("efa", 2, 1), ("efa", 3, 1)]
-    assert account.left() == []
 
 
 def test_a_volume_for_many_is_attached_to_running_nodes_of_its_zone(account: Account, aws: Aws) -> None:
@@ -192,22 +143,3 @@ def test_a_reservation_is_found_and_used_up(account: Account, aws: Aws) -> None:
 def test_what_aws_would_refuse_is_refused_before_anything_starts(account, aws, code, more) -> None:  # type: ignore[no-untyped-def]
     assert refusal(launch, account, aws, **more) == code
     assert account.left() == []
-
-
-def test_schedules_stay_when_their_group_is_made_again(account: Account, aws: Aws) -> None:
-    in_group = {"GroupName": "g"}
-    assert refusal(aws.pages, "scheduler", "ListSchedules", "Schedules", in_group) == "ResourceNotFoundException"
-    aws.call("scheduler", "CreateScheduleGroup", {"Name": "g"})
-    role = f"arn:aws:iam::{account.id}:role/{SCHEDULER_ROLE}"
-    schedule = {
-        "Name": "s", "GroupName": "g", "ScheduleExpression": "at(2030-01-01T00:00:00)",
-        "FlexibleTimeWindow": {"Mode": "OFF"}, "Target": {"Arn": "arn:aws:scheduler:::aws-sdk:ec2:x", "RoleArn": role},
-    }  # fmt: skip
-    aws.call("scheduler", "CreateSchedule", schedule)
-
-    assert refusal(aws.call, "scheduler", "CreateScheduleGroup", {"Name": "g"}) == "ConflictException"
-    assert refusal(aws.call, "scheduler", "CreateSchedule", schedule | in_group | {"GroupName": "other"}) == (
-        "ResourceNotFoundException"
-    )
-    assert [s["Name"] for s in aws.pages("scheduler", "ListSchedules", "Schedules", in_group)] == ["s"]
-    assert account.left() == ["schedule s"]

@@ -158,27 +158,6 @@ def test_what_does_not_exist_is_a_problem_with_a_remedy(look: LookUp, where: dic
 
 
 @pytest.mark.parametrize(
-    ("where", "operation", "key", "name"),
-    [
-        ({"image": "mine:v1"}, "DescribeImages", "imageDetails", "mine:v1"),
-        ({"capacity_reservation": "cr-0"}, "DescribeCapacityReservations", "CapacityReservations", "cr-0"),
-    ],
-)  # fmt: skip
-def test_an_answer_without_what_was_named_is_a_problem(
-    where: dict[str, str], operation: str, key: str, name: str, look: LookUp, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    call = Aws.call
-
-    def answer(self: Aws, service: str, asked: str, params: Any = None) -> Any:
-        is_asked = asked == operation and (service == "ecr") == (key == "imageDetails")
-        return {key: []} if is_asked else call(self, service, asked, params or {})
-
-    monkeypatch.setattr(Aws, "call", answer)
-
-    assert name in problem(look(**where))
-
-
-@pytest.mark.parametrize(
     ("state", "remedy"),
     [(None, "--data-snapshot"), ("pending", "wait until it is completed"), ("error", "publish the data again")],
 )
@@ -338,13 +317,6 @@ def test_an_earlier_start_is_found_in_the_jobs_folder(account: Account, look: Lo
     account.put_json("jobs/j/job.json", {"job": "j", "started": 1})
 
     assert look().spec == {"job": "j", "started": 1}
-
-
-def test_the_log_group_is_found_by_its_whole_name(aws: Aws, look: LookUp) -> None:
-    aws.call("logs", "CreateLogGroup", {"logGroupName": "/aws-ddp-toolkit/ec2-old"})
-    assert not look().has_log_group
-    aws.call("logs", "CreateLogGroup", {"logGroupName": "/aws-ddp-toolkit/ec2"})
-    assert look().has_log_group
 
 
 def test_a_published_data_set_is_found_by_its_name_with_its_counts(account: Account, look: LookUp) -> None:

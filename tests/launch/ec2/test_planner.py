@@ -489,13 +489,6 @@ def test_the_quote_of_a_spot_job_is_the_price_now_with_the_ceiling_on_demand() -
     assert unknown.usd_per_hour is None
 
 
-def test_what_all_nodes_read_of_one_volume_is_in_their_plan() -> None:
-    (quote,) = plan(nodes=8, data_volume="multi-attach").quotes
-    assert quote.forecast is not None
-    assert quote.forecast.filling is not None
-    assert round(quote.forecast.filling.images_per_s) == 477  # 50 MiB/s of 110 kB, whoever reads
-
-
 def test_the_time_in_which_nodes_copy_their_data_from_s3_is_expected() -> None:
     """40 GB at 200 MB/s, infra/rates.yaml; of data that nobody counted the plan says that it does not know."""
     content = Content(1_281_167, 50_000, 40_000_000_000, 1000, 256)

@@ -10,10 +10,9 @@ import pytest
 from moto.iam.models import iam_backends
 
 from launch.aws.names import ROLES_TAG, SHARED_SINCE, STACK_TAG
-from launch.core.errors import AwsError
 from launch.core.job import Job
 from launch.core.perform import perform
-from launch.core.plan import Plan, as_json, as_text
+from launch.core.plan import Plan, as_json
 from launch.core.source.find import find
 from launch.core.training.script import Script
 from launch.ec2.options import Ec2Options
@@ -95,17 +94,6 @@ def test_of_two_jobs_that_begin_at_once_one_sends_and_both_go_on(planned: Planne
     first, second = planned("first"), planned("second")
     assert len(start(first, account)) == len(start(second, account)) == 2
     assert len([key for key in account.s3_keys() if key.startswith("scripts/")]) == 1
-
-
-def test_what_somebody_else_put_in_its_place_starts_nothing(planned: Planned, account: Account) -> None:
-    account.put_json(planned("job").payload.cluster.source_key, "os.system('steal')")
-
-    made = planned("job")
-    with pytest.raises(AwsError, match="Change the source, were it a comment"):
-        start(made, account)
-
-    assert "already there" not in as_text(made)
-    assert account.nodes == []
 
 
 def test_nodes_of_an_older_stack_that_could_not_read_the_source_are_not_paid_for(
