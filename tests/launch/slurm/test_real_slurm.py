@@ -95,7 +95,7 @@ def test_a_job_that_is_cancelled_does_not_come_back(user: User, cluster: Cluster
 def test_a_job_that_is_stopped_saves_and_does_not_come_back(user: User, cluster: Cluster, capsys: Capture) -> None:
     waiting(user)
 
-    assert user.run("stop", "job") == 0
+    assert user.run("stop") == 0  # the only one
 
     assert job_ids(cluster) == []
     assert user.log.count("saved") == 2
@@ -159,6 +159,8 @@ def test_the_same_command_again_joins_the_job_in_the_queue(user: User, cluster: 
     assert user.submit("--sbatch=--hold", "--epochs", "9") == 2
     assert "with other settings" in capsys.readouterr().err
     (job,) = job_ids(cluster)
+    assert user.run("status") == 0
+    assert f"`scontrol release {job}`" in capsys.readouterr().out
     for words in re.findall("python -m launch.slurm (status .*|stop .*)", shown):  # which can be pasted
         assert user.run(*words.split()) == 0
         assert words.startswith("stop") or f"`scontrol release {job}`" in capsys.readouterr().out
