@@ -13,7 +13,7 @@ from launch.aws.client import Aws
 from launch.aws.instances.inventory import Fleet, Node, Resource
 from launch.core.errors import AwsError
 from launch.core.jobs import NO_LEAKS, leaks_as_text
-from launch.ec2.leaks import leaks_of
+from launch.ec2.leaks import active_jobs, leaks_of
 from launch.ec2.verbs import Ec2Jobs
 from tests.launch.ec2.known import NAME, NOW, node
 from tests.launch.ec2.terminal import Terminal
@@ -99,6 +99,7 @@ def test_delete_removes_the_leaks_and_leaves_what_runs(terminal: Terminal) -> No
     (mine,) = terminal.start("mine", hours_ago=1)
     before = terminal.account.left()
     assert terminal.type("leaks") == 4
+    assert terminal.type("leaks", "--delete") == 2  # it asks, and nobody is there to answer
     assert terminal.account.left() == before
     assert terminal.type("leaks", "--delete", "--yes") == 0
     assert [node.id for node in terminal.account.nodes] == [mine]
@@ -196,3 +197,10 @@ def test_all_regions_are_asked_and_one_that_cannot_be_is_named(
     assert where == {("far", "eu-west-1"), ("here", "us-east-1")}
     assert terminal.type("leaks", "--delete", "--yes", "--all-regions") == 4  # a region is not known to be clean
     assert {line.split()[3] for line in terminal.said[-1].splitlines()[1:5]} == {"us-east-1"}
+
+
+def test_a_job_that_keeps_the_accounts_roles_is_named_with_the_command_that_stops_it(terminal: Terminal) -> None:
+    terminal.start("demo")
+    (line,) = active_jobs(terminal.account.aws(), terminal.clock.utc())
+    assert line.startswith("demo in us-east-1")
+    assert "python -m launch.ec2 stop demo --region us-east-1" in line

@@ -243,6 +243,14 @@ def test_a_zone_whose_nodes_ended_as_they_started_is_left_out_for_a_while(
     assert [attempt.label[1] for attempt in tries(plan(facts))] == [f"us-east-1{zone}" for zone in zones]
 
 
+def test_where_every_zones_nodes_ended_as_they_started_there_is_no_capacity() -> None:
+    zones = ("us-east-1a", "us-east-1a", "us-east-1b", "us-east-1b")
+    nodes = [replace(node(number, "terminated", number + 1, zone), reason="Server.InsufficientInstanceCapacity: none")
+             for number, zone in enumerate(zones)]  # fmt: skip
+    (problem,) = plan(with_nodes(*nodes)).problems
+    assert "no capacity" in str(problem)
+
+
 def test_the_deadline_is_before_ec2_takes_a_capacity_block_back() -> None:
     """A13: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-how.html: 30 minutes before its end."""
     where = {"instance_type": ("p5.48xlarge",), "capacity_block": "cr-1", "max_hours": 12}

@@ -267,6 +267,15 @@ def test_a_job_that_lost_all_nodes_gets_a_new_shared_volume(stage: Stage) -> Non
     assert stage.account.left() == []
 
 
+def test_a_shared_volume_does_not_keep_nodes_in_a_zone_without_machines(stage: Stage) -> None:
+    stage.where = {"data_volume": "multi-attach", "detach": True}
+    stage.end_first_node_at_once(NO_MACHINE)
+    assert stage.launch() == 0
+    assert {node.placement.zone for node in stage.account.nodes if node.state != "shutting-down"} == {"us-east-1b"}
+    stage.stop()
+    assert stage.account.left() == []
+
+
 def test_each_look_at_a_running_job_asks_ec2_for_its_nodes_and_nothing_else(stage: Stage) -> None:
     asked: list[list[str]] = []
     note = [lambda: asked.append(stage.account.operations)] * 2

@@ -185,6 +185,7 @@ def test_a_type_without_a_price_is_said_to_be_left_out() -> None:
     fleet = fleet_of(replace(node(0), type="x99.huge"))
     text = all_as_text(fleet, {NAME: 1}, "us-east-1", NOW)
     assert text.endswith(" x99.huge")
+    assert "python -m launch.ec2" in all_as_text(Fleet(), {}, "us-east-1", NOW)  # the first command
 
 
 # ---- python -m launch.ec2 status

@@ -137,7 +137,7 @@ def test_no_trouble_with_the_time_limit_keeps_nodes_from_being_ended(
     assert nodes_of(aws, "demo").living == ()
 
     terminal.start("other")
-    assert terminal.type("stop", "other") == 4
+    assert terminal.type("stop", "--all", "--yes") == 4
     assert nodes_of(aws, "other").living == ()
 
     faults.clear()
@@ -227,10 +227,12 @@ def test_stopping_what_is_gone_is_fine_and_makes_no_folder(terminal: Terminal) -
 
 def test_stop_needs_no_bucket(terminal: Terminal, faults: Faults) -> None:
     terminal.start("demo")
-    faults.on("GetObject", refused("AccessDenied", 403), nth=None)
+    for operation in ("GetObject", "PutObject"):
+        faults.on(operation, refused("AccessDenied", 403), nth=None)
     assert terminal.type("stop", "demo") == 0
     assert terminal.account.left() == []
     assert terminal.said[0].startswith("warning: job.json")
+    assert "outcome.json was not written" in terminal.said[-1]
 
 
 def test_a_misspelt_job_stops_nothing_and_the_one_that_was_meant_is_named(terminal: Terminal) -> None:

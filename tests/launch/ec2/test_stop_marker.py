@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 
 from launch.aws.client import Aws
-from launch.aws.instances.inventory import nodes_of
-from launch.aws.instances.removal import end_start
 from launch.aws.names import Folder
 from launch.core.errors import Ended, NoAnswer
 from launch.core.signals import Hangup
