@@ -5,7 +5,6 @@ Every option, as far as the nodes' boot and the container's start, in this proce
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,19 +14,14 @@ from moto import mock_aws
 
 from launch.aws.client import Aws
 from launch.core.clock import Clock
-from launch.core.job import Job
 from launch.core.training.classifier import Classifier
 from launch.ec2.__main__ import main as on_ec2
 from launch.ec2.backend import BACKEND
-from launch.ec2.checks import resolve
-from launch.ec2.facts import Facts
-from launch.ec2.lookup import look_up
 from launch.ec2.options import Ec2Options
 from launch.ec2.runtime import Runtime as Ec2Runtime
 from launch.rehearse import accounts, rehearsal
 from launch.rehearse.aws.ec2 import moto_patches as ec2_patches
 from launch.rehearse.aws.ec2.account import Ec2Account
-from launch.rehearse.aws.ec2.moto_patches import patched
 from launch.rehearse.aws.ec2.network import reached
 from launch.rehearse.aws.sagemaker import moto_patches as sagemaker_patches
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
@@ -209,19 +203,6 @@ def test_what_a_job_on_sagemaker_names(words: str, tmp_path: Path) -> None:
     assert len(list((tmp_path / "ml/input/data").rglob("1.png"))) == len(channels)
 
 
-# ---- a launcher finds it
-
-
-NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
-
-
-@pytest.fixture
-def account() -> Iterator[Ec2Account]:
-    account = Ec2Account("us-east-1")
-    with mock_aws(config={"core": {"mock_credentials": False}}), patched(account.rules):
-        yield account
-
-
 @pytest.fixture(autouse=True)
 def _aws_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
@@ -231,56 +212,6 @@ def _aws_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 def named(dataset: str = "digits", data: Path | None = None, **where: Any) -> RehearsedJob:
     options = Ec2Options.model_validate({"region": "us-east-1", **where}).model_dump()
     return RehearsedJob(BACKEND, (), "job", options, Classifier(TrainConfig(dataset=dataset)), {}, data=data)
-
-
-def facts_for(account: Ec2Account, rehearsed: RehearsedJob) -> Facts:
-    """What a launcher looks up in the account that is set up for this job."""
-    accounts.check_ec2(rehearsed)
-    accounts.fill_ec2(account, rehearsed)
-    job = Job(rehearsed.train, Ec2Options.model_validate(rehearsed.options))
-    return look_up(Aws("us-east-1"), resolve(job), "job", rehearsed.train.dataset, NOW)
-
-
-def test_everything_that_is_named_is_found(account: Ec2Account, tmp_path: Path) -> None:
-    (tmp_path / "train").mkdir()
-    rehearsed = named(
-        "imagefolder", tmp_path, nodes=2, bucket="mine", ami=f"ami-{SUFFIX}", image="me/train:v3",
-        subnet=(f"subnet-{SUFFIX}", "subnet-0fedcba9876543210"), zones=("us-east-1c", "us-east-1a"),
-        security_group=f"sg-{SUFFIX}", instance_profile="nodes", scheduler_role="timer",
-        data_snapshot=f"snap-{SUFFIX}", capacity_reservation=f"cr-{SUFFIX}",
-    )  # fmt: skip
-
-    facts = facts_for(account, rehearsed)
-
-    assert facts.problems == ()
-    assert facts.ami is not None
-    assert facts.snapshot is not None
-    assert facts.reservation is not None
-    assert (facts.ami.id, facts.snapshot.id, facts.reservation.id) == (
-        f"ami-{SUFFIX}",
-        f"snap-{SUFFIX}",
-        f"cr-{SUFFIX}",
-    )
-    assert [(s.id, s.zone) for s in facts.subnets] == [
-        (f"subnet-{SUFFIX}", "us-east-1c"), ("subnet-0fedcba9876543210", "us-east-1a"),
-    ]  # fmt: skip
-    assert "/me/train@sha256:" in str(facts.image)
-    assert str(facts.scheduler_role).endswith(":role/timer")
-
-
-def test_an_image_named_by_its_digest_is_that_one(account: Ec2Account) -> None:
-    digest = f"sha256:{64 * 'a'}"
-
-    assert str(facts_for(account, named(image=f"aws-ddp-toolkit@{digest}")).image).endswith(f"@{digest}")
-
-
-def test_data_in_s3_are_those_of_the_folder(account: Ec2Account, tmp_path: Path) -> None:
-    (tmp_path / "train/cat").mkdir(parents=True)
-    (tmp_path / "train/cat/1.png").write_bytes(b"an image")
-
-    assert facts_for(account, named("imagefolder", tmp_path, data_s3="s3://pictures/all/of/them/")).problems == ()
-
-    assert account.objects("pictures")["all/of/them/train/cat/1.png"].value == b"an image"
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ import re
 
 import pyte
 import pytest
-from rich.console import Console
 
-from launch.rehearse.display import Display, console_for, node_table
+from launch.rehearse.display import Display, console_for
 from tests.launch.rehearse.fake_backend import FakeBackend
 
 FIRST, SECOND = "i-4a579d6d2ee1191b1", "i-3d9be81a6cc485bb6"
@@ -98,15 +97,6 @@ def test_a_narrow_terminal_has_a_table_that_fits(columns: int, capsys: pytest.Ca
     assert sum("i-4a579d6d" in row for row in rows(screen)) == 1  # each table takes the place of the one before
 
 
-def test_long_lines_are_wrapped_beside_their_time(capsys: pytest.CaptureFixture[str]) -> None:
-    screen, _ = on_screen(capsys, (80, 24))
-
-    assert rows(screen)[3:5] == [
-        "T  | [0] warning: take a smaller batch, --batch-ramp (such as",
-        "         0:512,2:2048) or more --epochs;",
-    ]
-
-
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_colours_are_for_terminals_that_want_them(env: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     _, written = on_screen(capsys, (80, 24))
@@ -171,18 +161,6 @@ def test_more_nodes_than_rows_are_counted(capsys: pytest.CaptureFixture[str]) ->
     shown = capsys.readouterr().out
     assert shown.count("trains") == 5
     assert "  and 7 more" in shown
-
-
-def test_similar_names_are_not_shortened() -> None:
-    row = ("trains", "0", "1/5", "1.5", "1,234", "172.31.0.4", "3 s", "")
-    console = Console(width=40, file=io.StringIO())
-
-    console.print(node_table([("algorithm-1", *row), ("algorithm-2", *row)], 40))
-
-    shown = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert all(len(line) <= 40 for line in shown)
-    assert "algorithm-1" in shown[1]
-    assert "algorithm-2" in shown[2]
 
 
 @pytest.mark.parametrize("size", [None, (80, 24)])

@@ -2,11 +2,7 @@
 
 import os
 
-import botocore.loaders
-import botocore.session
-import pytest
-
-from launch.rehearse.environment import cleaned, entered, shared_models
+from launch.rehearse.environment import cleaned, entered
 from launch.rehearse.nodes.ec2.node import NodeSetup, environment
 
 THE_USERS = {
@@ -49,14 +45,3 @@ def test_the_environment_is_restored_afterwards() -> None:
     assert (inside["PATH"], inside["AWS_SECRET_ACCESS_KEY"]) == ("/bin", "rehearsal")
     assert "AWS_PROFILE" not in inside
     assert dict(os.environ) == before
-
-
-def test_botocores_models_are_read_once_for_all_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    create = botocore.loaders.create_loader
-    monkeypatch.setattr(botocore.session, "create_loader", create)  # not the tests' own
-
-    with shared_models():
-        readers = [botocore.session.Session().get_component("data_loader") for _ in range(2)]
-
-    assert readers[0] is readers[1]
-    assert botocore.session.create_loader is create

@@ -7,28 +7,21 @@ from trainer.errors import SettingsError
 
 
 def test_every_form_is_parsed_and_formatted() -> None:
-    words = ["node-dies@epoch:1", "spot-notice@epoch:12", "disk-full@epoch:2", "no-capacity:zone-a",
-             "slow-network:1gbit", "launcher-killed@call:5", "throttle", "sick-node:2",
-             "no-capacity:us-gov-west-1"]  # fmt: skip
+    forms = {
+        "node-dies@epoch:1": Fault("node-dies", number=1),
+        "spot-notice@epoch:12": Fault("spot-notice", number=12),
+        "disk-full@epoch:2": Fault("disk-full", number=2),
+        "no-capacity:zone-a": Fault("no-capacity", where="zone-a"),
+        "no-capacity:us-gov-west-1": Fault("no-capacity", where="us-gov-west-1"),
+        "slow-network:1gbit": Fault("slow-network", where="1gbit"),
+        "launcher-killed@call:5": Fault("launcher-killed", number=5),
+        "throttle": Fault("throttle"),
+        "sick-node:2": Fault("sick-node", number=2),
+    }
 
-    faults = parse(words)
-
-    assert faults == (
-        Fault("node-dies", number=1),
-        Fault("spot-notice", number=12),
-        Fault("disk-full", number=2),
-        Fault("no-capacity", where="zone-a"),
-        Fault("slow-network", where="1gbit"),
-        Fault("launcher-killed", number=5),
-        Fault("throttle"),
-        Fault("sick-node", number=2),
-        Fault("no-capacity", where="us-gov-west-1"),
-    )
-    assert [str(fault) for fault in faults] == words
-
-
-def test_the_default_epoch_of_a_fault_is_the_first() -> None:
-    assert parse(["spot-notice", "disk-full"]) == (Fault("spot-notice", number=1), Fault("disk-full", number=1))
+    assert parse(list(forms)) == tuple(forms.values())
+    assert [str(fault) for fault in forms.values()] == list(forms)
+    assert parse(["spot-notice", "sick-node"]) == (Fault("spot-notice", number=1), Fault("sick-node", number=1))
 
 
 @pytest.mark.parametrize(
@@ -51,16 +44,8 @@ def test_a_wrong_fault_is_refused_with_its_form(word: str, sentence: str) -> Non
     assert sentence in str(refused.value)
 
 
-def test_one_node_is_sick_by_default() -> None:
-    assert parse(["sick-node"]) == (Fault("sick-node", number=1),)
-    check(parse(["sick-node:9"]), epochs=1)  # it is no epoch
-
-
 def test_a_fault_after_the_last_epoch_is_refused() -> None:
-    check(parse(["node-dies@epoch:3", "throttle"]), epochs=4)
+    check(parse(["node-dies@epoch:3", "throttle", "sick-node:9"]), epochs=4)
 
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(SettingsError, match=r"--inject node-dies@epoch:4: .*--epochs"):
         check(parse(["node-dies@epoch:4"]), epochs=4)
-
-    sentence = "--inject node-dies@epoch:4: the training ends with epoch 4; choose an earlier epoch, or more --epochs."
-    assert str(refused.value) == sentence

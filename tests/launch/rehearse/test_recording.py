@@ -1,17 +1,12 @@
 """What is recorded while a rehearsal runs."""
 
-import time
-from collections import Counter
 from dataclasses import replace
 from itertools import count
-from types import SimpleNamespace
-from typing import Any, ClassVar
 
 import pytest
 
-from launch.rehearse.faults import Fault, Injection
 from launch.rehearse.receipt.page import as_html
-from launch.rehearse.recording import MetricLog, Recorder, newest_epoch
+from launch.rehearse.recording import Recorder, newest_epoch
 from tests.launch.rehearse.fake_backend import FakeBackend
 from tests.launch.rehearse.receipt.receipts import RECEIPT
 from trainer.contract import METRIC_PREFIX
@@ -49,17 +44,6 @@ def test_a_replaced_node_keeps_its_rank() -> None:
     recorder.update()
 
     assert {name: change.rank for name, change in recorder.latest_changes().items()} == {"i-1": 1, "i-2": 1}
-
-
-def test_a_later_rank_is_not_a_line_of_its_own() -> None:
-    backend = FakeBackend()
-    recorder = Recorder(backend.as_backend, 5)
-    backend.start("i-1")
-    recorder.update()
-    backend.places = {"i-1": 0}
-
-    assert recorder.update() == []
-    assert recorder.latest_changes()["i-1"].rank == 0
 
 
 def test_an_epoch_is_shown_once_and_at_once() -> None:
@@ -119,41 +103,6 @@ def test_a_scripts_non_finite_numbers_are_left_out(said: str) -> None:
     assert "nan" not in page.partition('<table id="nodes">')[0]
 
 
-class CountedLine(str):
-    """A line that counts how often it is parsed."""
-
-    parsed: ClassVar = Counter[str]()
-
-    def partition(self, separator: str) -> tuple[str, str, str]:
-        self.parsed[self] += 1
-        return super().partition(separator)
-
-
-def test_each_line_of_a_log_is_parsed_once() -> None:
-    """Otherwise 60,000 steps of a script would be parsed ten times a second."""
-    said: list[str] = []
-    recorder = Recorder(FakeBackend(lines={"job/node-0": said}).as_backend, None)
-    for step in range(20):
-        said.append(CountedLine(f"{METRIC_PREFIX} step={step} loss=0.5"))
-        recorder.update()
-
-    assert [epoch.number for epoch in recorder.epochs] == [*range(20)]
-    assert {CountedLine.parsed[line] for line in said} == {1}
-
-
-def test_a_fault_that_waits_for_an_epoch_parses_each_line_once() -> None:
-    said: list[str] = []
-    account = FakeBackend(lines={"job/node-0": said}).as_backend.account
-    backend: Any = SimpleNamespace(account=account, prepare=lambda fault: None, inject=lambda fault: "the node dies")
-    injection = Injection([Fault("node-dies", 19)], backend, lambda text: None)
-    for step in range(20):
-        said.append(CountedLine(f"{METRIC_PREFIX} step={step} acc=0.5"))
-        injection.inject_due()
-
-    assert max(CountedLine.parsed[line] for line in said) == 1
-    assert [text for _, text in injection.happened] == ["node-dies@epoch:19: the node dies, after epoch 19"]
-
-
 def test_where_the_first_record_names_an_epoch_a_later_one_without_is_torn() -> None:
     said = [f"{METRIC_PREFIX} epoch=1 train_loss=0.5"]
     recorder = Recorder(FakeBackend(lines={"job/node-0": said}).as_backend, 5)
@@ -162,9 +111,3 @@ def test_where_the_first_record_names_an_epoch_a_later_one_without_is_torn() -> 
     recorder.update()
 
     assert [epoch.number for epoch in recorder.epochs] == [1, 2]
-
-
-def test_a_long_word_in_a_log_is_parsed_in_linear_time() -> None:
-    began = time.process_time()
-    assert MetricLog().new([f"{METRIC_PREFIX} {'x' * 40_000}", f"{METRIC_PREFIX} loss=0.5"])[-1] == {"loss": 0.5}
-    assert time.process_time() - began < 1  # 7 ms; if each letter were a beginning, seconds

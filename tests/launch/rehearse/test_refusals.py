@@ -1,64 +1,56 @@
 """What is refused before anything starts, in one sentence."""
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from launch.ec2.__main__ import main
+
+Rehearse = Callable[..., tuple[int, str]]
 
 
-def rehearse(folder: Path, *words: str, module: str = "launch.ec2") -> tuple[int, str]:
-    """Exit code and last words."""
-    ended = subprocess.run(
-        [sys.executable, "-m", module, "--rehearse", *words],
-        cwd=folder, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert ended.stdout == ""
-    return ended.returncode, ended.stderr
+@pytest.fixture
+def rehearse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rehearse:
+    """The exit code and the sentence of a rehearsal in tmp_path."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str]:
+        code = main(["--rehearse", *words])
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        return code, err
+
+    return run
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--dry-run"], "error: --dry-run prints the plan and --rehearse plays it; leave one of them out.\n"),
-        (["--job-name", "../escaped"], "error: --job-name ../escaped: at most 48 letters, digits and hyphens, "
-                                       "with a letter or digit at both ends.\n"),
-        (["--job-name", "mine"], "error: runs/mine exists from an earlier run; choose another --job-name.\n"),
+        (["--dry-run"], "error: --dry-run "),
+        (["--job-name", "../escaped"], "error: --job-name ../escaped: "),
+        (["--job-name", "mine"], "error: runs/mine exists from an earlier run; choose another --job-name."),
+        (["--inject", "spot-notice"], "error: --inject spot-notice@epoch:1: only spot instances get a notice"),
+        (["--instance-type", "g5.2xlagre"], "error: unknown instance type 'g5.2xlagre'; did you mean 'g5.2xlarge'?"),
     ],
 )  # fmt: skip
-def test_one_sentence_and_nothing_made(words: list[str], sentence: str, tmp_path: Path) -> None:
+def test_one_sentence_and_nothing_made(words: list[str], sentence: str, rehearse: Rehearse, tmp_path: Path) -> None:
     (tmp_path / "runs" / "mine").mkdir(parents=True)
 
-    assert rehearse(tmp_path, *words) == (2, sentence)
+    code, said = rehearse(*words)
 
+    assert code == 2
+    assert said.startswith(sentence)
     assert [path.name for path in tmp_path.rglob("*")] == ["runs", "mine"]
 
 
-def test_an_impossible_fault_leaves_no_folder_behind(tmp_path: Path) -> None:
-    code, said = rehearse(tmp_path, "--inject", "spot-notice")
-
-    assert code == 2
-    assert said == "error: --inject spot-notice@epoch:1: only spot instances get a notice; add --spot.\n"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_unknown_instance_type_is_named_with_the_nearest(tmp_path: Path) -> None:
-    code, said = rehearse(tmp_path, "--instance-type", "g5.2xlagre")
-
-    assert code == 2
-    assert "g5.2xlarge" in said
-    assert said.count("\n") == 1
-
-
-def test_without_a_run_folder_nothing_starts(tmp_path: Path) -> None:
+def test_without_a_run_folder_nothing_starts(rehearse: Rehearse, tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("no folder")
 
-    code, said = rehearse(tmp_path, "--job-name", "mine")
+    code, said = rehearse("--job-name", "mine")
 
     assert code == 6
-    assert said == "error: cannot create runs/mine (Not a directory); change to a folder that you may write to.\n"
+    assert said.startswith("error: cannot create runs/mine (Not a directory)")
 
 
 ON_EC2 = ("--instance-type", "c7i.2xlarge", "--allow-cpu", "--job-name", "mine", "--script", "train.py")
@@ -70,26 +62,23 @@ ON_EC2 = ("--instance-type", "c7i.2xlarge", "--allow-cpu", "--job-name", "mine",
         ("no-such-package-here", "no-such-package-here"),
         ("-r more.txt\nnumpy", "no-such-package-either"),
         ("numpy<1", "numpy<1"),
+        ("numpy>=1  # as pip reads it\n-r installed.txt\n", None),
     ],
 )
-def test_missing_packages_are_refused_before_anything_starts(listed: str, asks_for: str, tmp_path: Path) -> None:
+def test_missing_packages_are_refused_before_anything_starts(
+    listed: str, asks_for: str | None, rehearse: Rehearse, tmp_path: Path
+) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "more.txt").write_text("no-such-package-either\n")
+    (tmp_path / "installed.txt").write_text("torch\n")
     (tmp_path / "requirements.txt").write_text(listed)
-
-    code, said = rehearse(tmp_path, *ON_EC2)
-
-    assert code == 2
-    assert asks_for in said
-    assert said.endswith(f"; run pip install -r {tmp_path}/requirements.txt\n")
-    assert not (tmp_path / "runs").exists()
-
-
-def test_installed_packages_are_accepted(tmp_path: Path) -> None:
-    """It ends for another reason, which comes next."""
-    (tmp_path / "train.py").touch()
-    (tmp_path / "requirements.txt").write_text("numpy>=1  # as pip reads it\n-r more.txt\n")
-    (tmp_path / "more.txt").write_text("torch\n")
     (tmp_path / "runs" / "mine").mkdir(parents=True)
 
-    assert rehearse(tmp_path, *ON_EC2)[1] == "error: runs/mine exists from an earlier run; choose another --job-name.\n"
+    code, said = rehearse(*ON_EC2)
+
+    assert code == 2
+    if asks_for is None:
+        assert said.startswith("error: runs/mine exists")  # which is looked at next
+    else:
+        assert asks_for in said
+        assert f"pip install -r {tmp_path}/requirements.txt" in said

@@ -15,7 +15,6 @@ from launch.rehearse.aws.sagemaker.refusals import check_role
 from launch.rehearse.aws.server import RequestLog
 from launch.rehearse.backend import RehearsedJob
 from launch.rehearse.faults import parse
-from launch.rehearse.nodes.sagemaker.agent import InstanceRun
 from launch.rehearse.sagemaker import SageMaker, opened
 from launch.sagemaker.backend import BACKEND
 from tests import needs
@@ -65,13 +64,6 @@ def test_a_full_disk_needs_a_host_of_its_own(here: SageMaker, monkeypatch: pytes
         here.prepare(parse(["disk-full@epoch:1"])[0])
 
 
-def test_several_instances_need_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sagemaker, "why_no_network", lambda: "needs root")
-
-    with pytest.raises(SettingsError, match="needs root; use --nodes 1, or run it as root"):
-        opened(job(nodes=2), tmp_path, RequestLog()).__enter__()
-
-
 def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sagemaker, "find_spec", lambda name: None if name == "mpi4py" else True)
 
@@ -86,10 +78,6 @@ def test_only_the_estimator_needs_the_sdk(tmp_path: Path, monkeypatch: pytest.Mo
         pass
     with pytest.raises(NotSetUp, match="needs sagemaker; run pip install"):
         opened(job(nodes=1, through="estimator"), tmp_path, RequestLog()).__enter__()
-
-
-def test_an_instance_has_as_many_ranks_as_gpus(here: SageMaker) -> None:
-    assert here.agent.ranks == 4
 
 
 def test_many_ranks_are_fewer_on_few_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,15 +101,3 @@ def test_data_are_where_the_command_line_puts_them(tmp_path: Path) -> None:
 def test_a_role_that_the_command_line_names_is_there(tmp_path: Path, role: str) -> None:
     with mock_aws(), opened(job(nodes=1, role=role), tmp_path, RequestLog()) as backend:
         check_role(f"arn:aws:iam::{backend.account.id}:role/{role}", backend.account.id)
-
-
-def test_a_role_may_be_of_another_account(tmp_path: Path) -> None:
-    arn = "arn:aws:iam::999999999999:role/team/mine"
-    with mock_aws(), opened(job(nodes=1, role=arn), tmp_path, RequestLog()) as backend:
-        assert arn in backend.account.rules.roles
-
-
-def test_an_instance_shows_no_zone() -> None:
-    instance = InstanceRun(job=None, name="algo-1", rank=0, address="127.0.0.1")  # type: ignore[arg-type]
-
-    assert instance.zone == ""

