@@ -9,7 +9,7 @@ import pytest
 
 from launch.aws.client import Aws
 from launch.core.errors import AwsError
-from launch.rehearse.aws.ec2 import run_instances, scheduler
+from launch.rehearse.aws.ec2 import scheduler
 from launch.rehearse.aws.ec2.network import has_address, reached
 from launch.rehearse.aws.iam.policies import policy
 from launch.rehearse.nodes.ec2.node import CLOSED_PORT, NodeSetup, environment
@@ -97,11 +97,6 @@ def test_a_request_that_breaks_a_rule_is_refused_before_anything_is_made(
     disk = {"BlockDeviceMappings": [{"DeviceName": "/dev/sdf", "Ebs": wrong["Ebs"]}]} if "Ebs" in wrong else {}
     assert code(run, account, **{**{key: value for key, value in wrong.items() if key != "Ebs"}, **disk}) == expected
     assert account.nodes == []
-
-
-def test_every_rule_has_a_request_above_and_a_document() -> None:
-    assert all(rule.document.startswith("https://docs.aws.amazon.com/") for rule in run_instances.RULES)
-    assert len(run_instances.RULES) == 11
 
 
 # ---- addresses and ways out
@@ -219,24 +214,6 @@ def test_the_first_requests_that_name_a_new_resource_do_not_find_it(account: Acc
 
 
 # ---- the end of an instance
-
-
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [
-        ("Client.UserInitiatedShutdown: User initiated shutdown", "User initiated (2027-01-15 08:00:00 GMT)"),
-        ("Client.InstanceInitiatedShutdown: Instance initiated shutdown", "User initiated"),
-        ("Server.SpotInstanceTermination: Spot instance termination", "Server.SpotInstanceTermination"),
-        ("Client.VolumeLimitExceeded: Volume limit exceeded", "Client.VolumeLimitExceeded: Volume limit exceeded"),
-    ],
-)
-def test_the_transition_of_an_end_has_a_time_only_after_an_api_call(account: Account, reason: str, words: str) -> None:
-    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html"""
-    account.slow.ending = 0
-    (name,) = run(account)
-    account.kill(name, reason)
-    assert states(account)[name]["StateTransitionReason"] == words
-    assert states(account)[name]["StateReason"]["Code"] == reason.partition(":")[0]
 
 
 def test_an_instance_that_has_ended_is_listed_for_an_hour(account: Account) -> None:

@@ -68,22 +68,6 @@ def test_requests_that_start_and_list_instances_do_not_cross(ec2: Any, monkeypat
     assert not crossing.met
 
 
-def test_requests_that_end_one_instance_do_not_cross(ec2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    client, settings = ec2
-    name = client.run_instances(**settings)["Instances"][0]["InstanceId"]
-    crossing = Crossing()
-    terminated = EC2Backend.terminate_instances
-
-    def slowly(backend: EC2Backend, *args: Any, **named: Any) -> Any:
-        crossing.pass_through()
-        return terminated(backend, *args, **named)
-
-    monkeypatch.setattr(EC2Backend, "terminate_instances", slowly)
-    in_threads(*[lambda: client.terminate_instances(InstanceIds=[name])] * 2)
-
-    assert not crossing.met
-
-
 def test_every_replaced_method_runs_under_the_lock_of_its_rules() -> None:
     crossing = Crossing()
 

@@ -9,23 +9,11 @@ import pytest
 
 from launch.rehearse.aws.server import Request
 from launch.rehearse.nodes.sagemaker.files import download
-from launch.rehearse.receipt.facts import RequestGroup, count_kinds, group_requests, save, spans
+from launch.rehearse.receipt.facts import RequestGroup, group_requests, save
 from launch.rehearse.receipt.text import as_text
 from tests.launch.rehearse.receipt.receipts import RECEIPT
 
 # ---- data
-
-
-def test_a_phase_lasts_until_the_next_that_began() -> None:
-    assert spans([0.0, 2.0, 5.0], end=9.0) == [2.0, 3.0, 4.0]
-
-
-def test_a_phase_that_never_began_took_no_time() -> None:
-    assert spans([0.0, None, 5.0, None], end=9.0) == [5.0, 0.0, 4.0, 0.0]
-
-
-def test_resources_are_counted_by_kind() -> None:
-    assert count_kinds({"instance i-1", "instance i-2", "security group sg-1"}) == {"instance": 2, "security group": 1}
 
 
 def test_requests_are_counted_by_name_and_by_whom() -> None:
@@ -64,13 +52,6 @@ def test_a_replacement_is_not_counted_beside_the_node_that_it_replaces() -> None
 )  # fmt: skip
 def test_the_outcome_is_in_words(code: int, trouble: str, outcome: str) -> None:
     assert replace(RECEIPT, code=code, trouble=trouble).outcome == outcome
-
-
-def test_machines_have_a_zone_only_where_aws_shows_it() -> None:
-    node = RECEIPT.nodes[0]
-    receipt = replace(RECEIPT, nodes=[node, node, replace(node, type="ml.g5.2xlarge", zone="")])
-
-    assert receipt.machines == ["g5.2xlarge in us-east-1a", "ml.g5.2xlarge"]
 
 
 def test_the_receipt_names_the_region_whose_prices_it_counts_with() -> None:
@@ -141,20 +122,6 @@ receipt: runs/digits-cnn/receipt.html"""
 def test_it_fits_80_columns() -> None:
     assert as_text(RECEIPT) == EXPECTED
     assert max(map(len, EXPECTED.splitlines())) <= 80
-
-
-def test_what_is_left_stands_out() -> None:
-    text = as_text(replace(RECEIPT, left={"instance": 1}))
-
-    assert "resources: 4 made, 3 removed, 1 left" in text
-    assert "3 x instance, 1 LEFT" in text
-
-
-def test_where_nothing_was_made_there_is_no_empty_section() -> None:
-    text = as_text(replace(RECEIPT, nodes=[], requests=[], made={}, files={}, faults=[], code=2))
-
-    assert "nodes" not in text.split("on AWS")[0].replace("requests: 0", "")
-    assert "results in runs/digits-cnn\n  receipt.html" in text
 
 
 # ---- files
