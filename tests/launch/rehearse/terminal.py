@@ -1,6 +1,7 @@
 """A rehearsal as a user starts it: in a folder of its own, whose output is read, and what it leaves on this machine."""
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -42,6 +43,21 @@ class Kept:
 
     def epochs(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.folder / "runs/job/metrics.jsonl").read_text().splitlines()]
+
+    def phases(self) -> dict[str, float]:
+        """How long each phase took, by the receipt."""
+        found = re.findall(r"(plan|provision|boot|rendezvous|train|tear down) +(\d+\.\d) s", self.text)
+        assert len(found) == 6
+        return {name: float(seconds) for name, seconds in found}
+
+    def assert_same_training(self, other: "Kept") -> None:
+        """The same epochs, of the same number of images, and the same weights, bit for bit."""
+        names = ("epoch", "updates", "global_batch", "train_loss")
+        rows = [[[row[name] for name in names] for row in kept.epochs()] for kept in (self, other)]
+        assert rows[0] == rows[1]
+        ours, theirs = self.weights(), other.weights()
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 @dataclass
@@ -104,9 +120,6 @@ class Terminal:
                 if str(self.folder).encode() in command_of(int(path.name)) or root.startswith(str(self.folder)):
                     found.add(int(path.name))
         return [f"process {pid}: {command_of(pid)!r}" for pid in sorted(found)]
-
-    def weights(self) -> dict[str, torch.Tensor]:
-        return self.kept.weights()
 
     def epochs(self) -> list[dict[str, Any]]:
         return self.kept.epochs()

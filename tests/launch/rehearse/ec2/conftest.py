@@ -9,8 +9,8 @@ from tests.launch.core.test_secrets import PLANTED, WORDS
 from tests.launch.rehearse.terminal import Kept, Start, played_once
 
 # A low rate: with a high one rounding alone leads to other weights, where the ranks add up in another order.
-TRAINING = ("--model", "cnn", "--dataset", "digits", "--epochs", "4", "--precision", "fp32", "--lr", "0.003",
-            "--no-plot")  # fmt: skip
+TRAINING = ("--model", "cnn", "--dataset", "synthetic", "--synthetic-images", "1024", "--image-size", "8", "--epochs",
+            "3", "--precision", "fp32", "--lr", "0.003", "--no-plot")  # fmt: skip
 SETTINGS = ("--nodes", "2", "--rehearse", "--job-name", "job", *TRAINING)
 
 # With secrets in AWS and in the user's own environment.

@@ -86,12 +86,8 @@ EVERYTHING = (
 @pytest.mark.slow("rehearsed nodes train with every resource and all data that the command line names")
 @pytest.mark.parametrize(
     ("words", "is_prepared"),
-    [
-        (EVERYTHING, False),
-        (("--data-snapshot", f"snap-{SUFFIX}"), False),
-        (("--data-url", "s3://aws-ddp-toolkit-mine/data/shards"), True),
-    ],
-    ids=["everything", "snapshot", "shards"],
+    [(EVERYTHING, False), (("--data-url", "s3://aws-ddp-toolkit-mine/data/shards"), True)],
+    ids=["everything", "shards"],
 )
 def test_a_job_trains_with_what_it_names(
     words: tuple[str, ...], is_prepared: bool, start: Start, tmp_path: Path

@@ -5,6 +5,7 @@ Several at a time, as they mostly wait: an interrupted launcher makes sure for 2
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +14,14 @@ from tests.launch.rehearse.terminal import Start
 
 pytestmark = [needs_namespaces, pytest.mark.timeout(400)]
 
-LONG = ("--nodes", "1", "--rehearse", "--epochs", "99", "--no-plot", "--job-name", "job")
 ALL_GONE = "resources: 5 made, 5 removed, 0 left"
 
 
 @pytest.mark.slow("signals during the boot and the training, and kill -9 of a rehearsal or its launcher, leave nothing")
-def test_signals_and_kill_9_leave_nothing(start: Start) -> None:
-    terminated, interrupted, launcher_killed, killed = (start(*LONG) for _ in range(4))
+def test_signals_and_kill_9_leave_nothing(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time\nprint('it trains', flush=True)\ntime.sleep(600)\n")
+    words = ("--nodes", "1", "--rehearse", "--job-name", "job", "--script", str(tmp_path / "train.py"))
+    terminated, interrupted, launcher_killed, killed = (start(*words) for _ in range(4))
     terminated.wait_for(": boots")
     terminated.process.send_signal(signal.SIGTERM)
     killed.wait_for(": trains")
@@ -28,7 +30,7 @@ def test_signals_and_kill_9_leave_nothing(start: Start) -> None:
     launcher_killed.wait_for(": trains")
     assert len(launcher_killed.processes()) > 5  # what is looked for afterwards
     os.kill(launcher_killed.launcher(), signal.SIGKILL)
-    interrupted.wait_for("epoch 1/99")
+    interrupted.wait_for("it trains")
     interrupted.process.send_signal(signal.SIGINT)
 
     assert killed.left() == []

@@ -12,7 +12,7 @@ from tests.launch.rehearse.ec2.conftest import needs_nodes
 from tests.launch.rehearse.terminal import Start
 
 # It saves after every tenth step, tells of every fifth, and is killed once it has told of step 20 or later.
-STEPS, EVERY = 120, 10
+STEPS, EVERY = 60, 10
 ARGUMENTS = ("--steps", str(STEPS), "--every", str(EVERY), "--width", "32", "--layers", "1", "--context", "32")
 
 
@@ -46,5 +46,4 @@ def test_the_gpt_that_loses_a_node_ends_with_the_weights_of_an_undisturbed_run(s
     assert 0 <= lost <= 3  # of the steps since the newest checkpoint, which were done and told again
     broken, unbroken = weights(terminal.folder / "runs/job"), weights(tmp_path / "alone")
     assert [name for name in unbroken if not torch.equal(broken[name], unbroken[name])] == []
-    assert "9 made" not in terminal.text
     assert " 0 left" in terminal.text
