@@ -10,7 +10,7 @@ import pytest
 from launch.aws.client import Aws
 from launch.core.errors import AwsError
 from launch.rehearse.aws.ec2 import scheduler
-from launch.rehearse.aws.ec2.network import has_address, reached
+from launch.rehearse.aws.ec2.network import reached
 from launch.rehearse.aws.iam.policies import policy
 from launch.rehearse.nodes.ec2.node import CLOSED_PORT, NodeSetup, environment
 from tests.launch.ec2.account import SCHEDULER_ROLE, Account
@@ -102,12 +102,6 @@ def test_a_request_that_breaks_a_rule_is_refused_before_anything_is_made(
 # ---- addresses and ways out
 
 
-def test_only_an_instance_with_one_interface_gets_a_public_address(account: Account) -> None:
-    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-instance-addressing.html#concepts-public-addresses"""
-    one, several = run(account), run(account, cards=2)
-    assert [has_address(account.ec2.get_instance(name)) for name in (*one, *several)] == [True, False]
-
-
 @pytest.mark.parametrize(
     "way", ["nothing", "internet gateway", "NAT gateway", "gateway endpoint", "interface endpoint"]
 )
@@ -193,26 +187,6 @@ def test_a_token_whose_instances_have_ended_starts_nothing(account: Account) -> 
     assert account.nodes == []
 
 
-# ---- consistency: https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
-
-
-def test_the_first_requests_that_name_a_new_resource_do_not_find_it(account: Account) -> None:
-    account.slow.unknown = 1
-    group = ask("CreateSecurityGroup", GroupName="g", Description="d")["GroupId"]
-    volume = ask("CreateVolume", AvailabilityZone="us-east-1a", Size=1)["VolumeId"]
-    ask("CreatePlacementGroup", GroupName="p", Strategy="cluster")
-    placed = {"Placement": {"GroupName": "p"}}
-    assert code(run, account, **placed) == "InvalidPlacementGroup.Unknown"
-    (node,) = run(account, **placed)
-    rule = {"GroupId": group, "IpPermissions": [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]}
-    assert code(ask, "AuthorizeSecurityGroupIngress", **rule) == "InvalidGroup.NotFound"
-    assert code(ask, "DeleteVolume", VolumeId=volume) == "InvalidVolume.NotFound"
-    assert code(ask, "TerminateInstances", InstanceIds=[node]) == "InvalidInstanceID.NotFound"
-    assert ask("AuthorizeSecurityGroupIngress", **rule)
-    ask("DeleteVolume", VolumeId=volume)
-    ask("TerminateInstances", InstanceIds=[node])
-
-
 # ---- the end of an instance
 
 
@@ -259,25 +233,6 @@ def test_volumes_that_are_being_filled_share_one_rate(account: Account) -> None:
     assert len(account.nodes) == 16
     account.rules.at += 600
     assert run(account, **disk)
-
-
-# ---- groups
-
-
-def test_groups_cannot_be_deleted_before_what_is_in_them(account: Account) -> None:
-    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DeleteSecurityGroup.html and _DeletePlacementGroup."""
-    group = ask("CreateSecurityGroup", GroupName="g", Description="d")["GroupId"]
-    ask("CreatePlacementGroup", GroupName="p", Strategy="cluster")
-    interface = {"DeviceIndex": 0, "SubnetId": account.subnets["us-east-1a"], "Groups": [group],
-                 "DeleteOnTermination": True}  # fmt: skip
-    (name,) = run(account, NetworkInterfaces=[interface], Placement={"GroupName": "p"})
-    for _ in range(2):  # running, then shutting down
-        assert code(ask, "DeleteSecurityGroup", GroupId=group) == "DependencyViolation"
-        assert code(ask, "DeletePlacementGroup", GroupName="p") == "InvalidPlacementGroup.InUse"
-        ask("TerminateInstances", InstanceIds=[name])
-    states(account), states(account)
-    ask("DeleteSecurityGroup", GroupId=group)
-    ask("DeletePlacementGroup", GroupName="p")
 
 
 # ---- schedules
