@@ -137,6 +137,15 @@ def test_an_unknown_job_is_told_by_every_verb_with_the_nearest(
     assert len(stage.account.left()) == 2
 
 
+def test_without_a_job_those_there_are_are_named(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.started("one")
+    assert stage.type("stop") == 2
+    assert capsys.readouterr().err.startswith("error: which job? ")
+    assert stage.type("stop", "--all") == 2
+    assert "--yes" in capsys.readouterr().err
+    assert len(stage.account.left()) == 1
+
+
 @pytest.mark.parametrize("name", ["my_job", "arn:aws:sagemaker", "j" * 49, "j-"])
 def test_what_is_no_name_of_a_job_is_refused_before_aws_is_asked(
     stage: Stage, name: str, capsys: pytest.CaptureFixture[str]

@@ -51,6 +51,14 @@ def refusal(act: Any, *args: Any, **named: Any) -> tuple[str, str]:
     return caught.value.aws_code, str(caught.value)
 
 
+def test_a_job_whose_data_are_missing_is_accepted_and_fails(account: SageMakerAccount, aws: Aws) -> None:
+    source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{account.bucket}/data"}
+    channels = [{"ChannelName": "train", "DataSource": {"S3DataSource": source}}]
+    advance(start(account, aws, InputDataConfig=channels))
+
+    assert describe(aws)["FailureReason"].startswith("ClientError: Data download failed:NoSuchKey")
+
+
 def test_there_may_be_no_machines(account: SageMakerAccount, aws: Aws) -> None:
     account.capacity[KIND] = 1
     advance(start(account, aws, "first"))

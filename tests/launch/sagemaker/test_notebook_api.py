@@ -70,6 +70,7 @@ def test_launch_returns_at_once_and_the_job_can_be_asked(stage: Stage) -> None:
     job = sagemaker.launch(sagemaker.plan(job_name=NAME, epochs=3))
     assert stage.slept_s == 0
     assert (job.name, job.training_job.status) == (NAME, "InProgress")
+    assert repr(job) == f"<job {NAME}: 1 x ml.g5.2xlarge, Starting>"
     assert job.cost() == 0
     assert job.metrics() == []
     assert job.status().startswith(f"job {NAME} in us-east-1: Starting, started ")

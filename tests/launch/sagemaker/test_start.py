@@ -147,6 +147,13 @@ def test_machines_that_are_kept_are_told_with_the_command_that_releases_them(
     assert stage.account.left() == ([f"warm pool of {NAME}"] if kept else [])
 
 
+def test_what_spot_saved_is_told(stage: Stage) -> None:
+    stage.settings = {"spot": True}
+    stage.events = iter([train(stage), stage.complete(seconds=1000, billable=250)])
+    assert stage.launch() == 0
+    assert "75% saved by spot" in stage.text
+
+
 # ---- it goes wrong
 
 
@@ -466,8 +473,8 @@ def test_a_plan_starts_one_job(stage: Stage) -> None:
     complete(stage.job())
     with pytest.raises(SettingsError, match=NAME):
         start_module.launch(made, stage.runtime())
-    (create,) = stage.account.asked("CreateTrainingJob")
-    assert create == made.steps[-1].params  # type: ignore[union-attr]
+    assert list(stage.account.jobs) == [NAME]
+    assert stage.account.asked("CreateTrainingJob")[0] == made.steps[-1].params  # type: ignore[union-attr]
 
 
 OUT_OF_SIGHT = pytest.mark.parametrize(
@@ -552,6 +559,15 @@ def test_who_leaves_a_job_that_cannot_be_looked_at_learns_how_to_end_it(stage: S
     with leaving(Hangup), pytest.raises(LeftRunning) as error:
         start_module.launch(made, stage.runtime())
     assert str(error.value).endswith(f"\n  {typed('stop')}")
+
+
+def test_who_leaves_twice_a_job_that_cannot_be_looked_at_learns_how_to_make_sure(stage: Stage, faults: Faults) -> None:
+    made = stage.plan()
+    faults.on("DescribeTrainingJob", unreachable(), nth=None)
+    stage.events = iter([ctrl_c])
+    with leaving(KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        start_module.launch(made, stage.runtime())
+    assert stage.said[-1].endswith(f"\n  {typed('stop')}")
 
 
 @LEAVES

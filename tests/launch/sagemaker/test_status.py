@@ -73,6 +73,12 @@ def test_a_job_that_is_over_says_how_and_where_its_result_is() -> None:
     assert "training  " not in text
 
 
+def test_kept_machines_can_be_given_back() -> None:
+    text = as_text(training_job(**{**DONE, "pool": "Available"}), None, NOW)
+    assert "  warm pool    Available" in text
+    assert f"  {typed('stop')}" in text
+
+
 # ---- the verb
 
 
