@@ -23,7 +23,7 @@ from typing import Any, get_args
 
 from launch.image import engines
 from launch.image.options import Target
-from launch.image.source import read_source
+from launch.image.source import Source, read_source
 from launch.rehearse.nodes.ec2.node import write_program
 from tests.conftest import ROOT
 from trainer.files import write_atomically
@@ -106,7 +106,10 @@ class Engine:
 
     def build(self, tag: str, target: Target = "trainer", base: str = BASE) -> None:
         """Builds the Dockerfile with launch.image's own command."""
-        command, verb, *words = engines.build("buildah", read_source(self.checkout, target, base), tag)
+        self.build_from(read_source(self.checkout, target, base), tag)
+
+    def build_from(self, source: Source, tag: str) -> None:
+        command, verb, *words = engines.build("buildah", source, tag)
         self.output_of(command, verb, *self.build_options, *words)
 
     @property
