@@ -1,8 +1,7 @@
 """The changes of a training job's state.
 
-A job stays InProgress until advance(), complete(), fail(), interrupt() or time_out() is called, as
-nodes/sagemaker/run.py does.  Words marked [?] are guesses; the others were seen in AWS's answers or
-documentation.
+A job stays InProgress until advance(), complete(), fail() or interrupt() is called, as nodes/sagemaker/run.py
+does.  Words marked [?] are guesses; the others were seen in AWS's answers or documentation.
 """
 
 from __future__ import annotations
@@ -131,13 +130,6 @@ def restart(job: TrainingJob) -> bool:
         return False
     set_status(job, "Restarting")
     return True
-
-
-@locked
-def time_out(job: TrainingJob, limit: str = "MaxRuntimeExceeded") -> None:
-    """Stops a job at its own limit: MaxRuntimeExceeded or MaxWaitTimeExceeded."""
-    stopping(job)
-    stopped(job, limit)
 
 
 @locked
