@@ -158,10 +158,10 @@ def test_an_end_for_want_of_instances_is_told_from_a_stop(waited_h: int, code: i
 # ---- types that are not in the catalog
 
 
-@pytest.mark.parametrize("name", ["ml.g7e.12xlarge", "ml.p6-b200.48xlarge"])
+@pytest.mark.parametrize("name", ["ml.g99.12xlarge", "ml.p99-b9.48xlarge"])
 def test_a_type_that_is_not_in_the_catalog_is_taken_without_a_price(name: str) -> None:
     made = plan(instance_type=name)
-    assert f"{name} is not in this toolkit's catalog" in "".join(made.warnings)
+    assert f"{name} is not in the catalog" in "".join(made.warnings)
     assert made.quotes[0].most_usd is None
     assert made.payload.description.hyperparameters["device"] == "cuda"
     assert "-gpu-" in made.payload.description.image
@@ -171,8 +171,8 @@ def test_a_type_that_is_not_in_the_catalog_is_taken_without_a_price(name: str) -
 
 def test_a_key_for_the_disk_of_a_type_that_is_not_known_is_warned_of() -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html, VolumeKmsKeyId"""
-    assert "--kms-key" in "".join(plan(instance_type="ml.g7e.12xlarge", kms_key="ours").warnings)
-    assert "--kms-key" not in "".join(plan(instance_type="ml.g7e.12xlarge").warnings)
+    assert "--kms-key" in "".join(plan(instance_type="ml.g99.12xlarge", kms_key="ours").warnings)
+    assert "--kms-key" not in "".join(plan(instance_type="ml.g99.12xlarge").warnings)
 
 
 def test_types_that_are_sold_by_training_plans_are_told() -> None:
