@@ -7,7 +7,7 @@ import pytest
 from launch.rehearse.aws.sagemaker.changes import complete
 from launch.sagemaker.names import job_of, number_of, start_name
 from launch.sagemaker.training_jobs import describe, refreshed, starts_of
-from tests.launch.sagemaker.known import BUCKET, NAME, NOW, TRAINING_JOB, training_job
+from tests.launch.sagemaker.known import BUCKET, NAME, NOW, training_job
 from tests.launch.sagemaker.world import Stage
 
 PRICE = 7.09  # USD per hour of ml.g5.12xlarge
@@ -68,30 +68,19 @@ def test_a_job_ends_at_the_latest_when_its_limit_says_so() -> None:
 # ---- money
 
 
-def test_while_it_trains_it_costs_since_the_training_began() -> None:
-    assert TRAINING_JOB.usd_per_hour == pytest.approx(2 * PRICE)
-    assert TRAINING_JOB.billed(NOW) == timedelta(minutes=50)
-    assert TRAINING_JOB.cost(NOW) == pytest.approx(2 * PRICE * 50 / 60)
-
-
-def test_before_it_trains_it_costs_nothing() -> None:
-    assert training_job(started=None).cost(NOW) == 0
-
-
-def test_at_the_end_it_costs_what_sagemaker_billed_of_each_instance() -> None:
-    assert training_job(status="Completed", ended=NOW, trained_s=3000, billed_s=1200).cost(NOW) == pytest.approx(
-        2 * PRICE / 3
-    )
-
-
-def test_a_job_that_sagemaker_did_not_bill_yet_costs_until_its_end() -> None:
-    ended = training_job(status="Failed", ended=NOW - timedelta(minutes=20))
-    assert ended.cost(NOW) == pytest.approx(2 * PRICE * 30 / 60)
-
-
-def test_machines_that_were_kept_cost_too() -> None:
-    kept = training_job(status="Completed", billed_s=3600, pool="Available", pool_s=1800)
-    assert kept.cost(NOW) == pytest.approx(2 * PRICE * 1.5)
+@pytest.mark.parametrize(
+    ("changes", "hours"),
+    [
+        ({}, 50 / 60),  # since the training began
+        ({"started": None}, 0),
+        ({"status": "Completed", "ended": NOW, "trained_s": 3000, "billed_s": 1200}, 1 / 3),  # what SageMaker billed
+        ({"status": "Failed", "ended": NOW - timedelta(minutes=20)}, 30 / 60),  # not billed yet: until its end
+        ({"status": "Completed", "billed_s": 3600, "pool": "Available", "pool_s": 1800}, 1.5),  # kept machines, too
+    ],
+    ids=["trains", "waits", "billed", "not billed yet", "kept"],
+)
+def test_a_job_costs_the_time_of_each_instance(changes: dict[str, object], hours: float) -> None:
+    assert training_job(**changes).cost(NOW) == pytest.approx(2 * PRICE * hours)
 
 
 def test_a_disk_costs_where_the_type_has_none_of_its_own() -> None:
