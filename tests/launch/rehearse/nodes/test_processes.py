@@ -1,11 +1,8 @@
 """Nodes that are plain processes, which is what a rehearsal has without root."""
 
 import os
-import socket
-import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launch.rehearse.nodes.ec2.node import Imds, Node, NodeSetup, Volume
+from launch.rehearse.nodes.ec2.node import Node, NodeSetup, Volume
 from launch.rehearse.nodes.ec2.processes import Processes, processes, relocated
 from tests import needs
 from tests.conftest import ROOT
@@ -153,25 +150,3 @@ def test_flock_excludes_a_second_process(tmp_path: Path) -> None:
         first.communicate("")
     assert second.returncode == 1
     assert os.path.exists(tmp_path / "lock")  # noqa: PTH110
-
-
-def test_a_client_that_gives_up_causes_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The service would print a traceback among the rehearsal's own lines."""
-    ended, errors = threading.Event(), list[object]()
-    close = Imds.shutdown_request
-
-    def close_and_tell(service: Imds, request: Any) -> None:
-        close(service, request)
-        ended.set()
-
-    monkeypatch.setattr(Imds, "handle_error", lambda _self, _request, address: errors.append(address))
-    monkeypatch.setattr(Imds, "shutdown_request", close_and_tell)
-    service = Imds("i-1", ("127.0.0.1", 0))
-    try:
-        with socket.create_connection(service.server_address[:2]) as asks:  # type: ignore[arg-type]
-            asks.sendall(b"PUT /latest/api")
-            asks.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closed at once, by a reset
-        assert ended.wait(10)
-    finally:
-        service.close()
-    assert errors == []

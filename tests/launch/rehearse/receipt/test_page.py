@@ -130,21 +130,6 @@ def test_the_slider_replays_nodes_and_log(browser: Browser, file: Path) -> None:
 
 
 @needs_browser
-def test_the_play_button_starts_from_the_beginning_and_stops(browser: Browser, file: Path) -> None:
-    with opened(browser, file) as page:
-        page.locator("#play").click()
-        page.locator("#log li").last.wait_for(state="hidden")
-        page.locator("#log li").nth(2).wait_for(state="visible")
-        page.locator("#play").click()
-        assert page.locator("#play").inner_text() == "Play"
-        moment = float(page.locator("#moment").input_value())
-        assert 2.5 <= moment < 90
-        assert page.locator("#log li:visible").count() < len(RECEIPT.lines)
-        page.wait_for_timeout(200)
-        assert float(page.locator("#moment").input_value()) == moment
-
-
-@needs_browser
 def test_without_scripts_all_facts_are_there(browser: Browser, file: Path) -> None:
     with opened(browser, file, java_script_enabled=False) as page:
         text = page.locator("main").text_content() or ""
