@@ -17,8 +17,7 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +60,6 @@ def make_host_base(engine: Engine) -> str:
     write_program(root / "opt/base/bin/start_with_right_hostname.sh", START)
     (root / "opt/base/bin/mpirun").symlink_to("/usr/bin/orterun")  # not that of Python's package, which is not mounted
     write_program(root / "opt/base/bin/torchrun", TORCHRUN)
-    (root / "opt/base/bin/python3").symlink_to(Path(sys.executable).resolve())  # what SDK 3's script looks for
     (root / "changehostname.c").write_text(CHANGEHOSTNAME)
     _write_ssh(root)
     container = engine.buildah("from", BASE).strip()
@@ -118,29 +116,14 @@ def running(engine: Engine, image: str, folder: Path, settings: dict[str, Any], 
     settings: hyperparameters; code: a folder whose files are the job's source.
     """
     given = {name: json.dumps(value) for name, value in settings.items()}
-
-    def fill(base: Path, host: str) -> None:
-        _write_files(ContainerSpec(base, given, host, HOSTS), "eth0")
-        shutil.copytree(code, base / "code", dirs_exist_ok=True)
-
-    with started(engine, folder, fill, (image, "train")) as job:
-        yield job
-
-
-@contextmanager
-def started(engine: Engine, folder: Path, fill: Callable[[Path, str], object], words: Sequence[str]) -> Iterator[Job]:
-    """Starts containers on two hosts, until the end of the block.
-
-    fill: fills the /opt/ml of a host, given its name; words: what `podman run` is given last: options, image, command.
-    """
+    bases, logs = [folder / host for host in HOSTS], [folder / f"{host}.log" for host in HOSTS]
     with ExitStack() as stack:
         net = stack.enter_context(network(folder / "network", HOSTS))
-        bases = [folder / host for host in HOSTS]
         for host, base in zip(HOSTS, bases, strict=True):
-            fill(base, host)
-        logs = [folder / f"{host}.log" for host in HOSTS]
+            _write_files(ContainerSpec(base, given, host, HOSTS), "eth0")
+            shutil.copytree(code, base / "code", dirs_exist_ok=True)
         processes = [
-            stack.enter_context(_host(engine, words, net, host, base, log))
+            stack.enter_context(_host(engine, image, net, host, base, log))
             for host, base, log in zip(HOSTS, bases, logs, strict=True)
         ]
         yield Job(bases, logs, processes)
@@ -148,7 +131,7 @@ def started(engine: Engine, folder: Path, fill: Callable[[Path, str], object], w
 
 @contextmanager
 def _host(
-    engine: Engine, words: Sequence[str], net: HostNetwork, host: str, base: Path, log: Path
+    engine: Engine, image: str, net: HostNetwork, host: str, base: Path, log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A host's container on the network."""
     port = shell.start_child(["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], {"PATH": os.defpath})
@@ -158,7 +141,7 @@ def _host(
         # runc fails at times to set limits of its own: "error setting rlimit type 7: operation not permitted"
         *("--ulimit", "host"),
         *("--network", f"ns:/proc/{port.pid}/ns/net", "-v", f"{net.folder}/hosts:/etc/hosts:ro"),
-        *("-v", f"{base}:/opt/ml", "-e", "TRAINING_JOB_NAME=job-1", *words),
+        *("-v", f"{base}:/opt/ml", "-e", "TRAINING_JOB_NAME=job-1", image, "train"),
     ]
     try:
         net.connect(host, port)
