@@ -21,6 +21,7 @@ from launch.core.clock import Clock
 from launch.data.__main__ import main
 from launch.data.commands import Runtime
 from tests.launch.ec2.account import Account
+from tests.launch.faults import Request
 
 NAME = "photos"
 
@@ -68,6 +69,11 @@ class Desk:
         return "\n".join(self.said)
 
     # ---- what is in the account
+
+    def writes(self, since: int = 0) -> list[Request]:
+        """The calls that change something, without those before the one with this number."""
+        reads = ("Get", "Head", "List", "Describe")
+        return [call for call in self.account.requests[since:] if not call.operation.startswith(reads)]
 
     def snapshots(self, region: str = "us-east-1") -> list[Any]:
         """moto's snapshots of the data set in a region."""

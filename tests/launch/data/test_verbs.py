@@ -1,13 +1,13 @@
 """launch.data list, show, copy and delete."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launch.aws.names import DATA_TAG, OWNER_TAG
+from launch.aws.names import BUCKET_TAG, DATA_TAG, OWNER_TAG
 from launch.aws.names import tags as job_tags
 from launch.data.lookup import users
 from launch.data.upload import Place
@@ -17,6 +17,7 @@ from tests.launch.data.desk import NAME, Desk, opened, write_prepared
 from tests.launch.faults import Died, Faults, died_after, injected, lost
 
 ELSEWHERE = "eu-west-1"
+Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -29,6 +30,31 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 def published(desk: Desk) -> Desk:
     assert desk.publish() == 0, desk.text
     return desk
+
+
+@pytest.fixture
+def there(desk: Desk) -> Ec2Account:
+    """The account in another region, with the toolkit's bucket."""
+    there = Ec2Account(ELSEWHERE, rules=desk.account.rules)
+    there.make_bucket(there.bucket)
+    return there
+
+
+def copy(desk: Desk) -> int:
+    return desk.type("copy", NAME, "--to-region", ELSEWHERE)
+
+
+def die_at(desk: Desk, operation: str, act: Callable[[Desk], int]) -> None:
+    with injected(Faults().on(operation, died_after())), pytest.raises(Died):
+        act(desk)
+
+
+def tags_of(snapshot: Any) -> dict[str, str]:
+    return {tag["key"]: tag["value"] for tag in snapshot.get_tags()}
+
+
+def objects_in(account: Ec2Account) -> dict[str, bytes]:
+    return {key.removeprefix(f"data/{NAME}/"): one.value for key, one in account.objects().items()}
 
 
 def reads_it(desk: Desk, how: str = "snapshot") -> None:
@@ -52,11 +78,8 @@ def starts_node(desk: Desk, job: str, bucket: str) -> None:
     desk.account.aws().call("ec2", "RunInstances", node)
 
 
-def test_list_shows_what_is_published_what_is_not_finished_and_what_was_made_by_hand(desk: Desk) -> None:
-    with injected(Faults()) as faults:
-        faults.on("PutSnapshotBlock", died_after())
-        with pytest.raises(Died):
-            desk.publish()
+def test_list_shows_finished_and_unfinished_data_sets_and_those_made_by_hand(desk: Desk) -> None:
+    die_at(desk, "PutSnapshotBlock", Desk.publish)
 
     assert desk.type("list") == 0
     rows = {line.split()[0]: line for line in desk.text.splitlines()}
@@ -72,86 +95,61 @@ def test_show_ends_with_the_commands_that_read_it(published: Desk) -> None:
     assert f"--data s3://{published.account.bucket}/data/{NAME}" in published.text
 
 
-def test_a_copy_has_the_same_objects_blocks_and_tags(published: Desk) -> None:
-    there = Ec2Account(ELSEWHERE, rules=published.account.rules)
-    there.make_bucket(there.bucket)
-    (snapshot,) = published.snapshots()
-
-    for _ in range(2):  # the second time nothing is left to do
-        assert published.type("copy", NAME, "--to-region", ELSEWHERE) == 0, published.text
-    (copied,) = published.snapshots(ELSEWHERE)
-    mine = {key.removeprefix(f"data/{NAME}/"): one.value for key, one in there.objects().items()}
-    assert mine == published.s3()
-    assert copied.encrypted
-    here, elsewhere = ({tag["key"]: tag["value"] for tag in one.get_tags()} for one in (snapshot, copied))
-    assert {**elsewhere, "aws-ddp-toolkit:bucket": ""} == {**here, "aws-ddp-toolkit:bucket": ""}
-    assert elsewhere["aws-ddp-toolkit:bucket"] == there.bucket
+# ---- copy
 
 
-def test_a_copy_is_whose_who_makes_it(published: Desk) -> None:
-    """IAM allows no other, as for what is published: the owner says who pays, and whom to ask."""
-    there = Ec2Account(ELSEWHERE, rules=published.account.rules)
-    there.make_bucket(there.bucket)
+def test_a_copy_has_the_same_objects_blocks_and_tags(published: Desk, there: Ec2Account) -> None:
+    """The owner is the one who makes it: IAM allows no other."""
     (snapshot,) = published.snapshots()
     snapshot.add_tags({OWNER_TAG: "AIDAYOU"})
 
-    assert published.type("copy", NAME, "--to-region", ELSEWHERE) == 0, published.text
+    for _ in range(2):  # the second time nothing is left to do
+        assert copy(published) == 0, published.text
     (copied,) = published.snapshots(ELSEWHERE)
-    owners = [tag["value"] for tag in copied.get_tags() if tag["key"] == OWNER_TAG]
-    assert owners == [MOTOS_USER_ID]
+    assert objects_in(there) == published.s3()
+    assert copied.encrypted
+    its_own = {BUCKET_TAG: there.bucket, OWNER_TAG: MOTOS_USER_ID}
+    assert tags_of(copied) == {**tags_of(snapshot), **its_own}
 
 
-def test_a_copy_whose_answer_was_lost_leaves_one_snapshot(published: Desk) -> None:
+def test_a_copy_whose_answer_was_lost_leaves_one_snapshot(published: Desk, there: Ec2Account) -> None:
     """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CopySnapshot.html has no client token."""
-    there = Ec2Account(ELSEWHERE, rules=published.account.rules)
-    there.make_bucket(there.bucket)
-
-    with injected(Faults()) as faults:
-        faults.on("CopySnapshot", lost(attempts=1))  # botocore repeats it
-        assert published.type("copy", NAME, "--to-region", ELSEWHERE) == 0, published.text
+    with injected(Faults().on("CopySnapshot", lost(attempts=1))):  # botocore repeats it
+        assert copy(published) == 0, published.text
     (copied,) = published.snapshots(ELSEWHERE)
     assert copied.status == "completed"
 
 
-def test_a_copy_of_another_content_leaves_nothing_of_the_old_one(published: Desk) -> None:
+def test_a_copy_of_another_content_leaves_nothing_of_the_old_one(published: Desk, there: Ec2Account) -> None:
     """It would be billed for ever; and with its manifest, new shards would be read by the old index."""
-    there = Ec2Account(ELSEWHERE, rules=published.account.rules)
-    there.make_bucket(there.bucket)
-    assert published.type("copy", NAME, "--to-region", ELSEWHERE) == 0, published.text
+    assert copy(published) == 0, published.text
     there.put(there.bucket, f"data/{NAME}/train/000001.tar", b"of more shards than the new content has")
     write_prepared(published.folder, seed=1)
     assert published.publish("--replace") == 0, published.text
 
-    with injected(Faults()) as faults:
-        faults.on("CopyObject", died_after())
-        with pytest.raises(Died):
-            published.type("copy", NAME, "--to-region", ELSEWHERE)
+    die_at(published, "CopyObject", copy)
     assert f"data/{NAME}/manifest.json" not in there.objects()
 
-    assert published.type("copy", NAME, "--to-region", ELSEWHERE) == 0, published.text
-    mine = {key.removeprefix(f"data/{NAME}/"): one.value for key, one in there.objects().items()}
-    assert mine == published.s3()
-    tags = [{tag["key"]: tag["value"] for tag in one.get_tags()} for one in published.snapshots(ELSEWHERE)]
-    assert [one["aws-ddp-toolkit:digest"] for one in tags] == [published.record["digest"]]
+    assert copy(published) == 0, published.text
+    assert objects_in(there) == published.s3()
+    digests = [tags_of(one)["aws-ddp-toolkit:digest"] for one in published.snapshots(ELSEWHERE)]
+    assert digests == [published.record["digest"]]
 
 
-def test_what_is_not_published_to_the_end_is_not_copied(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    """It would take the place of what is whole there."""
-    there = Ec2Account(ELSEWHERE, rules=desk.account.rules)
-    there.make_bucket(there.bucket)
-    with injected(Faults()) as faults:
-        faults.on("PutSnapshotBlock", died_after())
-        with pytest.raises(Died):
-            desk.publish()
-
-    assert desk.type("copy", NAME, "--to-region", ELSEWHERE) == 2
-    assert f"{NAME} is not completely published in us-east-1; publish it again first." in capsys.readouterr().err
+def test_an_unfinished_data_set_is_not_copied(desk: Desk, there: Ec2Account, capsys: Capture) -> None:
+    """It would replace what is whole there."""
+    die_at(desk, "PutSnapshotBlock", Desk.publish)
+    assert copy(desk) == 2
+    assert f"{NAME} is not completely published in us-east-1" in capsys.readouterr().err
     assert there.objects() == {}
 
 
-def test_a_copy_needs_the_toolkits_bucket_there(published: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    assert published.type("copy", NAME, "--to-region", ELSEWHERE) == 4
+def test_a_copy_needs_the_toolkits_bucket_there(published: Desk, capsys: Capture) -> None:
+    assert copy(published) == 4
     assert "there is no bucket" in capsys.readouterr().err
+
+
+# ---- delete
 
 
 def test_delete_asks_and_then_leaves_nothing(published: Desk) -> None:
@@ -163,7 +161,7 @@ def test_delete_asks_and_then_leaves_nothing(published: Desk) -> None:
     assert (published.s3(), published.account.left()) == ({}, [])
 
 
-def test_delete_leaves_a_snapshot_that_is_not_wholly_its_own(published: Desk) -> None:
+def test_delete_leaves_a_snapshot_that_was_made_by_hand(published: Desk) -> None:
     by_hand = published.account.ec2.snapshots[published.account.snapshot]
     by_hand.add_tags({DATA_TAG: NAME})
 
@@ -171,11 +169,20 @@ def test_delete_leaves_a_snapshot_that_is_not_wholly_its_own(published: Desk) ->
     assert [one.id for one in published.snapshots()] == [by_hand.id]
 
 
-@pytest.mark.parametrize("words", [("delete", NAME, "--yes"), ("publish", "FOLDER", "--name", NAME, "--replace")])
-def test_nothing_is_taken_from_a_job_that_reads_it(
-    words: tuple[str, ...], published: Desk, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reads_it(published)
+DELETE = ("delete", NAME, "--yes")
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("snapshot", DELETE),
+        ("data-s3", DELETE),
+        ("data-url", DELETE),
+        ("snapshot", ("publish", "FOLDER", "--name", NAME, "--replace")),
+    ],
+)
+def test_data_that_a_job_reads_stay(how: str, words: tuple[str, ...], published: Desk, capsys: Capture) -> None:
+    reads_it(published, how)
     write_prepared(published.folder, seed=1)
     before = published.s3()
 
@@ -184,31 +191,19 @@ def test_nothing_is_taken_from_a_job_that_reads_it(
     assert published.s3() == before
 
 
-@pytest.mark.parametrize("how", ["data-s3", "data-url"])
-def test_jobs_that_read_it_from_s3_are_seen(how: str, published: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    reads_it(published, how)
-
-    assert published.type("delete", NAME, "--yes") == 2
-    assert f"{NAME} is in use by one (EC2)" in capsys.readouterr().err
-
-
-def test_a_running_job_whose_settings_cannot_be_read_keeps_the_data_and_is_named_with_what_ends_it(
-    published: Desk, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Any launcher may have written them, and who deletes the data may not be who can put them right."""
+def test_a_running_job_with_unreadable_settings_keeps_the_data(published: Desk, capsys: Capture) -> None:
     reads_it(published)
     published.account.put_json("jobs/one/job.json", ["no object"])
 
     assert published.type("delete", NAME, "--yes") == 4
     assert published.s3()
     said = capsys.readouterr().err
-    assert "what job one, which runs on EC2, reads is not known" in said
+    assert "job one, which runs on EC2" in said
     assert "or end it: python -m launch.ec2 stop one --region us-east-1" in said
 
 
 @pytest.mark.parametrize(("job", "bucket"), [("one", "no bucket!"), ("one", ""), ("../one", "a-bucket"), ("", "")])
-def test_a_tag_that_no_job_has_keeps_nobody_from_deleting(job: str, bucket: str, published: Desk) -> None:
-    """Whoever may start a machine may give it any tag; botocore takes no request for such a bucket."""
+def test_a_damaged_tag_of_a_machine_does_not_prevent_deleting(job: str, bucket: str, published: Desk) -> None:
     starts_node(published, job, bucket)
 
     assert published.type("delete", NAME, "--yes") == 0
@@ -238,19 +233,19 @@ def test_trainings_on_sagemaker_that_read_it_from_s3_are_seen(quote: str) -> Non
 
 
 @pytest.mark.parametrize("verb", ["show", "delete"])
-def test_what_is_not_there_is_said(verb: str, desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_data_set_is_named(verb: str, desk: Desk, capsys: Capture) -> None:
     assert desk.type(verb, "nothing") == 2
-    assert "there is no data set nothing in us-east-1; see python -m launch.data list." in capsys.readouterr().err
+    assert "there is no data set nothing in us-east-1" in capsys.readouterr().err
 
 
-def test_a_name_that_aws_or_a_policy_could_misread_is_refused(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_aws_or_a_policy_could_misread_is_refused(desk: Desk, capsys: Capture) -> None:
     assert desk.type("publish", str(desk.folder), "--name", "../jobs") == 2
     assert "lower-case letters, digits and hyphens" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("publish", "FOLDER"), ("copy", NAME, "--to-region", ELSEWHERE)])
 def test_a_key_that_is_no_arn_is_refused_before_anything_is_sent(
-    words: tuple[str, ...], desk: Desk, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], desk: Desk, capsys: Capture
 ) -> None:
     """https://docs.aws.amazon.com/ebs/latest/APIReference/API_StartSnapshot.html takes an ARN, and no alias."""
     typed = [str(desk.folder) if word == "FOLDER" else word for word in words]

@@ -18,7 +18,6 @@ from launch.data.__main__ import main
 from launch.data.commands import Runtime
 from tests.launch.data.desk import NAME, Desk, one_aws, write_prepared
 from tests.launch.ec2.account import Account
-from tests.launch.faults import Request
 
 SOURCE = f"sources/{NAME}"
 SHUT_DOWN = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
@@ -94,15 +93,10 @@ class Ec2Desk(Desk):
         self.say_end(instance, 0, "done")
         self.account.kill(instance.id, SHUT_DOWN)
 
-    def say_end(self, instance: Any, code: int, reason: str) -> None:
+    def say_end(self, instance: Any, code: object, reason: str) -> None:
         run = tags_of(instance)["aws-ddp-toolkit:job"]
         record = {"run": run, "code": code, "step": "publish", "reason": reason, "at": 0}
         self.account.put_json(f"data-runs/{NAME}/exit.json", record)
-
-    def writes(self, since: int = 0) -> list[Request]:
-        """The calls that change something, but for those before the one with this number."""
-        reads = ("Get", "Head", "List", "Describe")
-        return [call for call in self.account.requests[since:] if not call.operation.startswith(reads)]
 
     def billed(self) -> list[str]:
         """What is left in the account and costs money, or is in the way of the next run; not the data set."""

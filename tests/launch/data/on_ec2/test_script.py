@@ -78,15 +78,24 @@ def test_the_first_command_is_the_dead_man_timer_and_all_fits_into_user_data() -
     assert len(user_data().encode()) < 15_360  # of 16 KiB
 
 
-def test_it_publishes_says_so_and_turns_itself_off(tmp_path: Path) -> None:
+def test_it_publishes_reports_and_turns_itself_off(tmp_path: Path) -> None:
     program = "import os, sys; print('words', sys.argv[1:], os.environ['AWS_DEFAULT_REGION'], flush=True)"
-    machine = boot(tmp_path, program)
+    machine = boot(tmp_path, program, disks=2)
 
     end = machine.run(user_data(code_of(program)))
 
     assert (end["run"], end["code"], end["step"], end["reason"]) == ("data-photos-1", 0, "publish", "done"), machine.log
-    assert [line.split()[0] for line in machine.calls] == ["shutdown", "dnf", "mkfs.ext4", "mount", "pip", "shutdown"]
+    assert [line.split()[0] for line in machine.calls] == [
+        "shutdown",
+        "dnf",
+        "mdadm",
+        "mkfs.ext4",
+        "mount",
+        "pip",
+        "shutdown",
+    ]
     assert (machine.calls[0], machine.calls[-1]) == ("shutdown -h +120", "shutdown -h now")
+    assert machine.calls[2].startswith("mdadm --create /dev/md0 --run --level=0 --raid-devices=2 ")
     assert "--require-hashes --only-binary :all:" in machine.calls[-2]
     assert f"-r {tmp_path}/publish/code/infra/locks/publish.txt" in machine.calls[-2]
     assert "'publish', \"s3://bucket/sources/it's here\", '--name=photos', '--to=both', '--by=here'" in machine.log
@@ -95,13 +104,6 @@ def test_it_publishes_says_so_and_turns_itself_off(tmp_path: Path) -> None:
     assert json.loads((left / "progress.json").read_text())["last"].startswith("words")
     assert "step publish" in (left / "log.txt").read_text()
     assert (tmp_path / "boot/ddp").read_text().endswith("shutdown -h now\n")  # after a reboot
-
-
-def test_several_disks_become_one(tmp_path: Path) -> None:
-    machine = boot(tmp_path, disks=2)
-    assert machine.run(user_data(code_of(DONE)))["code"] == 0, machine.log
-    (made,) = [line for line in machine.calls if line.startswith("mdadm")]
-    assert made.startswith("mdadm --create /dev/md0 --run --level=0 --raid-devices=2 ")
 
 
 @pytest.mark.parametrize(
@@ -113,13 +115,13 @@ def test_several_disks_become_one(tmp_path: Path) -> None:
         ({"program": "import sys; print('error: no room for it.', file=sys.stderr); sys.exit(7)"}, 7, "publish",
          "no room for it."),
         ({"program": "raise SystemExit(2)"}, 2, "publish", "gave no reason; see the log"),
-        # A tar of a stranger's may have any names.
+        # The names in an archive may be anything.
         ({"program": "print('\\0\\nerror: no ro\\0om for it.'); raise SystemExit(7)"}, 7, "publish", "no room for it."),
         ({"program": "print('error: ' + 'x' * 200_000); raise SystemExit(7)"}, 7, "publish", "x" * 500),
     ],
     ids=["no disk", "disk", "packages of the system", "publish", "no reason", "zero bytes", "long"],
 )  # fmt: skip
-def test_what_fails_is_said_and_turns_it_off(
+def test_a_failure_is_reported_and_turns_it_off(
     how: dict[str, object], code: int, step: str, words: str, tmp_path: Path
 ) -> None:
     program = str(how.pop("program", DONE))
@@ -132,8 +134,7 @@ def test_what_fails_is_said_and_turns_it_off(
     assert machine.calls[-1] == "shutdown -h now"
 
 
-def test_code_that_is_not_what_was_sent_is_not_run(tmp_path: Path) -> None:
-    """Whoever may write into the bucket must not choose what the instance's role does."""
+def test_changed_code_is_not_run(tmp_path: Path) -> None:
     machine = boot(tmp_path)
     code = code_of("print('mine')")
     (tmp_path / "buckets" / FOLDER / f"code-{hashlib.sha256(code).hexdigest()[:16]}.tar.gz").write_bytes(b"theirs")
@@ -141,7 +142,6 @@ def test_code_that_is_not_what_was_sent_is_not_run(tmp_path: Path) -> None:
     end = machine.run(user_data(code))
 
     assert (end["code"], end["step"]) == (4, "code")
-    assert "is not what was sent" in end["reason"]
     assert not (tmp_path / "work/code").exists()
 
 
@@ -167,41 +167,6 @@ exec "{sys.executable}" -S "{tmp_path}/aws.py" "$@"
         started.kill()
     assert (machine.end["code"], machine.end["step"]) == (143, "publish")
     assert machine.calls[-1] == "shutdown -h now"
-
-
-@pytest.mark.slow("what is known of an unfinished snapshot goes from one publishing instance to the next")
-def test_what_is_known_of_an_unfinished_snapshot_goes_from_one_instance_to_the_next(tmp_path: Path) -> None:
-    begins = """
-import pathlib, time
-pathlib.Path("publishing/snapshot.json").write_text("begun")
-pathlib.Path("publishing/snap-1.put").write_bytes(b"1234")
-pathlib.Path("publishing/data.img").write_bytes(b"large")
-time.sleep(600)
-"""
-    machine = boot(tmp_path / "first", begins)
-    started = machine.start(user_data(code_of(begins)))
-    state = tmp_path / "first/buckets" / FOLDER / "state"
-    try:
-        until = time.monotonic() + 30
-        while not {"snapshot.json", "snap-1.put"} <= {path.name for path in state.glob("*")}:
-            assert time.monotonic() < until, machine.log
-            time.sleep(0.05)
-        started.send_signal(signal.SIGTERM)  # as shutdown does at the time limit
-        started.wait(30)
-    finally:
-        started.kill()
-    assert (machine.end["code"], machine.end["reason"]) == (143, "it was stopped, or its time limit has come")
-    assert not (state / "data.img").exists()
-
-    goes_on = "import pathlib; print('has', sorted(path.name for path in pathlib.Path('publishing').iterdir()))"
-    second = boot(tmp_path / "second", goes_on)
-    (tmp_path / "second/buckets" / FOLDER / "state").mkdir()
-    (tmp_path / "second/buckets" / FOLDER / "state/data.img").write_bytes(b"a stranger's")
-    for file in state.iterdir():
-        (tmp_path / "second/buckets" / FOLDER / "state" / file.name).write_bytes(file.read_bytes())
-    assert second.run(user_data(code_of(goes_on)))["code"] == 0, second.log
-    assert "has ['snap-1.put', 'snapshot.json']" in second.log
-    assert not (tmp_path / "second/buckets" / FOLDER / "state").exists()  # it is done
 
 
 def test_the_code_of_an_earlier_version_does_not_stay_in_the_bucket() -> None:
