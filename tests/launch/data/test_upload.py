@@ -1,4 +1,4 @@
-"""What leaves this machine is what was prepared: files and blocks are checked once more as they are sent."""
+"""Files and blocks are checked once more as they are sent."""
 
 import hashlib
 from pathlib import Path
@@ -34,7 +34,7 @@ class Requests:
 
 @pytest.mark.parametrize(("content", "is_sent"), [(MEANT, True), (MEANT.upper(), False)])
 @pytest.mark.parametrize(("part", "last"), [(1000, "PutObject"), (4, "CompleteMultipartUpload")])
-def test_a_file_that_changes_after_it_was_checked_gets_into_no_data_set(
+def test_a_file_that_has_changed_is_not_sent(
     content: bytes, is_sent: bool, part: int, last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload, "PART", part)
@@ -61,7 +61,7 @@ def test_a_file_that_changes_after_it_was_checked_gets_into_no_data_set(
         (len(MEANT), None, False),
     ],
 )
-def test_what_is_there_already_counts_only_with_this_digest(size: int, digest: str | None, is_same: bool) -> None:
+def test_an_object_in_s3_is_the_same_only_with_its_digest(size: int, digest: str | None, is_same: bool) -> None:
     head = {"Metadata": {"sha256": digest} if digest else {}}
     aws: Any = SimpleNamespace(call=lambda *_: head)
     file = File("0.tar", len(MEANT), hashlib.sha256(MEANT).hexdigest())
@@ -69,7 +69,7 @@ def test_what_is_there_already_counts_only_with_this_digest(size: int, digest: s
 
 
 @pytest.mark.parametrize("is_sent", [True, False])
-def test_a_block_that_changes_after_the_image_was_made_gets_into_no_snapshot(is_sent: bool, tmp_path: Path) -> None:
+def test_a_block_that_has_changed_is_not_sent(is_sent: bool, tmp_path: Path) -> None:
     requests: Any = Requests()
     state = State(tmp_path)
     state.image.write_bytes(BLOCK * b"x")
