@@ -1,1 +1,1 @@
-"""What every command on AWS uses: client, names and tags, look-ups, machines, logs, prices.  It imports no backend."""
+"""What every command on AWS uses: client, names and tags, look-ups, instances, logs, prices.  It imports no backend."""

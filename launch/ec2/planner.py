@@ -8,7 +8,7 @@ from datetime import timedelta
 from launch.aws import upload
 from launch.aws.instances.facts import Subnet
 from launch.aws.instances.inventory import INTERNAL_ERROR, NO_MACHINE, NO_START, Node
-from launch.aws.instances.requests import NO_CAPACITY, SCHEDULE_GROUP
+from launch.aws.instances.requests import NO_CAPACITY, deletion
 from launch.aws.names import group_name
 from launch.core.errors import AwsError
 from launch.core.job import Job
@@ -231,13 +231,10 @@ def _later(cluster: Cluster) -> tuple[tuple[str, tuple[Request, ...]], ...]:
         running = [requests.attach(volume, "<each node>"), requests.delete_with("<each node>"), *running]
     end = [Request("ec2", "TerminateInstances", {"InstanceIds": ["<all nodes>"]}, "terminate nodes and volumes")]
     if cluster.resolved.options.security_group is None:
-        group = {"GroupId": str(cluster.security_group)}
-        end.append(Request("ec2", "DeleteSecurityGroup", group, "delete the security group"))
+        end.append(deletion("security-group", str(cluster.security_group), "delete the security group"))
     if requests.is_placed(cluster.resolved):
-        placed = {"GroupName": placement_name(cluster.job, 1)}
-        end.append(Request("ec2", "DeletePlacementGroup", placed, "delete the placement group"))
-    limit = {"GroupName": SCHEDULE_GROUP, "Name": group_name(cluster.job)}
-    end.append(Request("scheduler", "DeleteSchedule", limit, "delete the time limit"))
+        end.append(deletion("placement-group", placement_name(cluster.job, 1), "delete the placement group"))
+    end.append(deletion("schedule", group_name(cluster.job), "delete the time limit"))
     outcome = {"Bucket": cluster.folder.bucket, "Key": cluster.folder.outcome, "Body": "<outcome>"}
     end.append(Request("s3", "PutObject", outcome, "save how the job ended"))
     return (("once the nodes have started:", tuple(running)), ("at the end, even after a failure:", tuple(end)))

@@ -7,16 +7,12 @@ from datetime import datetime, timedelta
 
 from launch.aws.client import Aws
 from launch.aws.instances.inventory import Fleet, Node, Resource, find, nodes_of
-from launch.aws.instances.requests import SCHEDULE_GROUP
+from launch.aws.instances.requests import GONE, deletion
 from launch.aws.retry import STOP_RETRY_S, Retry, is_transient
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.plan import Request
 from launch.core.terminal import Say
 
-# Error codes for resources that no longer exist.
-GONE = ("InvalidInstanceID.NotFound", "InvalidVolume.NotFound", "InvalidGroup.NotFound", "InvalidGroupId.NotFound",
-        "InvalidPlacementGroup.Unknown", "InvalidNetworkInterfaceID.NotFound", "ResourceNotFoundException")  # fmt: skip
 # Error codes for resources that are still in use; retry soon.
 IN_USE = {"DependencyViolation", "InvalidGroup.InUse", "VolumeInUse", "InvalidPlacementGroup.InUse",
           "InvalidNetworkInterface.InUse", "InvalidParameterValue", "IncorrectState"}  # fmt: skip
@@ -145,18 +141,6 @@ def _try_to_delete(aws: Aws, resource: Resource, say: Say) -> bool:
 
 
 ORDER = ("volume", "network-interface", "security-group", "placement-group", "schedule")
-
-
-def deletion(kind: str, name: str, why: str = "") -> Request:
-    """The request that deletes a resource."""
-    service, operation, params = {
-        "volume": ("ec2", "DeleteVolume", {"VolumeId": name}),
-        "network-interface": ("ec2", "DeleteNetworkInterface", {"NetworkInterfaceId": name}),
-        "security-group": ("ec2", "DeleteSecurityGroup", {"GroupId": name}),
-        "placement-group": ("ec2", "DeletePlacementGroup", {"GroupName": name}),
-        "schedule": ("scheduler", "DeleteSchedule", {"GroupName": SCHEDULE_GROUP, "Name": name}),
-    }[kind]
-    return Request(service, operation, params, why, GONE)
 
 
 def _what_remains(fleet: Fleet, remedy: str) -> str:

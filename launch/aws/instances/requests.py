@@ -1,4 +1,4 @@
-"""The requests that start instances and bound them: security group, time limit, RunInstances.  Pure."""
+"""The requests for instances: RunInstances, their security group and time limit, and what deletes each.  Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -179,3 +179,22 @@ def time_limit(job: str, deadline: datetime, role: str, *, exists: bool) -> list
     # The group has only just been created.
     not_yet = ("ResourceNotFoundException",)
     return [group, Request("scheduler", "CreateSchedule", schedule, why, ("ConflictException",), retry_after=not_yet)]
+
+
+# ---- the removal
+
+# Error codes for resources that no longer exist.
+GONE = ("InvalidInstanceID.NotFound", "InvalidVolume.NotFound", "InvalidGroup.NotFound", "InvalidGroupId.NotFound",
+        "InvalidPlacementGroup.Unknown", "InvalidNetworkInterfaceID.NotFound", "ResourceNotFoundException")  # fmt: skip
+
+
+def deletion(kind: str, name: str, why: str = "") -> Request:
+    """The request that deletes a resource."""
+    service, operation, params = {
+        "volume": ("ec2", "DeleteVolume", {"VolumeId": name}),
+        "network-interface": ("ec2", "DeleteNetworkInterface", {"NetworkInterfaceId": name}),
+        "security-group": ("ec2", "DeleteSecurityGroup", {"GroupId": name}),
+        "placement-group": ("ec2", "DeletePlacementGroup", {"GroupName": name}),
+        "schedule": ("scheduler", "DeleteSchedule", {"GroupName": SCHEDULE_GROUP, "Name": name}),
+    }[kind]
+    return Request(service, operation, params, why, GONE)

@@ -5,12 +5,12 @@ import hashlib
 from datetime import datetime, timedelta
 
 from launch.aws.instances.facts import Ami, Subnet, quota_of, shortage
-from launch.aws.instances.removal import deletion
 from launch.aws.instances.requests import (
     HTTPS,
     NEW_GROUP,
     NO_CAPACITY,
     Start,
+    deletion,
     nothing_else_out,
     outbound,
     security_group,
