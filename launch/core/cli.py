@@ -107,11 +107,9 @@ def _offer_to_fix(backend: str, argv: Sequence[str]) -> None:
     words = ["-m", "launch.doctor", "--for", backend, *_of_job(argv), "--fix"]
     complain(f"to see all that the account lacks, and to fix it: {shlex.join(['python', *words])}")
     if not any(word.startswith("--dry-run") for word in argv) and wants("run it now"):
-        import subprocess  # nosec B404  # --help does not need these
+        from launch.core.shell import run_here, this_python  # --help does not need it
 
-        from launch.core.shell import this_python
-
-        subprocess.run([*this_python(), *words], check=False)  # nosec B603
+        run_here([*this_python(), *words])
         complain("then start the job again, with the same command")
 
 

@@ -259,6 +259,11 @@ class Captured:
     err: str
 
 
+def run_here(command: Sequence[str]) -> int:
+    """Run a command that may ask the user, with this terminal and environment; return its exit code."""
+    return subprocess.run(command, check=False).returncode
+
+
 def run_captured(command: Sequence[str], env: Mapping[str, str], folder: str | None = None) -> Captured:
     """Run a short command in `folder`, which may fail; from any thread."""
     ended = subprocess.run(

@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess  # nosec B404
 import sys
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ from launch.core.backend import Backend
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.job import Job
+from launch.core.shell import run_here
 from launch.core.terminal import confirm, say, table
 from launch.core.training.base import Training
 from launch.doctor import checks
@@ -47,10 +47,6 @@ def _read(url: str) -> bytes:
     return content
 
 
-def _run(words: Sequence[str]) -> int:
-    return subprocess.run(words, check=False).returncode  # nosec B603  # a command of a finding
-
-
 @dataclass(frozen=True)
 class Runtime:
     """AWS, time and the user."""
@@ -60,7 +56,7 @@ class Runtime:
     say: Callable[[str], None] = say
     read: Callable[[str], bytes] = _read  # the content of a URL that AWS has signed
     confirm: Callable[[str], None] = confirm  # raises SettingsError unless the user agrees
-    run: Callable[[Sequence[str]], int] = _run  # a command, with this terminal; returns its exit code
+    run: Callable[[Sequence[str]], int] = run_here  # a command, with this terminal; returns its exit code
 
 
 @dataclass(frozen=True)

@@ -201,18 +201,23 @@ def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
     sentences += [f"left out: {why}" for why in unreachable(cluster, facts)]
     sentences += _beyond_the_policies(cluster)
     if facts.old_stack:
-        what = "its nodes may not pull AWS's own images"
-        if facts.roles < SHARED_SINCE:
-            what = "its nodes may not read the source of a script of your own"
-        if facts.roles < LIMITS_SINCE:
-            what = "the time limit in EventBridge has no effect, so only the nodes' own timers end the job"
-        sentences.append(
-            f"the account's stack in {facts.old_stack} is older than this version: {what}; "
-            f"update it with {SET_UP} --region {facts.old_stack}."
-        )
+        sentences.append(_older_stack(facts))
     if "@" not in cluster.image and not cluster.image.startswith("<"):
         sentences.append(f"{cluster.image} has no digest; nodes that start later may run other code.")
     return tuple(sentences)
+
+
+def _older_stack(facts: Facts) -> str:
+    """What nodes may not do with the roles of an older stack, and the command that updates it."""
+    what = "its nodes may not pull AWS's own images"
+    if facts.roles < SHARED_SINCE:
+        what = "its nodes may not read the source of a script of your own"
+    if facts.roles < LIMITS_SINCE:
+        what = "the time limit in EventBridge has no effect, so only the nodes' own timers end the job"
+    return (
+        f"the account's stack in {facts.old_stack} is older than this version: {what}; "
+        f"update it with {SET_UP} --region {facts.old_stack}."
+    )
 
 
 def _unknown(instance: Instance) -> str:

@@ -222,7 +222,9 @@ def test_an_image_that_aws_patches_no_more_is_told() -> None:
     image = chosen("p3.8xlarge")
     (sentence,) = warnings_about(options(), image, date(2026, 8, 7))
     assert "2026-08-06" in sentence
-    assert warnings_about(options(), image, date(2026, 8, 6)) == []
+    (warning,) = warnings_about(options(), image, date(2026, 5, 8))  # 90 days before
+    assert "until 2026-08-06" in warning
+    assert warnings_about(options(), image, date(2026, 5, 7)) == []
 
 
 def test_an_unknown_image_is_told_what_it_must_have() -> None:
