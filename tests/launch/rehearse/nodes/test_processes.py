@@ -20,7 +20,10 @@ from tests.processes import left_of, processes_with
 pytestmark = needs.process_nodes()
 
 # Every path that boot.sh contains, so that relocated() finds it.
-PLACES = ": /var/lib/ddp /run/ddp /data /dev/disk/by-id /job/run /job/source http://169.254.169.254 head:29400\n"
+PLACES = (
+    ": /var/lib/ddp /run/ddp /data /dev/disk/by-id /job/run /job/source /job/toolkit http://169.254.169.254 "
+    "head:29400\n"
+)
 
 
 @pytest.fixture
