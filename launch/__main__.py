@@ -9,9 +9,8 @@ from launch.core import backend
 from launch.core.terminal import say
 from launch.core.verbs import coded
 from trainer.contract import Exit
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, did_you_mean
 from trainer.settings.argparser import version
-from trainer.settings.registry import did_you_mean
 
 TOOLS = {
     "sweep": "run many trainings from one file; shows the price first",

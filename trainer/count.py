@@ -18,9 +18,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from trainer import models
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, import_function, look_up
 from trainer.settings.argparser import plain_parser
-from trainer.settings.registry import import_function, look_up
 
 # Sizes of the trainer's own models, with the classes of the data sets that have them; all others at 224 px.
 SIZES = {"cnn": (32, 224), "resnet18": (32, 224), "vgg11": (32, 224)}

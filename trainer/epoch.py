@@ -8,7 +8,7 @@ from time import perf_counter
 
 import torch
 
-from trainer.batches import Batches, batches_at
+from trainer.config import Batches, batches_at
 from trainer.datasets.base import UNREADABLE, Batch
 from trainer.datasets.encoded import refuse_none_readable
 from trainer.distributed.agreement import Agreement

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 from trainer.contract import SIGNATURE, STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError, not_written, one_line, report_end
 from trainer.files import is_place_for_file, write_atomically
-from trainer.settings.argparser import home_path, plain_parser
-from trainer.settings.completion import complete
+from trainer.settings.argparser import complete, home_path, plain_parser
 from trainer.terminal import say
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from trainer.datasets.encoded import UnreadableError
 from trainer.datasets.tree import SUFFIXES, is_image
 from trainer.errors import DataError, SettingsError, TrainerError, not_written, one_line, report_end
 from trainer.files import below, is_file, is_place_for_file, write_atomically
-from trainer.settings.argparser import home_path, plain_parser
-from trainer.settings.completion import complete
+from trainer.settings.argparser import complete, home_path, plain_parser
 from trainer.terminal import cell
 
 ABOUT = """Classifies images with a trained model: prints each image's class and its probability.

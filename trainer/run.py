@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainer.batches import batches_at
-from trainer.config import TrainConfig
+from trainer.config import TrainConfig, batches_at
 from trainer.contract import CHECKPOINTS, CURVES, METRICS, RESUME, SETTINGS, SIGNATURE, WEIGHTS
 from trainer.distributed.agreement import Agreement, Interrupt, watch
 from trainer.distributed.probe import Communication

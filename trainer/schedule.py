@@ -9,8 +9,7 @@ from bisect import bisect_right
 from itertools import pairwise
 
 from trainer import datasets, optimizers
-from trainer.batches import batches_at
-from trainer.config import TrainConfig
+from trainer.config import TrainConfig, batches_at
 from trainer.models import SENSITIVE
 from trainer.optimizers import TABLE
 

@@ -23,10 +23,9 @@ from trainer.datasets.base import Signature, from_json, from_values
 from trainer.datasets.crops import middle_crop
 from trainer.datasets.decode import read_crop
 from trainer.datasets.encoded import Pixels, UnreadableError
-from trainer.errors import CheckpointError, SettingsError, one_line
+from trainer.errors import CheckpointError, SettingsError, check_name, import_function, one_line
 from trainer.files import is_file, is_folder
 from trainer.settings.argparser import home_path
-from trainer.settings.registry import check_name, import_function
 from trainer.state import checkpoint
 
 Weights = dict[str, Tensor]

@@ -14,11 +14,10 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from trainer import datasets, models, optimizers, strategies
-from trainer.batches import sides, single_images, smallest_batch
-from trainer.config import TrainConfig
+from trainer.config import TrainConfig, sides, single_images, smallest_batch
 from trainer.datasets.base import Data, Request
 from trainer.distributed.session import Session
-from trainer.errors import CheckpointError, DataError, SettingsError, is_wrong_path, one_line
+from trainer.errors import CheckpointError, DataError, SettingsError, import_function, is_wrong_path, one_line
 from trainer.loop import StepContext
 from trainer.metrics.counters import Totals
 from trainer.models.shapes import run_on_shapes
@@ -26,7 +25,6 @@ from trainer.precision import Stepper, autocast, gradient_scaler, pick_precision
 from trainer.process.libraries import own_folder
 from trainer.process.machine import share_of_cores
 from trainer.schedule import resolved
-from trainer.settings.registry import import_function
 from trainer.state.checkpoint import are_finite, load, read
 from trainer.state.ema import WeightAverage
 from trainer.strategies.base import Wrapped

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from launch.core.catalog import Instance
-from trainer.settings.registry import check_name
+from trainer.errors import check_name
 
 # Name -> module, in the order of listings.  Imported on use, as a command should import its own backend only.
 # launch.doctor's default is the first with an examination.

@@ -11,7 +11,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from trainer.settings.registry import check_name
+from trainer.errors import check_name
 
 SAGEMAKER_PREFIX = "ml."
 

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, Literal
 
 from trainer import outcome as outcomes
-from trainer.batches import side_at
+from trainer.config import side_at
 from trainer.contract import METRICS, SETTINGS
 from trainer.errors import SettingsError, one_line, printable
 from trainer.files import below, read_json, write_atomically

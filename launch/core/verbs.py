@@ -10,10 +10,9 @@ from pydantic import BaseModel
 
 from launch.core.terminal import OutputLost, complain, say
 from trainer.contract import STOPPED, Exit
-from trainer.errors import SettingsError, TrainerError
-from trainer.settings import completion, flags
+from trainer.errors import SettingsError, TrainerError, did_you_mean
+from trainer.settings import argparser, flags
 from trainer.settings.argparser import version
-from trainer.settings.registry import did_you_mean
 
 SHORT = {"-f": "--follow"}
 MOST_CODE = 255
@@ -67,14 +66,14 @@ def main_of_verbs(prog: str, about: str, verbs: Mapping[str, Verb], argv: Sequen
 
 def verb_of(verbs: Mapping[str, Verb], argv: Sequence[str]) -> str:
     """The verb that the command line begins with, or empty."""
-    if not completion.is_asked():
+    if not argparser.is_asked():
         return argv[0] if argv and argv[0] in verbs else ""
-    if verbs and completion.is_at_first_word():
-        completion.offer(verbs)
-    words = completion.typed_words()
+    if verbs and argparser.is_at_first_word():
+        argparser.offer(verbs)
+    words = argparser.typed_words()
     if not words or words[0] not in verbs:
         return ""
-    completion.skip_word()
+    argparser.skip_word()
     return words[0]
 
 

@@ -14,9 +14,8 @@ from launch.core.options import Options
 from launch.core.training.options import SCRIPT_SECTION, TRAINS, split, training_of
 from launch.core.verbs import coded
 from trainer.config import SECTIONS
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, check_name
 from trainer.settings import flags
-from trainer.settings.registry import check_name
 
 if TYPE_CHECKING:
     from launch.doctor.commands import Runtime

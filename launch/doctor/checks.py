@@ -29,8 +29,7 @@ from launch.aws.lookup import SET_UP, check_bucket
 from launch.aws.names import TOOLKIT
 from launch.aws.regions import check_region
 from launch.core.errors import AwsError
-from trainer.errors import SettingsError, TrainerError
-from trainer.settings.registry import did_you_mean
+from trainer.errors import SettingsError, TrainerError, did_you_mean
 
 
 def all_checks(examination: Examination) -> tuple[Check, ...]:

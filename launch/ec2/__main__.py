@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from launch.core import cli
 from launch.core.job import Job
 from launch.core.jobs import verbs_of
-from launch.ec2.backend import BACKEND
+from launch.ec2.backend import BACKEND, Runtime
 from launch.ec2.options import Ec2Options, VerbOptions
-from launch.ec2.runtime import Runtime
 from trainer.outcome import Outcome
 
 if TYPE_CHECKING:

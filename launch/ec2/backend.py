@@ -1,11 +1,55 @@
-"""The EC2 backend's entry in the table of backends: its options, and how it provides a number of GPUs.  Pure."""
+"""EC2 as a backend: its description, its names of AWS resources, and what its commands need from outside."""
 
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from launch.aws.names import TOOLKIT
 from launch.core import catalog
 from launch.core.backend import Backend, Demand, Place, Values
 from launch.core.catalog import Instance
+from launch.core.clock import Clock
 from launch.core.options import whole
+from launch.core.terminal import confirm, may_detach, say
 from launch.ec2.options import INSTANCE_TYPE, Ec2Options
 from trainer.errors import SettingsError
+
+if TYPE_CHECKING:
+    from launch.aws.client import Aws
+
+
+BACKEND_NAME = "ec2"
+
+LOG_GROUP = f"/{TOOLKIT}/ec2"
+DATA_DEVICE = "/dev/sdf"
+
+
+def command(verb: str, job: str, region: str, *flags: str) -> str:
+    """A command line for a job, for users to paste."""
+    return " ".join(["python -m launch.ec2", verb, job, *flags, "--region", region])
+
+
+Say = Callable[[str], None]
+
+
+def _connect(region: str | None) -> "Aws":
+    from launch.aws.client import Aws
+
+    return Aws(region)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """AWS, time and the user."""
+
+    make_aws: Callable[[str | None], "Aws"] = _connect  # by region, None for the configured one
+    clock: Clock = field(default_factory=Clock)
+    say: Say = say
+    may_detach: Callable[[], bool] = may_detach  # after Ctrl-C: asks whether the job keeps running
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ)  # the user's, for rehearsals
+    confirm: Callable[[str], None] = confirm  # asks before resources are removed
+
 
 # The default training; flags and --config override it.
 DEFAULTS = {"dataset": "imagenet", "model": "resnet18", "batch_size": 256, "progress": False, "health_check": True}

@@ -20,9 +20,9 @@ from launch.core.secrets import read_references
 from launch.core.source.archive import Archive
 from launch.core.training.base import Training
 from launch.ec2 import requests
+from launch.ec2.backend import command
 from launch.ec2.checks import Resolved, check_price, in_container
 from launch.ec2.facts import Facts, Snapshot
-from launch.ec2.names import command
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster
 from launch.ec2.volume_init import volume_init

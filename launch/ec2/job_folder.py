@@ -15,13 +15,12 @@ from launch.core.errors import AwsError
 from launch.core.job import Job
 from launch.core.plan import put_once
 from launch.core.training.options import training_from
-from launch.ec2.names import BACKEND_NAME, DATA_DEVICE, command
+from launch.ec2.backend import BACKEND_NAME, DATA_DEVICE, command
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster
-from trainer.errors import SettingsError, TrainerError
+from trainer.errors import SettingsError, TrainerError, did_you_mean
 from trainer.settings import flags
 from trainer.settings.hidden import without_secrets
-from trainer.settings.registry import did_you_mean
 
 Record = dict[str, Any]
 

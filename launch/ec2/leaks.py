@@ -15,9 +15,9 @@ from launch.core.clock import duration
 from launch.core.errors import AwsError
 from launch.core.job import JOB_NAME
 from launch.core.jobs import Leak
+from launch.ec2.backend import BACKEND_NAME, command
 from launch.ec2.costs import node_usd, resource_usd, usd_per_hour
 from launch.ec2.job_folder import Record, spec_of
-from launch.ec2.names import BACKEND_NAME, command
 from trainer.errors import SettingsError, one_line
 
 # A launch creates groups and a time limit before its nodes, and replaces lost nodes: not a leak for this long.

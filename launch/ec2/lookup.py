@@ -9,8 +9,6 @@ from typing import Any
 
 from launch.aws import containers, pricelist
 from launch.aws.client import Aws
-from launch.aws.ecr import NOT_FOUND, by_digest
-from launch.aws.instance_types import find_types
 from launch.aws.instances.facts import (
     Ami,
     Quota,
@@ -21,21 +19,22 @@ from launch.aws.instances.facts import (
     find_exits,
     find_quotas,
     find_subnets,
+    find_types,
     offered_zones,
     quota_of,
     ssm_parameter,
 )
 from launch.aws.instances.inventory import Fleet, find
-from launch.aws.lookup import Lookups, check_bucket, content_at, older_stack, region_or_some
+from launch.aws.lookup import NOT_FOUND, Lookups, by_digest, check_bucket, content_at, older_stack, region_or_some
 from launch.aws.names import DATA_TAG, ROLES_VERSION, Folder, bucket_of, tag_values
 from launch.aws.published import content_of
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
 from launch.core.price import CATALOGS, Prices
+from launch.ec2.backend import BACKEND_NAME, LOG_GROUP
 from launch.ec2.checks import Resolved
 from launch.ec2.facts import Facts, Reservation, Snapshot
 from launch.ec2.job_folder import is_stopped, members_of, spec_version, start_of
-from launch.ec2.names import BACKEND_NAME, LOG_GROUP
 from launch.ec2.options import IMAGE
 from trainer.errors import TrainerError
 

@@ -12,7 +12,7 @@ from launch.aws.progress import resumed_by_name
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.terminal import Say
-from launch.ec2.names import command
+from launch.ec2.backend import command
 from trainer.contract import FAILED_CHECK, STOPPED, Exit
 from trainer.outcome import Outcome, state_of
 

@@ -15,12 +15,12 @@ from launch.core.perform import REMEDY, NothingLeft
 from launch.core.plan import Plan, as_data, as_text, json_text
 from launch.core.terminal import columns, table
 from launch.ec2 import checks, planner
+from launch.ec2.backend import Runtime
 from launch.ec2.describe import times
 from launch.ec2.facts import Facts, Snapshot
 from launch.ec2.lookup import look_up
 from launch.ec2.options import IMAGE, Ec2Options
 from launch.ec2.planner import Launch
-from launch.ec2.runtime import Runtime
 from trainer.contract import random_letters
 from trainer.errors import SettingsError, TrainerError
 

@@ -20,9 +20,9 @@ from launch.core.secrets import read_references
 from launch.core.source.archive import Archive
 from launch.core.templates import fill
 from launch.core.training.base import Training
+from launch.ec2.backend import BACKEND_NAME, DATA_DEVICE, LOG_GROUP
 from launch.ec2.checks import CACHE_DIR, DATA_DIR, Resolved, node_usd
 from launch.ec2.facts import Snapshot
-from launch.ec2.names import BACKEND_NAME, DATA_DEVICE, LOG_GROUP
 from launch.ec2.options import Ec2Options
 from launch.ec2.volume_init import VolumeInit
 from trainer.contract import NODE_GBPS, NODE_GPUS

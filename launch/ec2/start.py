@@ -20,14 +20,13 @@ from launch.core.price import usd
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.core.terminal import Say
 from launch.ec2 import stop
+from launch.ec2.backend import BACKEND_NAME, Runtime, command
 from launch.ec2.costs import cost_so_far
 from launch.ec2.job_folder import check_not_stopped, is_stopped_error, spec_of, start_of
-from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.planner import Launch
 from launch.ec2.records import completed, stopped
 from launch.ec2.regions import ASK_EVERY_S, Place, Plans, Tried, overview, plan_job, plan_regions, tried_in
 from launch.ec2.requests import NAME_TAKEN, Cluster
-from launch.ec2.runtime import Runtime
 from launch.ec2.starter import Starter
 from launch.ec2.watch import Follower, find_ends, read_cluster_file
 from trainer.contract import Exit

@@ -15,11 +15,11 @@ from launch.core.perform import perform
 from launch.core.plan import Plan, Request
 from launch.core.terminal import Say
 from launch.ec2 import requests
+from launch.ec2.backend import Runtime
 from launch.ec2.job_folder import STOPPED, check_not_stopped, cluster_file, members_of, volumes_missing
 from launch.ec2.planner import Launch
 from launch.ec2.regions import ASK_EVERY_S, Tried, is_no_capacity, plan_job, tried_in
 from launch.ec2.requests import Cluster
-from launch.ec2.runtime import Runtime
 from launch.ec2.watch import APPEAR_S
 
 LOOK_EVERY_S = 3.0

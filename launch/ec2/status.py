@@ -14,9 +14,9 @@ from launch.core.jobs import State
 from launch.core.price import usd
 from launch.core.terminal import table
 from launch.core.training.options import epochs_in
+from launch.ec2.backend import BACKEND_NAME, command
 from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, this_start, unpriced, usd_per_hour
 from launch.ec2.job_folder import members_of, spec_of
-from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.records import Record, of_records, rank_of, stopped
 from launch.ec2.watch import exit_records, with_ends
 from trainer.contract import Exit

@@ -18,9 +18,9 @@ from launch.core.errors import AwsError
 from launch.core.plan import CONFLICT, TAKEN
 from launch.core.price import usd
 from launch.core.terminal import Say
+from launch.ec2.backend import BACKEND_NAME, command
 from launch.ec2.costs import cost_so_far
 from launch.ec2.job_folder import Record, folder_of, put_marker, spec_of, spec_version, start_of
-from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.records import at_time_limit, completed, of_records, stopped
 from launch.ec2.requests import put_version
 from launch.ec2.status import View, view

@@ -19,17 +19,15 @@ from launch.core.errors import AwsError
 from launch.core.jobs import Leak, Log, State
 from launch.core.terminal import Say
 from launch.ec2 import status
+from launch.ec2.backend import BACKEND_NAME, Runtime, command
 from launch.ec2.job_folder import folder_of, is_known, job_named, known_folder, members_of, needed, spec_of
 from launch.ec2.leaks import leaks_of, waiting
-from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.regions import plan_job
-from launch.ec2.runtime import Runtime
 from launch.ec2.start import attach
 from launch.ec2.status import ranks_in, view
 from launch.ec2.stop import Target, remove, remove_all
 from launch.ec2.watch import streams_of
-from trainer.errors import SettingsError, TrainerError
-from trainer.settings.registry import did_you_mean
+from trainer.errors import SettingsError, TrainerError, did_you_mean
 
 if TYPE_CHECKING:
     from launch.ec2.options import RegionsOptions

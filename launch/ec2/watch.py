@@ -13,9 +13,9 @@ from launch.aws.retry import Retry
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.terminal import Say
+from launch.ec2.backend import BACKEND_NAME, LOG_GROUP, command
 from launch.ec2.costs import BILLED
 from launch.ec2.job_folder import is_stopped_error, members_of, record_at, spec_of
-from launch.ec2.names import BACKEND_NAME, LOG_GROUP, command
 from launch.ec2.records import (
     DONE,
     HEALTH,

@@ -13,9 +13,8 @@ from launch.core.verbs import coded
 from launch.forecast.options import ForecastOptions, PublishedOptions, ScriptOptions, check_script
 from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import Exit
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, did_you_mean
 from trainer.settings import flags
-from trainer.settings.registry import did_you_mean
 
 PROG = "python -m launch.forecast"
 PUBLISHED = "published"

@@ -20,8 +20,7 @@ from launch.core.price import usd
 from launch.core.terminal import narrowed, table, without_empty
 from launch.forecast.from_runs import nothing_from
 from launch.forecast.options import ForecastOptions
-from trainer.batches import batches_at, check_batches
-from trainer.config import TrainConfig
+from trainer.config import TrainConfig, batches_at, check_batches
 from trainer.errors import SettingsError
 from trainer.settings.checks import check
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.aws.client import Aws
-from launch.aws.ecr import PLACE, image_at
-from launch.aws.lookup import SET_UP, Lookups, region_or_some
+from launch.aws.lookup import PLACE, SET_UP, Lookups, image_at, region_or_some
 from launch.aws.names import TOOLKIT, bucket_of
 from launch.core.errors import AwsError
 from launch.image.codebuild import PROJECT

@@ -5,7 +5,7 @@ import shlex
 from dataclasses import dataclass
 from datetime import datetime
 
-from launch.aws.ecr import MANIFESTS
+from launch.aws.lookup import MANIFESTS
 from launch.aws.names import TOOLKIT, bucket_of, client_token
 from launch.core.plan import Fact, FromAnswer, Plan, Request
 from launch.image import codebuild, engines

@@ -15,8 +15,7 @@ from launch.core.backend import all_with, find
 from launch.core.errors import AwsError, Forbidden
 from launch.infra.lookup import Stack, stack_of, unless_absent
 from launch.infra.template import STACK
-from trainer.errors import TrainerError
-from trainer.settings.registry import import_function
+from trainer.errors import TrainerError, import_function
 
 
 @dataclass(frozen=True)

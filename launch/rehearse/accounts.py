@@ -15,7 +15,7 @@ from unittest import mock
 
 from moto.ec2.models import amis, ec2_backends, elastic_block_store, security_groups, subnets
 
-from launch.aws.ecr import PLACE
+from launch.aws.lookup import PLACE
 from launch.aws.names import ALLOWED_TAG, DATA_TAG, TOOLKIT
 from launch.core.secrets import read_references
 from launch.rehearse.aws.access import Access

@@ -15,8 +15,7 @@ from launch.rehearse.aws.calls import Refusal
 from launch.rehearse.backend import KILLED, RehearsedBackend
 from launch.rehearse.recording import MetricLog, newest_epoch
 from trainer.contract import Exit
-from trainer.errors import SettingsError
-from trainer.settings.registry import did_you_mean
+from trainer.errors import SettingsError, did_you_mean
 
 # Name -> form and description.
 KINDS = {

@@ -26,8 +26,7 @@ from launch.rehearse.backend import KILLED, OpenBackend, RehearsedBackend, Rehea
 from launch.rehearse.environment import cleaned, entered, shared_models
 from launch.rehearse.faults import check
 from trainer.contract import Exit
-from trainer.errors import MachineError, SettingsError, one_line
-from trainer.settings.registry import import_function
+from trainer.errors import MachineError, SettingsError, import_function, one_line
 
 if TYPE_CHECKING:
     from launch.rehearse.aws.server import RequestLog

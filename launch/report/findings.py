@@ -13,8 +13,7 @@ from launch.report.own import sentences as of_own
 from launch.report.points import Point, counted, points, short, unit
 from launch.report.series import Comparison, Law, Series, Trial, compare, efficiency, law_of, named, scaling, speedup
 from launch.report.series import sentence as law_in_words
-from trainer.errors import SettingsError
-from trainer.settings.registry import did_you_mean
+from trainer.errors import SettingsError, did_you_mean
 
 # A gap between single runs below this many points of accuracy is marked, as seeds differ by as much.
 SEEDS_DIFFER = 1.0

@@ -14,12 +14,11 @@ from launch.core.options import read_pairs, read_variables
 from launch.core.price import CATALOGS, HOURS_PER_MONTH, Prices
 from launch.core.secrets import read_references
 from launch.core.training.base import Training
+from launch.sagemaker.bundle import check_trackers
 from launch.sagemaker.channels import Channel, hold_images, read_channels
 from launch.sagemaker.images import check_image
-from launch.sagemaker.limits import check_limits
 from launch.sagemaker.names import job_of
-from launch.sagemaker.options import MOST_HOURS, SageMakerOptions
-from launch.sagemaker.trackers import check_trackers
+from launch.sagemaker.options import MOST_HOURS, SageMakerOptions, check_limits
 from trainer.contract import SAGEMAKER_CHANNEL
 from trainer.errors import SettingsError
 

@@ -11,9 +11,18 @@ from typing import Any
 
 from launch.aws import pricelist
 from launch.aws.client import Aws
-from launch.aws.ecr import NOT_FOUND, by_digest
-from launch.aws.instance_types import find_types
-from launch.aws.lookup import Lookups, check_bucket, content_at, missing, older_stack, region_or_some, spec_version
+from launch.aws.instances.facts import find_types
+from launch.aws.lookup import (
+    NOT_FOUND,
+    Lookups,
+    by_digest,
+    check_bucket,
+    content_at,
+    missing,
+    older_stack,
+    region_or_some,
+    spec_version,
+)
 from launch.aws.names import SCHEDULER_ROLE, SHARED_SINCE, TOOLKIT, Folder, bucket_of
 from launch.aws.refusals import DENIED
 from launch.core.catalog import Instance

@@ -14,8 +14,7 @@ from launch.core.errors import AwsError
 from launch.core.job import check_job_name
 from launch.sagemaker.names import number_of, start_name
 from launch.sagemaker.training_job import RUNNING, STOPPING, TrainingJob, read_training_job
-from trainer.errors import SettingsError
-from trainer.settings.registry import did_you_mean
+from trainer.errors import SettingsError, did_you_mean
 
 RECENT = timedelta(days=1)
 # At most 28 days of training, 28 of waiting for spot, and two for the end:

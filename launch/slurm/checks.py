@@ -11,8 +11,7 @@ from launch.core.job import Job, check_job_name
 from launch.slurm import container
 from launch.slurm.listing import Partition, as_time, limit_s
 from launch.slurm.options import SlurmOptions
-from trainer.errors import SettingsError
-from trainer.settings.registry import did_you_mean
+from trainer.errors import SettingsError, did_you_mean
 
 _ONE_LINE = ("gpu_type", "mem", "partition", "account", "qos", "constraint", "reservation", "mail", "time", "sbatch",
              "nodelist", "exclude")  # fmt: skip

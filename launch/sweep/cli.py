@@ -18,7 +18,7 @@ from launch.sweep.grid import DEFAULT_BACKEND, SweepFile
 from launch.sweep.planned import OURS
 from trainer.config import SECTIONS
 from trainer.errors import SettingsError
-from trainer.settings import completion, flags
+from trainer.settings import argparser, flags
 from trainer.settings.argparser import flag, parser_for
 
 PROG = "python -m launch.sweep"
@@ -119,7 +119,7 @@ def _flags(words: Sequence[str], backend: Backend) -> tuple[SweepOptions, dict[s
         "backend": "launch.sweep", next(iter(own.model_fields)): backend.module, **SCRIPT_SECTION, **SECTIONS
     }  # fmt: skip
     parser = parser_for([SweepOptions, own, *TRAINS], PROG, about, sections, {})
-    completion.complete(parser)
+    argparser.complete(parser)
     words, arguments = at_the_end(words)
     given = flags.with_file(vars(parser.parse_args(words)), [own, *TRAINS])
     if arguments:
@@ -134,7 +134,7 @@ def _flags(words: Sequence[str], backend: Backend) -> tuple[SweepOptions, dict[s
 
 def _is_help(words: Sequence[str]) -> bool:
     """Whether the command line needs no sweep: help, the version, or a shell's completion."""
-    return completion.is_asked() or bool({"-h", "--help", "--version"} & set(words))
+    return argparser.is_asked() or bool({"-h", "--help", "--version"} & set(words))
 
 
 def _value_of(flag: str, words: Sequence[str]) -> str | None:

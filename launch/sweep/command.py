@@ -23,8 +23,7 @@ from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import prices, spent, total
 from launch.sweep.runner import Context
 from trainer.contract import Exit
-from trainer.errors import FullDisk, MachineError, SettingsError, TrainerError, is_full
-from trainer.settings.registry import did_you_mean
+from trainer.errors import FullDisk, MachineError, SettingsError, TrainerError, did_you_mean, is_full
 
 
 class StatusLine:

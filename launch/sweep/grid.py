@@ -17,9 +17,8 @@ from typing import Any
 
 from launch.core.backend import BACKENDS
 from launch.core.training.options import ScriptOptions
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, check_name, did_you_mean
 from trainer.settings.argparser import home_path
-from trainer.settings.registry import check_name, did_you_mean
 from trainer.settings.yaml_file import read_typed
 
 # What trains in place of the built-in trainer; the same as under `fixed`.

@@ -27,8 +27,7 @@ from launch.sweep.folder import Work, job_name
 from launch.sweep.planned import Planned
 from launch.sweep.runner import Context, perform
 from trainer.contract import STOPPED, Exit
-from trainer.errors import Interrupted, MachineError, SettingsError
-from trainer.settings.registry import import_function
+from trainer.errors import Interrupted, MachineError, SettingsError, import_function
 
 # The main thread handles signals and must wake up often: two Ctrl-C within one wait would count as one.
 AWAKE_S = 0.05

@@ -16,10 +16,9 @@ from launch.core.training.classifier import classifier_of
 from launch.core.training.options import END, OUR_SETTINGS, SHARED, ScriptOptions, find_script
 from launch.core.training.script import Script
 from launch.sweep.grid import PREFIX, Point, SweepFile, is_argument, points
-from trainer.errors import SettingsError, one_line
+from trainer.errors import SettingsError, did_you_mean, one_line
 from trainer.settings import flags
 from trainer.settings.argparser import as_text, flag, home_path
-from trainer.settings.registry import did_you_mean
 
 # --lr and -l as written, lr= for programs that accept lr=0.1, and lr for --lr.
 ARGUMENT = r"(--?)?[A-Za-z_][\w.-]*=?"

@@ -14,8 +14,8 @@ from trainer import datasets
 from trainer.config import TrainConfig
 from trainer.distributed.ranks import Ranks
 from trainer.distributed.session import Session
+from trainer.errors import import_function
 from trainer.process.machine import pick_device
-from trainer.settings.registry import import_function
 from trainer.training import data_request
 
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from trainer import models
 from trainer.config import TrainConfig
 from trainer.datasets.base import Batch
+from trainer.errors import import_function
 from trainer.precision import autocast
-from trainer.settings.registry import import_function
 
 SIDE, CLASSES = 32, 10
 SGD: Mapping[str, Any] = {"lr": 0.01, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}

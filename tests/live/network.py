@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from launch.aws.client import Aws
 from launch.aws.names import TOOLKIT
 from launch.core.errors import AwsError
-from launch.ec2.names import LOG_GROUP
+from launch.ec2.backend import LOG_GROUP
 
 
 @contextmanager

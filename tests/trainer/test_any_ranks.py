@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainer.parts import config, differing, state, trained
 from tests.trainer.ranks_here import on_ranks
-from trainer.batches import Batches
+from trainer.config import Batches
 from trainer.distributed.session import Session
 from trainer.metrics.log import Journal, JsonLines
 from trainer.metrics.progress import Bar

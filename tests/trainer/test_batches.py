@@ -1,7 +1,6 @@
 import pytest
 
-from trainer.batches import side_at, sides
-from trainer.config import TrainConfig
+from trainer.config import TrainConfig, side_at, sides
 from trainer.datasets.base import Data, Signature
 from trainer.errors import SettingsError
 from trainer.training import _build_model

@@ -8,8 +8,7 @@ from pydantic import ValidationError
 
 from tests.conftest import ROOT
 from trainer.__main__ import main
-from trainer.batches import Batches, batches_at
-from trainer.config import TrainConfig
+from trainer.config import Batches, TrainConfig, batches_at
 from trainer.errors import SettingsError
 from trainer.settings.checks import check
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from tests.trainer.ranks_here import alone, on_ranks
-from trainer.batches import batches_at
-from trainer.config import TrainConfig
+from trainer.config import TrainConfig, batches_at
 from trainer.distributed.sampler import Order, positions
 from trainer.distributed.session import Session
 from trainer.loop import train_epoch

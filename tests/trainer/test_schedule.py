@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from tests.conftest import Run
-from trainer.batches import batches_at
-from trainer.config import TrainConfig
+from trainer.config import TrainConfig, batches_at
 from trainer.errors import SettingsError
 from trainer.models import NAMES, SENSITIVE
 from trainer.optimizers import TABLE

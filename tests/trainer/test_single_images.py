@@ -8,12 +8,10 @@ import torch
 from launch.core.training.classifier import classifier_of
 from trainer import models
 from trainer.__main__ import main
-from trainer.batches import check_batches
-from trainer.config import TrainConfig
-from trainer.errors import SettingsError
+from trainer.config import TrainConfig, check_batches
+from trainer.errors import SettingsError, import_function
 from trainer.models import largest_alone
 from trainer.models.shapes import run_on_shapes
-from trainer.settings.registry import import_function
 
 WHY = "normalises over its batch, and one image of 32 px at a time"
 FAMILIES = (

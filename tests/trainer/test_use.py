@@ -17,9 +17,8 @@ from tests.conftest import ROOT
 from trainer import export, models, predict
 from trainer.contract import Exit
 from trainer.datasets.base import Normalisation, Normaliser, Signature
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, import_function
 from trainer.models.cnn import build
-from trainer.settings.registry import import_function
 from trainer.state import checkpoint
 from trainer.trained import load
 

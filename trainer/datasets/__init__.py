@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from trainer.settings.registry import look_up
+from trainer.errors import look_up
 
 USUAL_MODEL = "resnet18"
 SMALL_PX = 32  # a side, of the images of the sets that are kept in memory, unless asked otherwise

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainer.batches import side_at
+from trainer.config import side_at
 from trainer.datasets.base import IMAGENET, UNREADABLE, Batch, Data, Normaliser, Request, Signature
 from trainer.datasets.crops import MIDDLE, Crops, View
 from trainer.datasets.encoded import UnreadableError, refuse_too_many

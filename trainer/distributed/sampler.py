@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from trainer.batches import Batches
+from trainer.config import Batches
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from typing import NoReturn
 
 from trainer.contract import STOPPED, Exit
 from trainer.errors import Interrupted, SettingsError, TrainerError, report_end
-from trainer.settings.argparser import home_path, plain_parser
-from trainer.settings.completion import complete
+from trainer.settings.argparser import complete, home_path, plain_parser
 from trainer.terminal import say
 
 ABOUT = """Converts images into shards for training, once, and limits their shorter side.

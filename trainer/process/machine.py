@@ -6,8 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-from trainer.batches import batches_at
-from trainer.config import TrainConfig
+from trainer.config import TrainConfig, batches_at
 from trainer.distributed.ranks import Ranks
 from trainer.errors import SettingsError, TrainingError
 

@@ -16,10 +16,9 @@ from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
-from trainer.errors import SettingsError, one_line
+from trainer.errors import SettingsError, did_you_mean, one_line
 from trainer.settings import flags
 from trainer.settings.argparser import as_text, flag, kinds_of
-from trainer.settings.registry import did_you_mean
 
 PROG = "python -m trainer.script"
 ABOUT = """Run one rank of a training of your own; what stands after -- is the script, with its arguments.

@@ -1,4 +1,4 @@
-"""The flags of a settings model: their spelling, their --help, and errors for unknown ones.  Torch-free."""
+"""The flags of a settings model: their spelling, --help, completion, and errors for unknown ones.  Torch-free."""
 
 from __future__ import annotations
 
@@ -6,17 +6,57 @@ import argparse
 import os
 import re
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_origin
 
-from trainer.errors import SettingsError, one_line
-from trainer.settings.registry import did_you_mean
+from trainer.errors import SettingsError, did_you_mean, one_line
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
+
+
+STARTED_BY = "_ARGCOMPLETE"
+
+
+def is_asked() -> bool:
+    """Whether a shell has started this process to complete a line."""
+    return STARTED_BY in os.environ
+
+
+def typed_words() -> list[str]:
+    """The words after the command on the line that is completed, with the one being typed."""
+    first = int(os.environ[STARTED_BY])
+    words = os.environ.get("COMP_LINE", "").split()
+    return words[first:]
+
+
+def is_at_first_word() -> bool:
+    """Whether the word being typed is the first after the command, and not a flag."""
+    words, is_new = typed_words(), os.environ.get("COMP_LINE", "").endswith(" ")
+    return not words or (len(words) == 1 and not is_new and not words[0].startswith("-"))
+
+
+def skip_word() -> None:
+    """Completes as if the first word after the command, a verb, belonged to the command."""
+    os.environ[STARTED_BY] = str(int(os.environ[STARTED_BY]) + 1)
+
+
+def offer(names: Iterable[str]) -> None:
+    """Completes the word being typed as one of `names`, and exits."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("name", choices=list(names))
+    complete(parser)
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Answers the shell and exits, if it asked; otherwise does nothing."""
+    if is_asked():
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
 
 
 # What a description says of its default, which a backend may replace.

@@ -2,8 +2,7 @@
 
 from trainer import datasets, models, optimizers, strategies
 from trainer.config import TrainConfig
-from trainer.errors import SettingsError, one_line
-from trainer.settings.registry import check_name
+from trainer.errors import SettingsError, check_name, one_line
 
 
 def check(config: TrainConfig) -> None:

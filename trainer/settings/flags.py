@@ -12,10 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
-from trainer.errors import SettingsError, one_line
-from trainer.settings.argparser import as_text, at_home, flag, holds_paths, home_path, kinds_of, parser_for
-from trainer.settings.completion import complete
-from trainer.settings.registry import did_you_mean
+from trainer.errors import SettingsError, did_you_mean, one_line
+from trainer.settings.argparser import as_text, at_home, complete, flag, holds_paths, home_path, kinds_of, parser_for
 from trainer.settings.yaml_file import read_mapping
 
 if TYPE_CHECKING:

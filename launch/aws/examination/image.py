@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.aws.client import Aws
-from launch.aws.ecr import NOT_FOUND, PLACE, image_at
 from launch.aws.examination.case import POLICY, Case, Verdict, missing, ok, unknown
+from launch.aws.lookup import NOT_FOUND, PLACE, image_at
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
 from trainer.errors import one_line

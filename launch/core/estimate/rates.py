@@ -8,8 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from launch.core.catalog import Instance
 from launch.core.estimate.formulas import Figure, Side, Speeds, exactly, figure
-from trainer.errors import SettingsError
-from trainer.settings.registry import did_you_mean
+from trainer.errors import SettingsError, did_you_mean
 
 # Up to this size ResNet-18 has a different first layer, and VGG11 is a different network.
 SMALL_PX = 64

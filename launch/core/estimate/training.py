@@ -10,8 +10,7 @@ from launch.core.catalog import Instance
 from launch.core.estimate.formulas import FORWARD, Layout, Side, Speeds, Step, Work, figure, step
 from launch.core.estimate.rates import Cost, DataSet, Kind, cost, data_set, table
 from launch.core.estimate.volume import Filling, NewVolume
-from trainer.batches import batches_at, side_at
-from trainer.config import TrainConfig
+from trainer.config import TrainConfig, batches_at, side_at
 from trainer.errors import SettingsError
 
 GRADIENT_BYTES = 4

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from launch.core.training.base import Training
 from trainer import datasets
-from trainer.batches import check_batches
-from trainer.config import TrainConfig
+from trainer.config import TrainConfig, check_batches
 from trainer.errors import SettingsError
 from trainer.settings.argparser import as_text
 from trainer.settings.checks import check

@@ -27,9 +27,9 @@ from launch.aws.names import DATA_TAG, SWEEPER_DOCUMENT, TOOLKIT, group_name
 from launch.core.errors import AwsError
 from launch.core.price import usd
 from launch.ec2 import leaks
+from launch.ec2.backend import LOG_GROUP
 from launch.ec2.examination.shared import Ec2Case
 from launch.ec2.lookup import log_group_exists
-from launch.ec2.names import LOG_GROUP
 
 SWEEPER = f"{TOOLKIT}-sweeper"
 

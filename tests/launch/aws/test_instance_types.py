@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launch.aws.client import Aws
-from launch.aws.instance_types import described, find_types
+from launch.aws.instances.facts import described, find_types
 from launch.core import catalog
 from launch.core.catalog import Instance, load, unknown
 from launch.ec2.__main__ import main

@@ -10,8 +10,8 @@ from launch.aws.names import Folder, group_name, tags
 from launch.core.clock import Clock
 from launch.core.jobs import verbs_of
 from launch.ec2.__main__ import main
+from launch.ec2.backend import Runtime
 from launch.ec2.options import VerbOptions
-from launch.ec2.runtime import Runtime
 from launch.ec2.verbs import Ec2Jobs
 from tests.launch.ec2.account import Account
 from trainer.errors import TrainerError

@@ -17,11 +17,11 @@ from launch.core.manifest import Content
 from launch.core.plan import Plan
 from launch.ec2 import requests
 from launch.ec2.__main__ import main
+from launch.ec2.backend import Runtime
 from launch.ec2.checks import resolve
 from launch.ec2.facts import Facts, Snapshot
 from launch.ec2.planner import Launch
 from launch.ec2.regions import Place, Plans, data, missing, overview
-from launch.ec2.runtime import Runtime
 from launch.ec2.start import launch
 from launch.ec2.stop import mark_stopped
 from launch.rehearse.accounts import zones

@@ -11,9 +11,9 @@ from launch.aws.client import Aws
 from launch.aws.instances.inventory import find
 from launch.core.clock import Clock
 from launch.core.plan import Plan
+from launch.ec2.backend import Runtime
 from launch.ec2.planner import Launch
 from launch.ec2.regions import plan_job
-from launch.ec2.runtime import Runtime
 from launch.ec2.start import attach, launch
 from launch.ec2.stop import Target, remove
 from tests.launch.ec2.account import Account

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from launch.aws.client import Aws
-from launch.aws.ecr import MANIFESTS
+from launch.aws.lookup import MANIFESTS
 from launch.image import engines
 from launch.image.source import read_source
 from tests.conftest import ROOT

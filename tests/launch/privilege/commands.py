@@ -12,7 +12,7 @@ from moto.ec2.models import EC2Backend
 
 from launch.aws.client import Aws
 from launch.aws.names import ALLOWED_TAG, tags
-from launch.ec2.runtime import Runtime
+from launch.ec2.backend import Runtime
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.aws.sagemaker.changes import complete
 from tests.conftest import ROOT

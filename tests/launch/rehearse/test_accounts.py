@@ -17,8 +17,8 @@ from launch.core.clock import Clock
 from launch.core.training.classifier import Classifier
 from launch.ec2.__main__ import main as on_ec2
 from launch.ec2.backend import BACKEND
+from launch.ec2.backend import Runtime as Ec2Runtime
 from launch.ec2.options import Ec2Options
-from launch.ec2.runtime import Runtime as Ec2Runtime
 from launch.rehearse import accounts, rehearsal
 from launch.rehearse.aws.ec2 import moto_patches as ec2_patches
 from launch.rehearse.aws.ec2.account import Ec2Account

@@ -241,7 +241,7 @@ def test_a_run_resumed_on_other_gpus_costs_what_each_epoch_was_trained_on() -> N
 
 @pytest.mark.parametrize("settings", [{"image_size": 128, "image_size_start": 64}, {"image_size_start": 64}])
 def test_of_images_that_grow_the_epochs_at_full_size_count(settings: dict[str, object]) -> None:
-    """trainer/batches.py: the last two of ten epochs have all pixels, and the first of those tunes cuDNN anew."""
+    """trainer/config.py: the last two of ten epochs have all pixels, and the first of those tunes cuDNN anew."""
     one = run("g1", epochs=10, **settings)  # type: ignore[arg-type]
     grown = with_rates(one, 2000, *[4000] * 2, *[3000] * 2, *[2000] * 3, 900, 1000)
 

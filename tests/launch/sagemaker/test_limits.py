@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launch.rehearse.aws.sagemaker.rules import operation_input
-from launch.sagemaker import limits
+from launch.sagemaker import options
 from tests.launch.sagemaker.known import plan, resolve
 from trainer.errors import SettingsError
 
@@ -50,34 +50,34 @@ def of(path: str) -> Any:
 @pytest.mark.parametrize(
     ("path", "limit"),
     [
-        ("Tags.member.Key", limits.TAG_NAMES),
-        ("Tags.member.Value", limits.TAG_VALUES),
-        ("Environment.value", limits.VARIABLES),
-        ("Environment.key", limits.VARIABLES),
-        ("VpcConfig.Subnets.member", limits.SUBNETS),
-        ("VpcConfig.SecurityGroupIds.member", limits.GROUPS),
-        ("ResourceConfig.VolumeKmsKeyId", limits.KEY),
-        ("OutputDataConfig.KmsKeyId", limits.KEY),
-        ("AlgorithmSpecification.TrainingImage", limits.IMAGE),
-        ("InputDataConfig.member.DataSource.S3DataSource.S3Uri", limits.PLACES),
+        ("Tags.member.Key", options.TAG_NAMES),
+        ("Tags.member.Value", options.TAG_VALUES),
+        ("Environment.value", options.VARIABLES),
+        ("Environment.key", options.VARIABLES),
+        ("VpcConfig.Subnets.member", options.SUBNETS),
+        ("VpcConfig.SecurityGroupIds.member", options.GROUPS),
+        ("ResourceConfig.VolumeKmsKeyId", options.KEY),
+        ("OutputDataConfig.KmsKeyId", options.KEY),
+        ("AlgorithmSpecification.TrainingImage", options.IMAGE),
+        ("InputDataConfig.member.DataSource.S3DataSource.S3Uri", options.PLACES),
     ],
 )
-def test_the_lengths_are_those_of_awss_own_model(path: str, limit: limits.Limit) -> None:
+def test_the_lengths_are_those_of_awss_own_model(path: str, limit: options.Limit) -> None:
     assert of(path).metadata["max"] == limit.longest
 
 
 def test_the_numbers_leave_room_for_what_the_toolkit_adds() -> None:
     made = plan(register="pets", secret="A=ssm:/ddp-toolkit/a", health_check=True).payload.description
-    assert limits.TAG_NAMES.most + len(made.tags) <= of("Tags").metadata["max"]
-    assert limits.VARIABLES.most + len(made.environment) <= of("Environment").metadata["max"]
-    assert limits.SUBNETS.most == of("VpcConfig.Subnets").metadata["max"]
-    assert limits.GROUPS.most == of("VpcConfig.SecurityGroupIds").metadata["max"]
-    assert limits.PLACES.most == of("InputDataConfig").metadata["max"]
-    assert limits.PLACES_BESIDE_A_SCRIPT.most + 1 == of("InputDataConfig").metadata["max"]
+    assert options.TAG_NAMES.most + len(made.tags) <= of("Tags").metadata["max"]
+    assert options.VARIABLES.most + len(made.environment) <= of("Environment").metadata["max"]
+    assert options.SUBNETS.most == of("VpcConfig.Subnets").metadata["max"]
+    assert options.GROUPS.most == of("VpcConfig.SecurityGroupIds").metadata["max"]
+    assert options.PLACES.most == of("InputDataConfig").metadata["max"]
+    assert options.PLACES_BESIDE_A_SCRIPT.most + 1 == of("InputDataConfig").metadata["max"]
 
 
 def test_a_script_takes_a_channel_of_its_own() -> None:
     resolved = resolve(data=[f"c{i}=s3://bucket/x" for i in range(20)])
 
     with pytest.raises(SettingsError, match="--data: SageMaker takes 19 beside the toolkit's own; leave 1 out"):
-        limits.check_limits(resolved.options, {}, {}, resolved.channels, has_script=True)
+        options.check_limits(resolved.options, {}, {}, resolved.channels, has_script=True)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.trainer.datasets.test_streaming import together
-from trainer.batches import Batches
+from trainer.config import Batches
 from trainer.datasets import imagefolder, synthetic
 from trainer.datasets.base import Batch, Data
 from trainer.distributed.sampler import Order, positions, shard

@@ -23,7 +23,7 @@ import torch
 from tests import needs
 from tests.conftest import ROOT
 from tests.trainer.datasets.test_streaming import together
-from trainer.batches import Batches
+from trainer.config import Batches
 from trainer.datasets import imagefolder, streaming
 from trainer.datasets.base import UNREADABLE, Batch, Request
 from trainer.datasets.crops import Crops

@@ -16,7 +16,7 @@ from moto.server import ThreadedMotoServer
 
 from tests.trainer.datasets.test_streaming import together
 from tests.trainer.prepare.conftest import make_photos, prepare_here
-from trainer.batches import Batches
+from trainer.config import Batches
 from trainer.datasets import bucket, imagefolder
 from trainer.datasets.base import Data
 from trainer.datasets.bucket import Bucket

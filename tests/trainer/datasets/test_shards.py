@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.trainer.datasets.test_streaming import together
-from trainer.batches import Batches
+from trainer.config import Batches
 from trainer.datasets import imagefolder
 from trainer.datasets.base import UNREADABLE, Batch, Data
 from trainer.datasets.manifest import Shard

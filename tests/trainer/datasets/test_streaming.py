@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from tests.trainer import parts
-from trainer.batches import Batches
+from trainer.config import Batches
 from trainer.datasets import imagefolder
 from trainer.datasets.base import UNREADABLE, Batch, Request
 from trainer.datasets.crops import Crops

@@ -3,7 +3,7 @@
 import pytest
 
 from trainer import datasets
-from trainer.settings.registry import import_function
+from trainer.errors import import_function
 
 
 def test_launchers_learn_what_each_data_set_needs() -> None:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from trainer.batches import Batches, batches_at
-from trainer.config import TrainConfig
+from trainer.config import Batches, TrainConfig, batches_at
 from trainer.distributed.sampler import Order, positions, shard, updates_left
 
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainer.config import TrainConfig
+from trainer.errors import import_function
 from trainer.optimizers import NAMES, TABLE
-from trainer.settings.registry import import_function
 from trainer.state.snapshot import lay_out_as_weights
 
 CPU = torch.device("cpu")

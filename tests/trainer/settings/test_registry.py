@@ -4,8 +4,7 @@ from json import dumps
 
 import pytest
 
-from trainer.errors import SettingsError
-from trainer.settings.registry import did_you_mean, import_function, look_up
+from trainer.errors import SettingsError, did_you_mean, import_function, look_up
 
 
 def test_a_function_is_imported_by_its_name() -> None:

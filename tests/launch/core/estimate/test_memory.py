@@ -14,8 +14,7 @@ from launch.forecast.compare import compare
 from launch.forecast.options import ForecastOptions
 from trainer import models
 from trainer.config import TrainConfig
-from trainer.errors import SettingsError
-from trainer.settings.registry import import_function, look_up
+from trainer.errors import SettingsError, import_function, look_up
 
 H100 = [
     ("resnet18", 256, "bf16", 3_435), ("resnet50", 256, "bf16", 11_441), ("vgg16", 128, "bf16", 7_608),
