@@ -32,7 +32,7 @@ PLACE = re.compile(
 # Docker's and OCI's media types, of images and of lists of images for several platforms.
 MANIFESTS = ("application/vnd.docker.distribution.manifest.v2+json", "application/vnd.oci.image.manifest.v1+json")
 LISTS = ("application/vnd.docker.distribution.manifest.list.v2+json", "application/vnd.oci.image.index.v1+json")
-NOT_FOUND = ("ImageNotFound", "RepositoryNotFoundException")
+NOT_FOUND = ("ImageNotFound", "ImageNotFoundException", "RepositoryNotFoundException")
 
 
 def image_at(aws: Aws, place: re.Match[str], image_id: Mapping[str, str] | None = None) -> Mapping[str, Any]:

@@ -30,7 +30,7 @@ from trainer.contract import Exit
 from trainer.errors import TrainerError
 
 DOWNLOAD_TIMEOUT_S = 10
-_PLACEHOLDER = re.compile(r"(?:^|[ =/])[A-Z]{3,}(?:$|[ /])")  # such as FOLDER, for the user to fill in
+_PLACEHOLDER = re.compile(r"(?:^|[ =/])[A-Z]{3,}(?:$|[ /@])")  # such as FOLDER, for the user to fill in
 
 
 def _connect(region: str | None) -> Aws:
