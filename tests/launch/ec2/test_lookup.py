@@ -16,7 +16,7 @@ from launch.aws import published
 from launch.aws.client import Aws
 from launch.aws.instances.facts import Quota
 from launch.aws.instances.inventory import Fleet
-from launch.aws.names import ROLES_TAG, STACK_TAG
+from launch.aws.names import ROLES_TAG, ROLES_VERSION, STACK_TAG
 from launch.core.errors import NotSetUp
 from launch.core.job import Job
 from launch.core.manifest import Content
@@ -59,8 +59,8 @@ def problem(facts: Facts) -> str:
     [
         ({STACK_TAG: "eu-west-1"}, "eu-west-1"),
         ({STACK_TAG: "eu-west-1", ROLES_TAG: "1"}, "eu-west-1"),
-        ({STACK_TAG: "eu-west-1", ROLES_TAG: "2"}, "eu-west-1"),
-        ({STACK_TAG: "eu-west-1", ROLES_TAG: "3"}, ""),
+        ({STACK_TAG: "eu-west-1", ROLES_TAG: str(ROLES_VERSION - 1)}, "eu-west-1"),
+        ({STACK_TAG: "eu-west-1", ROLES_TAG: str(ROLES_VERSION)}, ""),
         ({STACK_TAG: "eu-west-1", ROLES_TAG: "10"}, ""),
         ({STACK_TAG: "eu-west-1", ROLES_TAG: "two"}, "eu-west-1"),
         ({STACK_TAG: "eu $(id)", ROLES_TAG: "1"}, ""),
