@@ -72,6 +72,8 @@ def explain(denial: Denial, granted_by: str) -> str:
     what = f"these credentials may not {denial.action}" + (f" on {denial.resource}" if denial.resource else "")
     if not denial.kind or (denial.kind == IDENTITY and not denial.is_explicit):
         text = f"{what}; ask for the policy in {granted_by}, which allows it (a policy takes effect within a minute)."
+        if "administrator" in granted_by:
+            text += "  Or have an administrator create the stack: infra/account.md, If you may not create roles."
     else:
         who, remedy = KINDS[denial.kind]
         verb = "denies it" if denial.is_explicit else "does not allow it"

@@ -29,8 +29,8 @@ Expected = Callable[[NewVolume | None], tuple[Forecast | None, str]]
 
 # AWS's PyTorch images have 9 to 10 GB compressed: github.com/aws/deep-learning-containers, issue 3165.
 OF_AWS = (
-    "{}: AWS's, about 10 GB to pull on each node, with the trainer sent beside it; python -m launch.image push builds "
-    "one with the trainer in it"
+    "{}: AWS's, about 10 GB to pull on each node in some 5 min, with the trainer sent beside it; "
+    "python -m launch.image push builds one with the trainer in it"
 )
 NOT_COUNTED = "public addresses, logs, S3, traffic between zones"
 
