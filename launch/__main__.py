@@ -1,16 +1,21 @@
 # PYTHON_ARGCOMPLETE_OK
-"""`python -m launch`: lists the commands; `python -m launch NAME ...` is `python -m launch.NAME ...`."""
+"""`ddp NAME ...` and `python -m launch NAME ...` are `python -m launch.NAME ...`; without a name: the commands.
+
+As a console script, ddp never has the current folder on Python's path, so a user's own trainer.py or launch/ is not
+in its way.
+"""
 
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from launch.core import backend
-from launch.core.terminal import say
+from launch.core.terminal import say, use_short_commands
 from launch.core.verbs import coded
 from trainer.contract import Exit
 from trainer.errors import SettingsError, did_you_mean
 from trainer.settings.argparser import version
+from trainer.terminal import begin
 
 TOOLS = {
     "sweep": "run many trainings from one file; shows the price first",
@@ -19,8 +24,23 @@ TOOLS = {
     "data": "publish a data set to S3 and as a snapshot, copy it, delete it",
     "image": "build the container and push it to ECR",
     "infra": "set up the AWS account, once",
-    "doctor": "check what the AWS account lacks for a job, and how to fix it",
+    "doctor": "check what the AWS account lacks for a job, and fix it",
 }
+# Commands of the trainer -> their module, and one line on what they do.
+TRAINER = {
+    "train": ("trainer", "train in this process, on one GPU or the CPU"),
+    "prepare": ("trainer.prepare", "make shards of a folder of images"),
+    "tune": ("trainer.tune", "find the batch size and the number of workers"),
+    "predict": ("trainer.predict", "classify images with a trained model"),
+    "export": ("trainer.export", "write a trained model as ONNX or torch.export"),
+}
+
+
+def ddp() -> None:
+    """The console script."""
+    begin()
+    use_short_commands()
+    sys.exit(main(sys.argv[1:]))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -43,30 +63,32 @@ def overview() -> str:
     backends = {name: backend.find(name).about for name in backend.BACKENDS}
     return "\n".join(
         [
-            "usage: python -m launch.NAME [--name value ...]",
+            "usage: python -m launch NAME [--name value ...]",
             "",
             "run a training:",
             *_lines(backends),
+            *_lines({name: about for name, (_, about) in TRAINER.items()}),
             "",
             "tools:",
             *_lines(TOOLS),
             "",
-            "python -m launch.NAME --help lists its flags; README.md has examples.",
+            "python -m launch NAME --help lists its flags; README.md has examples.",
         ]
     )
 
 
-def _lines(about: dict[str, str]) -> list[str]:
-    return [f"  python -m launch.{name:<10} {line}" for name, line in about.items()]
+def _lines(about: Mapping[str, str]) -> list[str]:
+    return [f"  {name:<10} {line}" for name, line in about.items()]
 
 
 def _run(name: str, argv: Sequence[str]) -> int:
-    known = [*backend.BACKENDS, *TOOLS]
+    known = [*backend.BACKENDS, *TRAINER, *TOOLS]
     if name not in known:
         near = did_you_mean(name, known)
         raise SettingsError(f"unknown command {name!r}{near or '.'} Known: {', '.join(known)}.")
     sys.argv[1:] = argv
-    runpy.run_module(f"launch.{name}", run_name="__main__", alter_sys=True)
+    module = TRAINER[name][0] if name in TRAINER else f"launch.{name}"
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
     return Exit.DONE
 
 

@@ -39,7 +39,24 @@ def complain(text: str) -> None:
         _print(without_secrets(text), sys.stderr)
 
 
+# How a command is written in texts -> how the console script is called.
+_COMMANDS = (
+    (re.compile(r"python -m launch\.(\w+)"), r"ddp \1"),
+    (re.compile(r"python -m launch(?![.\w])"), "ddp"),
+    (re.compile(r"python -m trainer\.(prepare|tune|predict|export)"), r"ddp \1"),
+    (re.compile(r"python -m trainer(?!\.)"), "ddp train"),
+)
+_shown: list[tuple[re.Pattern[str], str]] = []
+
+
+def use_short_commands() -> None:
+    """Print `ddp NAME` for `python -m launch.NAME` from now on: where ddp was installed alone, `python` is another."""
+    _shown[:] = _COMMANDS
+
+
 def _print(text: str, stream: TextIO) -> None:
+    for written, shown in _shown:
+        text = written.sub(shown, text)
     encoding = getattr(stream, "encoding", None) or "utf-8"  # which may lack some of the characters
     print(harmless(text).encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
 

@@ -20,12 +20,12 @@ def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
     text = capsys.readouterr().out
     assert sorted([*BACKENDS, *overview.TOOLS]) == COMMANDS
-    assert [name for name in COMMANDS if f"python -m launch.{name} " not in text] == []
+    assert [name for name in (*COMMANDS, *overview.TRAINER) if f"\n  {name} " not in text] == []
 
 
 def test_without_a_command_the_list_is_shown_as_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert overview.main([]) == 2
-    assert "usage: python -m launch.NAME" in capsys.readouterr().out
+    assert "usage: python -m launch NAME" in capsys.readouterr().out
 
 
 def test_a_misspelt_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,3 +68,44 @@ def test_a_shell_completes_flags_and_those_of_verbs(line: str, completions: list
     subprocess.run([sys.executable, "-m", line.split()[2]], cwd=ROOT, env=env, check=False, capture_output=True)
 
     assert answer.read_text().split() == completions
+
+
+# ---- the console script
+
+DDP = "import sys; from launch.__main__ import ddp; sys.exit(ddp())"
+
+
+def run_ddp(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    """As the script that pip makes, which never has the current folder on its path."""
+    command = [sys.executable, "-P", "-c", DDP, *words]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--help"], "ddp NAME"),
+        (["local", "--model", "cnn", "--dry-run"], "-m trainer"),
+        (["ec2", "--nodes", "2", "--dataset", "cifar10", "--dry-run"], "2 x g5.2xlarge on EC2"),
+        (["train", "--help"], "--batch-size"),
+    ],
+)
+def test_files_named_like_the_toolkits_are_not_in_the_way(tmp_path: Path, words: list[str], expected: str) -> None:
+    for name in ("trainer.py", "launch.py", "utils.py", "logging.py"):
+        (tmp_path / name).write_text("raise SystemExit('a file of the user')\n")
+    for name in ("infra", "trainer"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('a package of the user')\n")
+
+    ended = run_ddp(*words, cwd=tmp_path)
+
+    assert "of the user" not in ended.stderr
+    assert expected in ended.stdout
+
+
+def test_commands_in_texts_are_those_of_the_script(tmp_path: Path) -> None:
+    ended = run_ddp("ec2", "stop", "no-such-job", "--region", "nowhere", cwd=tmp_path)
+    shown = run_ddp("--help", cwd=tmp_path)
+
+    assert "python -m launch" not in ended.stderr + shown.stdout
