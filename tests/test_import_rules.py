@@ -15,9 +15,9 @@ from launch.core.backend import BACKENDS
 from tests.conftest import ROOT
 
 HEAVY = ["torch", "torchvision", "numpy", "PIL", "sklearn", "matplotlib", "boto3", "botocore"]
-TORCH_FREE = ["", ".batches", ".config", ".contract", ".datasets", ".datasets.manifest", ".distributed.ranks",
+TORCH_FREE = ["", ".config", ".contract", ".datasets", ".datasets.manifest", ".distributed.ranks",
               ".errors", ".models", ".optimizers", ".script.config", ".script.pace", ".settings.argparser",
-              ".settings.checks", ".settings.flags", ".settings.registry", ".strategies", ".terminal"]  # fmt: skip
+              ".settings.checks", ".settings.flags", ".strategies", ".terminal"]  # fmt: skip
 PYDANTIC_S = 0.16  # of the processor, two cores of an AMD EPYC, quiet
 COMMANDS = ["trainer", "trainer.script", "launch", "launch.local", "launch.ec2", "launch.sagemaker", "launch.sweep"]
 
