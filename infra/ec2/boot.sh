@@ -215,8 +215,9 @@ get_toolkit() {
     retry timeout "$PULL_S" docker run --rm --network host -v "$KIT:/job/toolkit" --entrypoint env "$IMAGE" \
         python -m pip install --quiet --no-deps --require-hashes --only-binary :all: --target /job/toolkit \
         -r /job/toolkit/packages.txt || fail 24 image "cannot install the packages that $IMAGE lacks"
-    # AWS's entry point would evaluate the command once more.
-    DOCKER_FLAGS+=(-v "$KIT:/job/toolkit:ro" -e PYTHONPATH=/job/toolkit --entrypoint env)
+    # Not as root, as the toolkit's own image; AWS's entry point would evaluate the command once more.
+    DOCKER_FLAGS+=(-v "$KIT:/job/toolkit:ro" -e PYTHONPATH=/job/toolkit --entrypoint env
+        --user 10001:10001 -e HOME=/tmp -e USER=ddp -e PYTHONNOUSERSITE=1)
 }
 
 # ---- secrets

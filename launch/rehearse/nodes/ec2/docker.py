@@ -29,6 +29,7 @@ VALUES = {  # allowed values of each flag of run; None: any
     "--name": None, "--network": {"host"}, "--ipc": {"host"}, "--pid": {"host"}, "--ulimit": {"memlock=-1"},
     "--security-opt": {"no-new-privileges"}, "--log-driver": {"awslogs"}, "--log-opt": None,
     "-v": None, "-e": None, "--gpus": {"all"}, "--device": None, "--entrypoint": {"env"},
+    "--user": {"10001:10001"},
 }  # fmt: skip
 LOG_OPTIONS = {"awslogs-region", "awslogs-group", "awslogs-stream", "mode"}
 CHUNK, LONGEST_EVENT = 2**13, 200_000  # bytes; of an event CloudWatch takes 256 KiB, and 10,000 of them at once
