@@ -243,8 +243,7 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     sections = {"dry_run": backend.module, **SCRIPT_SECTION, **SECTIONS}
     rehearsal = [RehearsalOptions] if backend.rehearsal else []
     models: list[type[BaseModel]] = [LaunchOptions, *rehearsal, backend.options, *TRAINS]
-    if argv and not argv[0].startswith("-") and launcher.verbs:
-        raise unknown_verb(argv[0], launcher.verbs)
+    _check_words(launcher, argv)
     words, arguments = split(argv)
     values = flags.read(
         words, models, prog=backend.command, about=about, sections=sections, defaults=backend.defaults,
@@ -256,6 +255,18 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
         config = flags.build(flags.over({**backend.defaults, **REHEARSED}, values), models)[-1]
     train = training_of(script, config, values, arguments, Path.cwd(), backend)
     return cast(LaunchOptions, launch), rehearsed, Job(train, cast(Where, where))
+
+
+def _check_words(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> None:
+    """Raise SettingsError for what users of other launchers type here."""
+    first = argv[0] if argv else ""
+    if first.endswith(".py"):
+        raise SettingsError(f"give the script by its flag: --script {first}; its own arguments follow --.")
+    if first and not first.startswith("-") and launcher.verbs:
+        raise unknown_verb(first, launcher.verbs)
+    if any(word.partition("=")[0] == "--gpus" for word in argv):
+        raise SettingsError("there is no flag --gpus; choose machines by --instance-type and --nodes, or processes by "
+                            "--nproc-per-node.")  # fmt: skip
 
 
 def _verb_list(launcher: Launcher[Where, Plan]) -> str:
