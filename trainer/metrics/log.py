@@ -122,9 +122,11 @@ def _finite(value: Any) -> Any:
 
 
 class MetricLines:
-    """One `[METRIC] name=value name=value ...` line on standard output, for SageMaker and the sweep."""
+    """One `[METRIC] name=value name=value ...` line on standard output, for programs; none on a terminal."""
 
     def write(self, record: Record) -> None:
+        if sys.stdout.isatty():
+            return
         pairs = " ".join(f"{name}={_short(value)}" for name, value in record.items() if is_number(value))
         say(f"{METRIC_PREFIX} {pairs}")
 

@@ -232,3 +232,14 @@ def test_a_full_disk_still_ends_the_run_with_what_to_do(tmp_path: Path) -> None:
     journal = open_journal(TrainConfig(), tmp_path / "nowhere", 0)
     with pytest.raises(MachineError, match=r"cannot write .*metrics.jsonl"):
         journal.write(RECORD)
+
+
+def test_metric_lines_are_for_programs_and_not_for_terminals(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    MetricLines().write({"epoch": 1})
+    assert capsys.readouterr().out == "[METRIC] epoch=1\n"
+
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    MetricLines().write({"epoch": 1})
+    assert capsys.readouterr().out == ""
