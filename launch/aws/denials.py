@@ -59,7 +59,7 @@ def parse(message: str, action: str) -> Denial:
     clause = denying or missing
     return Denial(
         action=named["action"] if named else action,
-        resource=resource["resource"].rstrip(".,") if resource else "",
+        resource=resource["resource"].strip("\"'.,") if resource else "",
         kind=_BY_NAME[clause["kind"].lower()] if clause else "",
         is_explicit=denying is not None,
         policy=(denying["arn"] or "").rstrip(".,") if denying else "",
@@ -71,7 +71,8 @@ def explain(denial: Denial, granted_by: str) -> str:
     """A sentence with the reason and a remedy.  granted_by: the file in infra/iam that allows the action."""
     what = f"these credentials may not {denial.action}" + (f" on {denial.resource}" if denial.resource else "")
     if not denial.kind or (denial.kind == IDENTITY and not denial.is_explicit):
-        text = f"{what}; ask for the policy in {granted_by}, which allows it (a policy takes effect within a minute)."
+        grant = f"the policy in {granted_by}, which allows it" if granted_by else "a policy that allows it"
+        text = f"{what}; ask for {grant} (a policy takes effect within a minute)."
         if "administrator" in granted_by:
             text += "  Or have an administrator create the stack: infra/account.md, If you may not create roles."
     else:

@@ -166,10 +166,10 @@ def older_stack(role: Mapping[str, Any]) -> tuple[str, int]:
     return (region[0], version) if region and version < ROLES_VERSION else ("", ROLES_VERSION)
 
 
-def unreadable(who: str, region: str) -> AwsError:
+def unreadable(who: str, region: str, what: str = "read the script's source") -> AwsError:
     """The error for machines that could not read the source of their script.  region: of the outdated stack."""
     return AwsError(
-        f"{who} may not read the script's source: the account's stack in {region} is older than this version; update "
+        f"{who} may not {what}: the account's stack in {region} is older than this version; update "
         f"it with {SET_UP} --region {region}."
     )
 

@@ -16,7 +16,7 @@ STACK_TAG = f"{TOOLKIT}:stack"  # on each resource of launch.infra's stack: its 
 # On the role of time limits: the version of the stack's roles.  Since 2, this role starts the account's sweeper and
 # nothing else; since 3, nodes and training jobs can read the shared sources; since 4, nodes can pull AWS's images.
 SCHEDULER_ROLE, ROLES_TAG, ROLES_VERSION = f"{TOOLKIT}-scheduler", f"{TOOLKIT}:roles", 4
-LIMITS_SINCE, SHARED_SINCE = 2, 3  # of the first two
+LIMITS_SINCE, SHARED_SINCE, PULLS_SINCE = 2, 3, 4  # of these three
 JOB_TAG = f"{TOOLKIT}:job"
 STARTED_TAG = f"{TOOLKIT}:started"  # UTC
 DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job; absent where AWS enforces it

@@ -114,8 +114,8 @@ def _on_demand(product: Mapping[str, Any]) -> list[float]:
 def no_price(limit_usd: float, region: str) -> SettingsError:
     """The refusal of a limit in USD if the region's prices are not known."""
     return SettingsError(
-        f"--max-usd {limit_usd:g}: AWS's prices in {region} could not be looked up, and those of {CATALOGS_REGION} are "
-        "no limit there; allow pricing:GetProducts (infra/iam/reader.json), or omit it."
+        f"--max-usd {limit_usd:g}: the price in {region} is not known; allow pricing:GetProducts "
+        "(infra/iam/reader.json), or leave --max-usd out if AWS's price list has none."
     )
 
 

@@ -123,13 +123,13 @@ PERMISSIONS = {
 
 @cache
 def granted_by(action: str, policy: str = "launcher") -> str:
-    """The file in infra/iam that grants `action`, such as ec2:RunInstances; `policy` if several do."""
+    """The file in infra/iam that grants `action`, such as ec2:RunInstances; `policy` if several do; "" if none does."""
     folder = files("infra").joinpath("iam")
     policies = folder.iterdir() if folder.is_dir() else ()
     for file in sorted(policies, key=lambda file: _rank(file.name, policy)):
         if file.name.endswith(".json") and action in set(_actions(json.loads(file.read_text()))):
             return f"infra/iam/{file.name}"
-    return "infra/iam/launcher.json"
+    return ""
 
 
 def _rank(file: str, policy: str) -> tuple[bool, bool, bool, str]:

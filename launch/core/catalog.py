@@ -45,6 +45,7 @@ class Instance:
     ebs_mb_per_s: Rate
     usd_per_hour: float
     amx: bool = False
+    first_efa_card: int = 0  # 1 if the network card 0 has no EFA
     processor: str = ""  # its maker; "" if not known
     clock_ghz: float = 0.0  # sustained; 0 if not known
     gpu_model: str | None = None  # None without GPUs

@@ -104,7 +104,7 @@ def main(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
 
 def _offer_to_fix(backend: str, argv: Sequence[str]) -> None:
     """Print the command that fixes what the account lacks; at a terminal, offer to run it."""
-    words = ["-m", "launch.doctor", "--for", backend, *_of_job(argv), "--fix"]
+    words = ["-m", "launch.doctor", "--for", backend, "--fix", *_of_job(argv)]
     complain(f"to see all that the account lacks, and to fix it: {shlex.join(['python', *words])}")
     if not any(word.startswith("--dry-run") for word in argv) and wants("run it now"):
         from launch.core.shell import run_here, this_python  # --help does not need it

@@ -122,6 +122,8 @@ def expect(
     gpus: processes of a node, if not all its GPUs; on_ebs: whether images are read from an EBS volume; images: of a
     data set whose size is not in the tables; volume: what each node gets of its own, made from a snapshot.
     """
+    if not instance.network_gbps.peak:
+        return None, f"not known: {instance.name} is not in the catalog"
     try:
         job = training(train, instance, nodes, gpus=gpus, on_ebs=on_ebs, images=images, volume=volume)
         return lifted(job, instance), ""

@@ -39,12 +39,10 @@ def complain(text: str) -> None:
         _print(without_secrets(text), sys.stderr)
 
 
-# How a command is written in texts -> how the console script is called.
+# How a command is written in sentences -> how the console script is called.  A path to a Python is no such command.
 _COMMANDS = (
-    (re.compile(r"python -m launch\.(\w+)"), r"ddp \1"),
-    (re.compile(r"python -m launch(?![.\w])"), "ddp"),
-    (re.compile(r"python -m trainer\.(prepare|tune|predict|export)"), r"ddp \1"),
-    (re.compile(r"python -m trainer(?!\.)"), "ddp train"),
+    (re.compile(r"(?<![\w/.-])python -m launch\.(\w+)"), r"ddp \1"),
+    (re.compile(r"(?<![\w/.-])python -m launch(?![.\w])"), "ddp"),
 )
 _shown: list[tuple[re.Pattern[str], str]] = []
 
@@ -55,7 +53,7 @@ def use_short_commands() -> None:
 
 
 def _print(text: str, stream: TextIO) -> None:
-    for written, shown in _shown:
+    for written, shown in () if text.startswith(("{", "[")) else _shown:  # JSON is for programs
         text = written.sub(shown, text)
     encoding = getattr(stream, "encoding", None) or "utf-8"  # which may lack some of the characters
     print(harmless(text).encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)

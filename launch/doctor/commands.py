@@ -4,10 +4,9 @@ import json
 import re
 import shlex
 import shutil
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -22,14 +21,20 @@ from launch.core.backend import Backend
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.job import Job
-from launch.core.shell import run_here
-from launch.core.terminal import confirm, say, table
+from launch.core.shell import run_here, this_python
+from launch.core.terminal import say, table, wants
 from launch.core.training.base import Training
 from launch.doctor import checks
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 
 DOWNLOAD_TIMEOUT_S = 10
+# What --fix may run: the toolkit's own set-up and image, the policies of its users and roles, and requests of quotas.
+_RUNNABLE = re.compile(
+    r"python -m launch\.(?:infra up|image push)(?: --[\w-]+ \S+)*"
+    r"|aws service-quotas request-service-quota-increase(?: --[\w-]+ \S+)+"
+    r"|aws iam attach-(?:user|group|role)-policy(?: --[\w-]+ \S+)+"
+)
 _PLACEHOLDER = re.compile(r"(?:^|[ =/])[A-Z]{3,}(?:$|[ /@])")  # such as FOLDER, for the user to fill in
 
 
@@ -55,7 +60,7 @@ class Runtime:
     clock: Clock = field(default_factory=Clock)
     say: Callable[[str], None] = say
     read: Callable[[str], bytes] = _read  # the content of a URL that AWS has signed
-    confirm: Callable[[str], None] = confirm  # raises SettingsError unless the user agrees
+    wants: Callable[[str], bool] = wants  # asks the user
     run: Callable[[Sequence[str]], int] = run_here  # a command, with this terminal; returns its exit code
 
 
@@ -107,42 +112,46 @@ def examine(subject: Subject, format_: str, runtime: Runtime) -> int:
 
 
 def fix(subject: Subject, runtime: Runtime, *, yes: bool) -> int:
-    """Run the commands that fix what is missing, one by one, and examine again; return the exit code.
+    """Run the commands that fix what is missing, each after a yes, and examine again; return the exit code.
 
+    Only commands that concern the toolkit's own resources, its users' policies, and quotas are run; others are printed.
     After each command everything is examined anew, as one command may fix several findings.
-    Raises SettingsError if the user does not agree to one.
     """
-    tried = list[str]()
+    examine(subject, "table", runtime)
     for region in subject.examination.regions(subject.job.where):
-        while command := _next_command(_examine_in(region, subject, runtime), tried):
-            if not yes:
-                runtime.confirm(f"this runs {command}")
-            tried.append(command)
-            runtime.say(f"$ {command}")
-            if code := _run_command(command, runtime):
-                runtime.say(f"  it ended with exit code {code}")
+        seen = list[str]()
+        while found := _next_command(_examine_in(region, subject, runtime), region, seen):
+            check, command = found
+            seen.append(command)
+            runtime.say(f"\n{check}: $ {command}")
+            if yes or runtime.wants("run it"):
+                _run_command(command, runtime)
     return examine(subject, "table", runtime)
 
 
-def _next_command(report: Report, tried: Sequence[str]) -> str:
-    """The first command, not yet tried, that fixes something missing; empty if there is none."""
-    remedies = (one.verdict.remedy for one in report.findings if one.verdict.state == "missing")
-    return next((command for remedy in remedies if (command := _command_in(remedy)) and command not in tried), "")
+def _next_command(report: Report, region: str | None, seen: Collection[str]) -> tuple[str, str] | None:
+    """The first finding that something is missing with a command that was not seen yet; None if there is none."""
+    for one in report.findings:
+        for command in _commands_in(one.verdict.remedy, region) if one.verdict.state == "missing" else ():
+            if command not in seen:
+                return one.check, command
+    return None
 
 
-def _command_in(remedy: str) -> str:
-    """The command of a remedy, or the first of alternatives; empty if it is advice, or needs a value of the user's."""
-    command = remedy.partition(", or ")[0]
-    is_command = command.startswith(("python -m launch.", "aws ")) and ";" not in command
-    return "" if not is_command or _PLACEHOLDER.search(command) else command
+def _commands_in(remedy: str, region: str | None) -> Iterator[str]:
+    """The commands of a remedy, or of the first of alternatives, that may be run for the user."""
+    for command in remedy.partition(", or ")[0].split(" && "):
+        if _RUNNABLE.fullmatch(command) and not _PLACEHOLDER.search(command):
+            needs_region = region and command.startswith("python -m launch.") and "--region" not in command
+            yield f"{command} --region {region}" if needs_region else command
 
 
-def _run_command(command: str, runtime: Runtime) -> int:
+def _run_command(command: str, runtime: Runtime) -> None:
     program, *words = shlex.split(command)
     if program == "aws" and shutil.which("aws") is None:
         runtime.say("  this needs AWS's command line: https://aws.amazon.com/cli/")
-        return 0
-    return runtime.run([sys.executable if program == "python" else program, *words])
+    elif code := runtime.run([*(this_python() if program == "python" else [program]), *words]):
+        runtime.say(f"  it ended with exit code {code}")
 
 
 def _examine_in(region: str | None, subject: Subject, runtime: Runtime) -> Report:

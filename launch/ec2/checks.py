@@ -96,7 +96,7 @@ def highest_usd(
 
 
 # The open driver begins with Turing (sm_75): https://docs.aws.amazon.com/dlami/latest/devguide/important-changes.html
-NO_DRIVER = ("sm_70",)
+NO_DRIVER = ("sm_37", "sm_52", "sm_70")
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from launch.aws import containers
 from launch.aws.instances.facts import Ami, Subnet, quota_of, shortage
 from launch.aws.lookup import unreadable
-from launch.aws.names import SHARED_SINCE, Folder, bucket_of
+from launch.aws.names import PULLS_SINCE, SHARED_SINCE, Folder, bucket_of
 from launch.aws.network import INTERNET, Exit
 from launch.aws.pricelist import no_price
 from launch.aws.toolkit import toolkit
@@ -220,15 +220,17 @@ def _half_stopped(cluster: Cluster, facts: Facts) -> TrainerError | None:
 
 
 def _unreadable_source(cluster: Cluster, facts: Facts) -> TrainerError | None:
-    """An error if the node role may not read the script's source: paid nodes would fail."""
+    """An error if the node role may not read the script's source, or pull AWS's image: paid nodes would fail."""
     options = cluster.resolved.options
     has_default_role = (
         options.bucket is None and options.instance_profile == type(options).model_fields["instance_profile"].default
     )
     begins = cluster.nodes > len(facts.fleet.living)
-    if not (cluster.source_key and has_default_role and begins and facts.old_stack) or facts.roles >= SHARED_SINCE:
+    if not (has_default_role and begins and facts.old_stack):
         return None
-    return unreadable("nodes", facts.old_stack)
+    if cluster.toolkit is not None and facts.roles < PULLS_SINCE:
+        return unreadable("nodes", facts.old_stack, "pull AWS's image")
+    return unreadable("nodes", facts.old_stack) if cluster.source_key and facts.roles < SHARED_SINCE else None
 
 
 def _script_too_long(cluster: Cluster) -> TrainerError | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from launch.aws import upload
 from launch.aws.instances.facts import COUNTED, Family, quota_of
 from launch.aws.lookup import SET_UP
-from launch.aws.names import LIMITS_SINCE, SHARED_SINCE, TOOLKIT
+from launch.aws.names import LIMITS_SINCE, TOOLKIT
 from launch.core import catalog, earlier, secrets
 from launch.core.catalog import Instance
 from launch.core.estimate.forecast import Forecast, hours
@@ -96,7 +96,7 @@ def _quotas(resolved: Resolved, facts: Facts) -> list[Fact]:
     for instance in resolved.instances:
         family = quota_of(instance, resolved.options.spot)
         quota = facts.quotas.get(family.name)
-        if quota is None:
+        if quota is None or not instance.is_known:
             continue
         needed = resolved.options.nodes * instance.vcpus
         values[instance.name] = {
@@ -209,9 +209,7 @@ def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
 
 def _older_stack(facts: Facts) -> str:
     """What nodes may not do with the roles of an older stack, and the command that updates it."""
-    what = "its nodes may not pull AWS's own images"
-    if facts.roles < SHARED_SINCE:
-        what = "its nodes may not read the source of a script of your own"
+    what = "its nodes may neither pull AWS's own images nor, if it is very old, read the source of a script"
     if facts.roles < LIMITS_SINCE:
         what = "the time limit in EventBridge has no effect, so only the nodes' own timers end the job"
     return (
@@ -233,7 +231,7 @@ def _beyond_the_policies(cluster: Cluster) -> list[str]:
         names.append(f"bucket {options.bucket}")
     if options.data_s3 and not options.data_s3.startswith(f"s3://{prefix}"):
         names.append(options.data_s3)
-    if ".dkr.ecr." in cluster.image and f"/{TOOLKIT}" not in cluster.image:
+    if ".dkr.ecr." in cluster.image and f"/{TOOLKIT}" not in cluster.image and cluster.toolkit is None:
         names.append(f"image {cluster.image}")
     names += secrets.beyond_the_policies(options.secret)
     return [f"{name} is not in infra/iam/node.json; make sure that the node role may read it." for name in names]

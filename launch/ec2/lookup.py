@@ -80,11 +80,15 @@ def find_image(aws: Aws, wanted: str, account: str, region: str) -> str:
 
 
 def find_image_or_aws(aws: Aws, resolved: Resolved, account: str, region: str, today: date) -> str:
-    """The image of find_image(); AWS's newest for PyTorch if none is named and the account has none of the toolkit."""
+    """The image of find_image(); AWS's newest for PyTorch if none is named and the account has none of the toolkit.
+
+    Not for a job in several regions, which must run the same image in each.
+    """
+    options = resolved.options
     try:
-        return find_image(aws, resolved.options.image, account, region)
+        return find_image(aws, options.image, account, region)
     except AwsError as error:
-        if resolved.options.image != IMAGE or error.aws_code not in NOT_FOUND:
+        if options.image != IMAGE or len(options.region) > 1 or error.aws_code not in NOT_FOUND:
             raise
     container = containers.newest(resolved.instances, region, today)
     return by_digest(aws, container.uri, "AWS may not have it in this region: give another --image.")

@@ -1,5 +1,6 @@
 """Job + facts -> the plan: every request in order, quotes and problems.  Pure."""
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -114,7 +115,13 @@ def _placement(cluster: Cluster, facts: Facts, generation: int) -> str:
     groups = [group.id for group in facts.fleet.kind("placement-group")] if facts.fleet.living else []
     if not groups:
         return placement_name(cluster.job, generation)
-    return max(groups, key=lambda name: int(name.rpartition("-")[2]))
+    return max(groups, key=_number_of)
+
+
+def _number_of(group: str) -> int:
+    """The generation in a placement group's name; 0 if it has none."""
+    found = re.search(r"-(\d+)$", group)
+    return int(found[1]) if found else 0
 
 
 def _tries(cluster: Cluster, facts: Facts, count: int, generation: int, group: str) -> tuple[Try, ...]:

@@ -213,11 +213,9 @@ def run_instances(
 
 def _own_tags(cluster: Cluster, instance: Instance, generation: int, volume: VolumeInit) -> dict[str, str]:
     """The tags of nodes only: their prices, which cannot be looked up later when a job's cost is computed."""
-    return {
-        GENERATION_TAG: str(generation),
-        HOURLY_TAG: f"{node_usd(cluster.resolved, instance, cluster.prices):.6g}",
-        ONCE_TAG: f"{volume.usd:.6g}",
-    }
+    is_priced = cluster.resolved.options.capacity_block or cluster.prices.knows(instance)
+    price = {HOURLY_TAG: f"{node_usd(cluster.resolved, instance, cluster.prices):.6g}"} if is_priced else {}
+    return {GENERATION_TAG: str(generation), **price, ONCE_TAG: f"{volume.usd:.6g}"}
 
 
 def _market(options: Ec2Options) -> dict[str, Any]:
@@ -271,7 +269,7 @@ def _interfaces(cluster: Cluster, instance: Instance, subnet: Subnet) -> list[di
     if instance.efa == 1:
         return [{"InterfaceType": "efa", **first}]
     rows = [{"NetworkCardIndex": 0, **first}]
-    for card in range(instance.efa):
+    for card in range(instance.first_efa_card, instance.first_efa_card + instance.efa):
         device = 1 if card == 0 else 0  # the first card also has the ordinary one
         rows.append({"NetworkCardIndex": card, "InterfaceType": "efa-only", **common, "DeviceIndex": device})
     return rows

@@ -58,7 +58,7 @@ def verdict(
             else:
                 refused[refusal.action] = None
     if refused:
-        policies = sorted({granted_by(action, policy) for action in refused})
+        policies = sorted({granted_by(action, policy) for action in refused} - {""})
         names = [policy.rpartition("/")[2].removesuffix(".json") for policy in policies]
         return missing(f"{name} may not {', '.join(refused)}, which {' and '.join(policies)} allows", fix(names))
     if doubtful:

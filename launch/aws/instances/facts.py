@@ -9,7 +9,7 @@ from typing import Any
 from launch.aws import network
 from launch.aws.client import Aws
 from launch.aws.lookup import missing
-from launch.core.catalog import Instance, Rate
+from launch.core.catalog import Instance, Rate, load
 from launch.core.errors import AwsError
 from trainer.errors import SettingsError
 
@@ -228,21 +228,31 @@ def described(row: Mapping[str, Any]) -> Instance:
     if gpu.get("Manufacturer", "NVIDIA") != "NVIDIA":
         raise SettingsError(f"{name} has GPUs of {gpu['Manufacturer']}, and the trainer needs NVIDIA's; take another.")
     network, ebs = row["NetworkInfo"], row["EbsInfo"].get("EbsOptimizedInfo", {})
+    efa = network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)
     return Instance(
         name=name,
         gpus=max(1, gpu["Count"]) if gpu else 0,  # EC2 says 0 for a part of a GPU
         vcpus=row["VCpuInfo"]["DefaultVCpus"],
         memory_gib=row["MemoryInfo"]["SizeInMiB"] / 1024,
         nvme_gb=row.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0),
-        efa=network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
+        efa=efa,
+        first_efa_card=int(efa > 1 and len(network.get("NetworkCards", ())) > efa),
         network_gbps=_network(network),
         ebs_mb_per_s=Rate(ebs.get("BaselineThroughputInMBps", 0.0), ebs.get("MaximumThroughputInMBps", 0.0)),
         usd_per_hour=0.0,
         processor=row["ProcessorInfo"].get("Manufacturer", ""),
         clock_ghz=row["ProcessorInfo"].get("SustainedClockSpeedInGhz", 0.0),
         gpu_model=gpu.get("Name"),
+        architecture=_architectures().get(gpu.get("Name", "")),
+        price_source="list" if "on-demand" in row.get("SupportedUsageClasses", ["on-demand"]) else "capacity_block",
         gpu_memory_gib=round(gpu.get("MemoryInfo", {}).get("SizeInMiB", 0) / 1024, 2),
     )
+
+
+def _architectures() -> dict[str, str]:
+    """The architectures of GPUs: those of the catalog, and older ones that today's drivers and images leave out."""
+    known = {one.gpu_model: one.architecture for one in load().values() if one.gpu_model and one.architecture}
+    return {**known, "K80": "sm_37", "M60": "sm_52"}
 
 
 def _gpu(row: Mapping[str, Any]) -> Mapping[str, Any]:

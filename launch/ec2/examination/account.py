@@ -163,6 +163,7 @@ def spot(case: Ec2Case) -> Iterator[Verdict]:
 
 EC2 = "arn:aws:ec2:{REGION}:{ACCOUNT}:"
 SCHEDULE = "arn:aws:scheduler:{REGION}:{ACCOUNT}:"
+AWSS_IMAGES = ["arn:aws:ecr:{REGION}:*:repository/pytorch", "arn:aws:ecr:{REGION}:*:repository/pytorch-training"]
 REPOSITORY = f"arn:aws:ecr:{{REGION}}:{{ACCOUNT}}:repository/{TOOLKIT}"
 SAFE = {**TAGGED, "ec2:MetadataHttpTokens": "required", "ec2:MetadataHttpPutResponseHopLimit": "1",
         "ec2:Encrypted": "true"}  # fmt: skip
@@ -189,13 +190,14 @@ LAUNCHER = [
     ),
     Right(["logs:FilterLogEvents"], [f"{LOGS}{LOG_GROUP}"]),
     Right(["ec2:DescribeInstanceStatus", "pricing:GetProducts"], ["*"]),
+    Right(["ecr:BatchGetImage"], AWSS_IMAGES),
     Right(["ec2:GetConsoleOutput"], [f"{EC2}instance/*"], CARRIES),  # explains a node that never reported
     *JOB_FOLDER,
 ]  # fmt: skip
 
 NODE = [
     Right(["ecr:GetAuthorizationToken"], ["*"]),
-    Right(["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"], [REPOSITORY]),
+    Right(["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"], [REPOSITORY, *AWSS_IMAGES]),
     Right(["s3:GetObject"], [f"{FOLDER}cluster.json"], OWN_ACCOUNT),
     Right(["s3:PutObject"], [f"{FOLDER}run/x", f"{FOLDER}exits/x", f"{FOLDER}boot/x"], OWN_ACCOUNT),
     Right(["s3:ListBucket"], ["arn:aws:s3:::{BUCKET}"], {**OWN_ACCOUNT, "s3:prefix": "jobs/{JOB}/"}),

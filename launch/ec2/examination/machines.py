@@ -29,7 +29,9 @@ def quotas(case: Ec2Case) -> Iterator[Verdict]:
     found = lookup.quotas_of(case.aws, case.resolved)
     for instance in case.resolved.instances:
         family = quota_of(instance, case.resolved.options.spot)
-        if family.code:
+        if not instance.is_known:
+            yield unknown(f"{instance.name} is not in the catalog: the launch looks it up")
+        elif family.code:
             yield _room(case, instance, family.code, found[family.name])
 
 
@@ -196,7 +198,10 @@ def subnets(case: Ec2Case) -> Iterator[Verdict]:
 
 def way_out(case: Ec2Case) -> Iterator[Verdict]:
     """Whether nodes can reach AWS from each subnet.  Otherwise a paid node neither logs nor leaves a record."""
-    facts = Facts(case.region, case.account, subnets=shared.subnets(case), exits=shared.exits(case), now=case.now)
+    facts = Facts(
+        case.region, case.account, subnets=shared.subnets(case), exits=shared.exits(case), image=shared.image(case),
+        now=case.now,
+    )  # fmt: skip
     cluster = shared.cluster(case, facts)
     problems, reached = list[str](), set[str]()
     for instance in case.resolved.instances:

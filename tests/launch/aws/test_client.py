@@ -177,7 +177,7 @@ def test_a_permission_that_iam_itself_refuses_is_named(account: Account, monkeyp
 @pytest.mark.parametrize(
     ("code", "message", "operation", "named"),
     [
-        ("UnauthorizedOperation", "", "PurchaseHostReservation", "infra/iam/launcher.json"),  # which no policy grants
+        ("UnauthorizedOperation", "", "PurchaseHostReservation", "ask for a policy"),  # which none of infra/iam grants
         ("AuthFailure", "Not authorized for images: [ami-1]", "DescribeImages", "--ami"),
         ("InvalidParameterCombination", "{region}", "RunInstances", "{region}; "),
     ],

@@ -12,6 +12,7 @@ from launch.aws.instances.facts import described, find_types
 from launch.core import catalog
 from launch.core.catalog import Instance, load, unknown
 from launch.ec2.__main__ import main
+from launch.ec2.checks import NO_DRIVER
 from tests.launch.ec2.account import Account
 from trainer.errors import SettingsError
 
@@ -88,9 +89,20 @@ def test_a_type_that_the_catalog_lacks_cannot_have_more_processes_than_gpus(
     assert "g7.12xlarge has 2 GPUs" in capsys.readouterr().err
 
 
+def test_a_gpu_that_todays_drivers_leave_out_is_recognized() -> None:
+    gpus = [{"Name": "M60", "Manufacturer": "NVIDIA", "Count": 1}]
+    assert described({**DESCRIBED["g5.xlarge"], "GpuInfo": {"Gpus": gpus}}).architecture in NO_DRIVER
+
+
+def test_a_type_whose_network_is_not_known_has_no_forecast(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--nodes", "2", "--dataset", "synthetic", "--instance-type", "m6i.xlarge", "--allow-cpu", "--dry-run"]
+    assert main(words) in (0, 4)
+    assert "not in the catalog" in capsys.readouterr().out
+
+
 def _without_rest(instance: Instance) -> Instance:
     """Without what EC2 does not say."""
     return replace(
-        instance, usd_per_hour=0.0, amx=False, architecture=None, half_tflops=0.0, sagemaker_usd_per_hour=None,
+        instance, usd_per_hour=0.0, amx=False, half_tflops=0.0, sagemaker_usd_per_hour=None,
         price_source="list", sagemaker_price_source="list", end_of_life=None,
     )  # fmt: skip

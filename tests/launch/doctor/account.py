@@ -39,7 +39,7 @@ class Patient:
     said: list[str] = field(default_factory=list)
     make_aws: Callable[[str | None], Aws] | None = None
     job: tuple[str, ...] = JOB
-    confirm: Callable[[str], None] = lambda what: None
+    wants: Callable[[str], bool] = lambda what: True
     run: Callable[[Sequence[str]], int] = lambda words: 1
 
     @classmethod
@@ -63,7 +63,7 @@ class Patient:
         self.said.clear()
         now = datetime.now(UTC).timestamp
         clock = Clock(lambda: now() + self.later_s, lambda _: None)
-        runtime = Runtime(self.make_aws or self._aws, clock, self.said.append, self._read, self.confirm, self.run)
+        runtime = Runtime(self.make_aws or self._aws, clock, self.said.append, self._read, self.wants, self.run)
         return main([*self.job, *words], runtime)
 
     def _aws(self, region: str | None) -> Aws:

@@ -52,7 +52,7 @@ BROKEN = (
     Broken("an organization that shuts another region", "permissions", "ok", "are allowed", "",
            shut_region("eu-west-1")),
     Broken("a launcher without the second policy", "permissions", "missing",
-           "may not ec2:DescribeInstanceStatus, pricing:GetProducts, ec2:GetConsoleOutput, which infra/iam/reader.json",
+           "which infra/iam/reader.json",
            "policy/aws-ddp-toolkit-reader", lambda patient: patient.may_only("launcher")),
     Broken("no bucket", "bucket", "missing", "there is no bucket aws-ddp-toolkit-123456789012-us-east-1",
            "python -m launch.infra up", no_bucket),

@@ -7,14 +7,14 @@ import pytest
 
 from launch.doctor import checks
 from launch.doctor.__main__ import main
+from launch.doctor.commands import _commands_in
 from launch.ec2.examination import EXAMINATION
 from tests.launch.doctor.account import Patient
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.privilege.enforced import enforced
-from trainer.errors import SettingsError
 
 READS = re.compile(r"Get|Describe|List|Head|BatchGet|Simulate")
-MOST_CALLS = 67
+MOST_CALLS = 69
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_launch_that_aws_refuses_recommends_it(capsys: pytest.CaptureFixture[s
     assert (
         capsys.readouterr()
         .err.splitlines()[-1]
-        .endswith("python -m launch.doctor --for ec2 --nodes 2 --dataset cifar10 --fix")
+        .endswith("python -m launch.doctor --for ec2 --fix --nodes 2 --dataset cifar10")
     )
     assert Terminal(patient.account).type("--nodes", "2", "--dataset", "nonsense") == 2
     assert "launch.doctor" not in capsys.readouterr().err
@@ -104,7 +104,7 @@ def test_fixing_runs_each_command_once_until_nothing_is_missing(
 
     assert patient.type("--fix", "--yes") == 0
     assert [words[:3] for words in ran] == [["aws", "service-quotas", "request-service-quota-increase"]]
-    assert patient.said[0].startswith("$ aws service-quotas ")
+    assert "aws service-quotas " in patient.said[1]
 
 
 def test_fixing_does_not_repeat_what_did_not_help(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,18 +112,31 @@ def test_fixing_does_not_repeat_what_did_not_help(patient: Patient, monkeypatch:
     monkeypatch.setattr("shutil.which", lambda name: name)
 
     assert patient.type("--fix", "--yes") == 4
-    assert len([line for line in patient.said if line.startswith("$ ")]) == 1
+    assert len([line for line in patient.said if ": $ " in line]) == 1
 
 
-def test_nothing_is_run_without_a_yes(patient: Patient) -> None:
+def test_what_is_not_agreed_to_is_left_out_and_the_rest_goes_on(patient: Patient) -> None:
     patient.account.rules.quota["L-DB2E81BA"] = 8.0
-    patient.confirm, patient.run = decline, unreachable
+    patient.wants, patient.run = lambda what: False, unreachable
 
-    assert patient.type("--fix") == 2
+    assert patient.type("--fix") == 4
+    assert "1 missing" in patient.said[-1]
 
 
-def decline(what: str) -> None:
-    raise SettingsError(what)
+def test_only_what_is_the_toolkits_is_changed_by_itself() -> None:
+    """Not the user's own groups, networks and keys, whose commands are printed."""
+    runs = "aws iam attach-user-policy --user-name me --policy-arn a:b"
+    assert list(_commands_in(f"{runs} && {runs}2", None)) == [runs, f"{runs}2"]
+    assert list(_commands_in("python -m launch.infra up", "eu-west-1")) == [
+        "python -m launch.infra up --region eu-west-1"
+    ]
+    for remedy in (
+        "aws configure or aws sso login, then aws sts get-caller-identity",
+        "python -m launch.data, or aws s3 cp a b",
+        "aws ec2 create-default-vpc",
+        "aws iam attach-user-policy --user-name NAME --policy-arn a:b",
+    ):
+        assert list(_commands_in(remedy, "us-east-1")) == []
 
 
 def unreachable(words: Sequence[str]) -> int:

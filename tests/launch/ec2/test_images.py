@@ -4,16 +4,21 @@ import io
 import json
 import tarfile
 from datetime import date
+from unittest import mock
 
 import pytest
 from moto.ecr.models import ecr_backends
+from moto.iam.models import iam_backends
 
 from launch.aws import containers
+from launch.aws.names import ROLES_TAG, SCHEDULER_ROLE, STACK_TAG
 from launch.aws.toolkit import toolkit
 from launch.core import catalog
 from launch.core.training.classifier import Classifier
 from launch.ec2.__main__ import main
+from launch.rehearse.aws.iam import policies
 from tests.launch.ec2.account import Account
+from tests.launch.privilege.enforced import enforced
 from trainer.config import TrainConfig
 
 REGISTRY = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
@@ -61,3 +66,18 @@ def test_what_is_sent_has_the_trainer_and_its_packages_by_hash() -> None:
 def test_an_image_that_is_named_must_be_there(new_account: Account, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--dataset", "cifar10", "--image", "my-image", "--dry-run"]) == 4
     assert "my-image" in capsys.readouterr().out
+
+
+def test_the_policies_of_an_ec2_launcher_are_enough(new_account: Account, capsys: pytest.CaptureFixture[str]) -> None:
+    with mock.patch.dict(policies.FILES, {"ec2-only": ("launcher", "reader")}), enforced(new_account, "ec2-only"):
+        assert main(["--nodes", "2", "--dataset", "cifar10", "--dry-run"]) == 0
+    assert "node.json" not in capsys.readouterr().out
+
+
+def test_a_stack_whose_nodes_may_not_pull_it_is_a_problem(
+    new_account: Account, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tags = [{"Key": STACK_TAG, "Value": "us-east-1"}, {"Key": ROLES_TAG, "Value": "3"}]
+    iam_backends[new_account.id]["aws"].tag_role(SCHEDULER_ROLE, tags)
+    assert main(["--nodes", "2", "--dataset", "cifar10", "--dry-run"]) == 4
+    assert "problem: nodes may not pull AWS's image" in capsys.readouterr().out
