@@ -72,6 +72,7 @@ RESERVED = ec2("capacity-reservation/cr-1")
 TRAINING = arn("sagemaker", "training-job/j")
 SNAPSHOT, COPY = ec2("snapshot/snap-1"), ec2("snapshot/*")  # what is being made is a star to IAM
 DATA, DIGEST, BLOCKS = "aws-ddp-toolkit:dataset", "aws-ddp-toolkit:digest", "aws-ddp-toolkit:blocks"
+OWN, OTHERS = {"ec2:Owner": ACCOUNT}, {"ec2:Owner": "999999999999"}
 PARENT = {"ebs:ParentSnapshot": ec2("snapshot/snap-payroll")}
 VPC_IDS = {"sagemaker:VpcSubnets": ["subnet-prod"], "sagemaker:VpcSecurityGroupIds": ["sg-prod"]}
 PROJECT, SOURCE = arn("codebuild", "project/aws-ddp-toolkit-images"), "codebuild:source"
@@ -290,11 +291,12 @@ PUBLISHERS = [
     Row("data", "ec2:DeleteSnapshot", ec2("snapshot/snap-1"), on(**{DATA: "imagenet"})),  # made by hand
     Row("data", "ec2:CreateTags", ec2("snapshot/snap-1"), {**on(Name="payroll"), **asked(DATA)}),  # tags it first
     Row("data", "ec2:CreateTags", NODE, {**asked(DATA), "ec2:CreateAction": "StartSnapshot"}),
+    # The source counts by its owner, the copy by its tags:
+    # https://docs.aws.amazon.com/ebs/latest/userguide/security_iam_id-based-policy-examples.html#iam-copy-snapshot
     Row("data", "ec2:CopySnapshot", SNAPSHOT, {}),
-    Row("data", "ec2:CopySnapshot", SNAPSHOT, on(Name="payroll")),
-    # IAM asks for the source, too, and AWS's examples let the copy's tags decide there as well, unless a policy says
-    # which of both it means: https://docs.aws.amazon.com/ebs/latest/userguide/security_iam_id-based-policy-examples.html
-    Row("data", "ec2:CopySnapshot", SNAPSHOT, {**on(Name="payroll"), **asked(DATA, DIGEST), **new()}),
+    Row("data", "ec2:CopySnapshot", SNAPSHOT, {**OTHERS, **asked(DATA, DIGEST), **new()}),
+    Row("data", "ec2:CopySnapshot", COPY, {**OWN, **asked(DATA), **new()}),  # a copy without a digest
+    Row("data", "ec2:CopySnapshot", COPY, OWN),
     Row("data", "ebs:PutSnapshotBlock", SNAPSHOT, on(Name="payroll")),
     *(
         Row(who, action, resource, context)
@@ -402,7 +404,7 @@ TWINS = [
     Row("data", "ec2:CreateTags", SNAPSHOT, {**asked(DATA), **new(), "ec2:CreateAction": "StartSnapshot"}),
     Row("publisher", "ec2:CreateTags", SNAPSHOT, {**asked(DATA), **new(), "ec2:CreateAction": "StartSnapshot"}),
     Row("data", "ebs:PutSnapshotBlock", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0"})),
-    Row("data", "ec2:CopySnapshot", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0"})),  # from it
+    Row("data", "ec2:CopySnapshot", SNAPSHOT, OWN),  # from it
     Row("data", "ec2:CopySnapshot", COPY, {**asked(DATA, DIGEST), **new()}),  # to a new one
     Row("data", "ec2:DeleteSnapshot", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0", BLOCKS: "0"})),
     Row("scheduler", "iam:PassRole", role("aws-ddp-toolkit-sweeper"), TO_SSM),

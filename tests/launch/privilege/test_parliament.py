@@ -26,6 +26,7 @@ ARGUED = {
     ("administrator-stack", "WhichIsOfAView", "UNKNOWN_ACTION"): NEWER,
     ("builder", "FromOurBucketAlone", "UNKNOWN_CONDITION_FOR_ACTION"): "newer than the linter's table: "
     "https://docs.aws.amazon.com/codebuild/latest/userguide/action-context-keys.html",
+    ("data", "CopyFromTheAccounts", "UNKNOWN_CONDITION_FOR_ACTION"): NEWER,
     ("data", "LookUp", "RESOURCE_STAR"): READS,
     ("data", "FindAmazonLinux", "RESOURCE_MISMATCH"): "AWS's own parameters have no account in their ARN, as below",
     ("publisher", "LookUp", "RESOURCE_STAR"): READS,

@@ -24,8 +24,8 @@ NEWER = "newer than the table: "
 ARGUED = {
     ("builder", "FromOurBucketAlone", "codebuild:StartBuild"): NEWER
     + "https://docs.aws.amazon.com/codebuild/latest/userguide/action-context-keys.html",
-    ("data", "CopyFromThem", "ec2:CopySnapshot"): NEWER
-    + "https://aws.amazon.com/blogs/storage/enhancing-resource-level-permissions-for-copying-amazon-ebs-snapshots/",
+    ("data", "CopyFromTheAccounts", "ec2:CopySnapshot"): NEWER
+    + "https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html",
     ("sagemaker-extras", "RegisterModels", "sagemaker:CreateModelPackage"): NEWER
     + "https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsagemakerai.html",
 }

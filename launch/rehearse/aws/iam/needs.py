@@ -8,7 +8,7 @@ always the operations'.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from launch.rehearse.aws.calls import Call
@@ -80,12 +80,16 @@ def of_ec2(call: Call, view: AccountView) -> Iterator[Need]:
 
 
 def _copied(params: Params, view: AccountView) -> Iterator[Need]:
-    """The source of a copied snapshot, which IAM checks besides the copy; the copy's tags do not count there.
+    """The source of a copied snapshot, which IAM checks besides the copy: of this account, without its tags.
 
-    https://aws.amazon.com/blogs/storage/enhancing-resource-level-permissions-for-copying-amazon-ebs-snapshots/
+    Of the snapshot's keys, EC2's table has the owner and no aws:ResourceTag for this action; the copy's tags do not
+    count for the source.
+    https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html
+    https://docs.aws.amazon.com/ebs/latest/userguide/security_iam_id-based-policy-examples.html#iam-copy-snapshot
     """
-    region = params.get("SourceRegion", view.region)
-    yield existing("ec2:CopySnapshot", "snapshot", params["SourceSnapshotId"], replace(view, region=region))
+    region, name = params.get("SourceRegion", view.region), params["SourceSnapshotId"]
+    owner = {"ec2:Owner": view.account, "aws:PrincipalAccount": view.account}
+    yield Need("ec2:CopySnapshot", f"arn:aws:ec2:{region}::snapshot/{name}", owner)
 
 
 def _tagged(params: Params, view: AccountView) -> Iterator[Need]:
