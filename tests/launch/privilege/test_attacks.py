@@ -441,13 +441,16 @@ def test_what_one_does_every_day_is_allowed(row: Row) -> None:
     assert may(row)
 
 
-@pytest.mark.parametrize("name", ["sagemaker", "scheduler", "image-builder"])
+@pytest.mark.parametrize("name", ["scheduler", "image-builder"])
 def test_a_role_is_taken_on_for_this_account_only(name: str) -> None:
-    """https://docs.aws.amazon.com/sagemaker/latest/dg/security-confused-deputy-prevention.html
-
-    EC2 names no source when it takes on a role for an instance, and gives it only to instances of the role's account.
+    """EC2 names no source when it takes on a role for an instance, and gives it only to instances of the role's
+    account.
     """
     (statement,) = policy(f"{name}-trust")["Statement"]
     assert statement["Condition"]["StringEquals"] == {"aws:SourceAccount": "@ACCOUNT@"}
-    if name == "sagemaker":
-        assert statement["Condition"]["ArnLike"] == {"aws:SourceArn": "arn:aws:sagemaker:*:@ACCOUNT@:*"}
+
+
+def test_sagemaker_takes_its_role_on_by_the_jobs_arn_which_has_the_account() -> None:
+    """And by nothing else: https://docs.aws.amazon.com/sagemaker/latest/dg/security-confused-deputy-prevention.html"""
+    (statement,) = policy("sagemaker-trust")["Statement"]
+    assert statement["Condition"] == {"ArnLike": {"aws:SourceArn": "arn:aws:sagemaker:*:@ACCOUNT@:*"}}

@@ -1,12 +1,19 @@
 """Least privilege of roles: nodes, time limits and SageMaker's training jobs."""
 
+import json
+from contextlib import nullcontext
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+from moto import mock_aws
+from moto.sagemaker.exceptions import SagemakerClientError
 
 from launch.aws.names import tag_values, tags
 from launch.rehearse.aws.iam.needs import AccountView, needs
 from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
+from launch.rehearse.aws.sagemaker.account import SageMakerAccount
+from launch.rehearse.aws.sagemaker.refusals import check_role
 from tests.launch.faults import Request
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
@@ -239,3 +246,31 @@ def test_a_launcher_learns_that_an_object_is_missing() -> None:
     need = Need("s3:ListBucket", "arn:aws:s3:::aws-ddp-toolkit-123456789012-us-east-1", mine)
     assert allows([policy("launcher")], need)
     assert not allows([policy("node")], need)
+
+
+# ---- the trust of SageMaker's role
+
+
+def trust(account: str = "123456789012", **more: Any) -> dict[str, Any]:
+    """infra/iam/sagemaker-trust.json for an account."""
+    statement: dict[str, Any] = policy("sagemaker-trust")["Statement"][0]
+    by = {**statement["Condition"], **more}
+    made: dict[str, Any] = json.loads(
+        json.dumps({"Statement": [{**statement, "Condition": by}]}).replace("@ACCOUNT@", account)
+    )
+    return made
+
+
+@pytest.mark.parametrize(
+    ("trusted", "may"),
+    [
+        (trust(), True),
+        (trust("999999999999"), False),
+        (trust(StringEquals={"aws:SourceAccount": "123456789012"}), False),  # which AWS's page does not have for jobs
+    ],
+)
+def test_a_role_is_assumed_on_the_conditions_of_its_trust(trusted: dict[str, Any], may: bool) -> None:
+    with mock_aws():
+        role = SageMakerAccount("us-east-1").make_role("mine", trusted)
+        with nullcontext() if may else pytest.raises(SagemakerClientError, match="Could not assume role"):
+            check_role(role, "arn:aws:sagemaker:us-east-1:123456789012:training-job/j")

@@ -97,7 +97,10 @@ def test_data_are_where_the_command_line_puts_them(tmp_path: Path) -> None:
         assert backend.account.get("s3://pictures/all/train/1.jpg") == b"x"
 
 
+JOB = "arn:aws:sagemaker:us-east-1:123456789012:training-job/j"
+
+
 @pytest.mark.parametrize("role", ["mine", "aws-ddp-toolkit-sagemaker"])
 def test_a_role_that_the_command_line_names_is_there(tmp_path: Path, role: str) -> None:
     with mock_aws(), opened(job(nodes=1, role=role), tmp_path, RequestLog()) as backend:
-        check_role(f"arn:aws:iam::{backend.account.id}:role/{role}", backend.account.id)
+        check_role(f"arn:aws:iam::{backend.account.id}:role/{role}", JOB)

@@ -74,7 +74,7 @@ def _new_job(rules: Rules, request: dict[str, Any], response: Any) -> TrainingJo
             f"already exists ({arn})",
         )
     if request["RoleArn"] not in rules.roles:
-        check_role(request["RoleArn"], account)
+        check_role(request["RoleArn"], arn)
     check_plans(request, rules.plans)
     check_image(request, account)
     if rules.refuses_missing_data and (missing := missing_data(request, arn)):

@@ -162,9 +162,10 @@ def check_plans(request: Mapping[str, Any], plans: Mapping[str, TrainingPlan]) -
             )
 
 
-def check_role(arn: str, account: str) -> None:
-    for role in iam_backends[account]["aws"].roles.values():
-        if role.arn == arn and _trusts_sagemaker(json.loads(role.assume_role_policy_document)):
+def check_role(arn: str, job: str) -> None:
+    """Raises ValidationException unless SageMaker may assume the role for the job with this ARN."""
+    for role in iam_backends[job.split(":")[4]]["aws"].roles.values():
+        if role.arn == arn and _trusts_sagemaker(json.loads(role.assume_role_policy_document), job):
             return
     raise invalid(
         f"Could not assume role {arn}. Please ensure that the role exists and allows principal '{SERVICE}' to assume "
@@ -172,13 +173,18 @@ def check_role(arn: str, account: str) -> None:
     )
 
 
-def _trusts_sagemaker(policy: dict[str, Any]) -> bool:
-    for statement in listed(policy.get("Statement", [])):
-        principal, actions = statement.get("Principal", {}), listed(statement.get("Action", []))
-        services = listed(principal.get("Service", [])) if isinstance(principal, dict) else []
-        if statement.get("Effect") == "Allow" and SERVICE in services and {"sts:AssumeRole", "sts:*", "*"} & {*actions}:
-            return True
-    return False
+def _trusts_sagemaker(trust: dict[str, Any], job: str) -> bool:
+    """Of the sources of a request, AWS's page on training jobs has aws:SourceArn alone.
+
+    https://docs.aws.amazon.com/sagemaker/latest/dg/security-confused-deputy-prevention.html
+    """
+    statements = list[dict[str, Any]]()
+    for statement in listed(trust.get("Statement", [])):
+        principal = statement.get("Principal", {})
+        if isinstance(principal, dict) and SERVICE in listed(principal.get("Service", [])):
+            rest = {element: value for element, value in statement.items() if element != "Principal"}
+            statements.append({**rest, "Resource": "*"})
+    return allows([{"Statement": statements}], Need("sts:AssumeRole", "*", {"aws:SourceArn": job}))
 
 
 # ---- quotas: https://docs.aws.amazon.com/general/latest/gr/sagemaker.html; the message is as users quote it
