@@ -111,6 +111,9 @@ def is_forbidden(code: str, message: str) -> bool:
 
 # Operations whose permission has another name.
 PERMISSIONS = {
+    "budgets:CreateBudget": "budgets:ModifyBudget",
+    "budgets:DeleteBudget": "budgets:ModifyBudget",
+    "budgets:DescribeBudget": "budgets:ViewBudget",
     "budgets:DescribeBudgets": "budgets:ViewBudget",
     "s3:GetBucketEncryption": "s3:GetEncryptionConfiguration",
     "s3:HeadBucket": "s3:ListBucket",

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TypeVar
 
 from launch.aws.client import Aws
@@ -21,6 +22,18 @@ def check_region(region: str) -> None:
         raise SettingsError(
             f"{region} is not in AWS's standard partition, and the policies are for that only; give another --region."
         )
+
+
+@cache
+def absent_types(region: str) -> frozenset[str]:
+    """CloudFormation's resource types that the region lacks, by infra/cloudformation/regions.yaml."""
+    # Imported here to keep --help fast.
+    from importlib.resources import files
+
+    import yaml
+
+    absent = yaml.safe_load(files("infra").joinpath("cloudformation/regions.yaml").read_bytes())["absent"]
+    return frozenset(kind for kind, regions in absent.items() if region in regions)
 
 
 def regions_of(aws: Aws) -> list[str]:

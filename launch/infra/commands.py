@@ -28,7 +28,7 @@ from launch.infra.options import (
     text_of,
 )
 from launch.infra.planner import SetUp
-from launch.infra.template import KEPT, STACK, filled
+from launch.infra.template import KEPT, STACK, filled, left_out_text
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 
@@ -91,6 +91,7 @@ class Commands:
         if plan.problem:
             raise plan.problem
         self._apply(aws, plan, options)
+        perform(plan.payload.budget, aws.call, self._say, self._clock.sleep)
         self._allow_spot(aws, plan.payload.spot)
         return self._show_outputs(aws)
 
@@ -237,6 +238,9 @@ class Commands:
         rows = [(name, commands[name]) for name in KEPT if name in facts.adopted]
         if rows:
             self._say("kept, and adopted by the next up:\n" + table(("name", "delete it with"), rows))
+        if facts.budget is not None and facts.owner_region is None:
+            delete = f"aws budgets delete-budget --account-id {facts.account} --budget-name {TOOLKIT}"
+            self._say(f"the account still has its budget; delete it: {delete}")
 
 
 DRIFT = {
@@ -254,6 +258,7 @@ def _stack_text(stack: Stack, region: str) -> str:
         [
             f"stack {STACK} in {region}: {stack.status}",
             f"drift: {DRIFT.get(stack.drift, stack.drift)}",
+            *([f"left out: {absent}"] if (absent := left_out_text(region)) else []),
             "",
             table(("output", "value"), sorted(stack.outputs.items())),
             "",

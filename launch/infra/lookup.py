@@ -7,7 +7,7 @@ from typing import Any
 
 from launch.aws.client import Answer, Aws
 from launch.aws.lookup import Lookups, region_or_some
-from launch.aws.names import STACK_TAG, tag_values
+from launch.aws.names import STACK_TAG, TOOLKIT, tag_values
 from launch.aws.regions import check_region
 from launch.core.errors import AwsError
 from launch.infra.template import KEPT, STACK, Resource, filled, read, resources
@@ -65,12 +65,14 @@ class Facts:
     conflicts: tuple[tuple[str, str], ...] = ()  # (kind, name) of existing resources that it cannot
     owner_region: str | None = None  # the region whose stack holds the roles, if it is another
     vpc: Vpc | None = None
+    budget: float | None = None  # USD per month of the account's budget that `up` made, or None
     problems: tuple[TrainerError, ...] = ()
+    unknown: tuple[str, ...] = ()  # look-ups that failed, and are not needed
 
 
 # Error codes for what does not exist.
 ABSENT = {"NoSuchEntity", "404", "NoSuchBucket", "RepositoryNotFoundException", "ValidationError",
-          "ResourceNotFoundException"}  # fmt: skip
+          "ResourceNotFoundException", "NotFoundException"}  # fmt: skip
 
 # Types that exist once per account -> kind for a reader, operation that looks one up, its parameter.
 WIDE = {
@@ -100,7 +102,27 @@ def look_up(aws: Aws, vpc_id: str | None = None) -> Facts:
     if vpc_id is None and stack is not None:
         vpc_id = stack.parameters.get("VpcId")
     vpc = lookups.required(lambda: _vpc(aws, vpc_id, stack), None) if vpc_id else None
-    return Facts(region, account, stack, adopted, wide.conflicts, wide.owner_region, vpc, tuple(lookups.problems))
+    no_budget: float | None = None
+    budget = lookups.optional("the budget", lambda: _budget(aws, account), no_budget)
+    return Facts(
+        region,
+        account,
+        stack,
+        adopted,
+        wide.conflicts,
+        wide.owner_region,
+        vpc,
+        budget,
+        tuple(lookups.problems),
+        tuple(lookups.unknown),
+    )
+
+
+def _budget(aws: Aws, account: str) -> float | None:
+    """https://docs.aws.amazon.com/aws-cost-management/latest/APIReference/API_budgets_DescribeBudget.html"""
+    query = {"AccountId": account, "BudgetName": TOOLKIT}
+    answer = unless_absent(partial(aws.call, "budgets", "DescribeBudget", query))
+    return None if answer is None else float(answer["Budget"]["BudgetLimit"]["Amount"])
 
 
 def stack_of(aws: Aws, name: str = STACK) -> Stack | None:

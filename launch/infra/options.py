@@ -17,10 +17,12 @@ class SetUpOptions(RegionOptions):
     """What the stack holds.  A setting that is not given keeps its value; a new stack gets the template's default."""
 
     monthly_usd: float | None = Field(
-        None, ge=0, description="monthly budget of the whole account in USD; 0 removes it (default: unchanged)"
+        None,
+        ge=0,
+        description="monthly budget of the whole account in USD, with --email; 0 removes it (default: unchanged)",
     )
     email: str | None = Field(
-        None, description="address notified at 80 % and 100 % of the budget; '' removes it (default: unchanged)"
+        None, description="address notified at 80 % of the budget, and when 100 % is forecast; with --monthly-usd"
     )
     log_days: int | None = Field(
         None, gt=0, description="days that CloudWatch keeps logs (default: unchanged; new stack: 30)"
@@ -71,15 +73,12 @@ class TemplateOptions(RegionOptions):
 def parameters(options: SetUpOptions) -> Mapping[str, str]:
     """Template parameters that follow from the command line alone."""
     given: dict[str, Any] = {
-        "Email": text_of(options, "email"),
         "LogDays": options.log_days,
         "OldVersionDays": options.old_version_days,
         "SweepMinutes": options.sweep_minutes,
         "VpcId": text_of(options, "vpc_id"),
         "SubnetIds": text_of(options, "endpoint_subnets"),
     }
-    if options.monthly_usd is not None:
-        given["MonthlyUsd"] = f"{options.monthly_usd:.12g}"
     if options.security_group is not None:
         given["SecurityGroup"] = "yes" if options.security_group else "no"
     return {name: str(value) for name, value in given.items() if value is not None}

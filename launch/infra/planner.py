@@ -1,6 +1,5 @@
 """Options + facts -> the plan: its requests, what they cost, what prevents them.  Pure."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,19 @@ from launch.core.errors import AwsError
 from launch.core.plan import Fact, Plan, Request
 from launch.infra.lookup import Facts, Stack
 from launch.infra.options import DOWN, UP, SetUpOptions, parameters
-from launch.infra.template import KEPT, STACK, WITH_THEM, Resource, filled, keeping, rates, read, resources
+from launch.infra.template import (
+    KEPT,
+    STACK,
+    WITH_THEM,
+    Resource,
+    filled,
+    keeping,
+    left_out,
+    left_out_text,
+    rates,
+    read,
+    resources,
+)
 from trainer.errors import SettingsError, TrainerError
 
 # Stands for the account in a plan without one.
@@ -33,6 +44,7 @@ class SetUp:
 
     create: Request
     execute: Request
+    budget: tuple[Request, ...]  # empty to leave it as it is
     spot: Request
     holds: tuple[Resource, ...]  # the resources of the stack
 
@@ -43,19 +55,19 @@ def plan(options: SetUpOptions, facts: Facts, now: datetime) -> Plan[SetUp]:
     template, stack = read(body), facts.stack
     given = _given(options, facts)
     values = {**(stack.parameters if stack else {}), **given}
-    given |= _budget_name(template, values)
     # The same name for a repeated request whose answer was lost, another for other parameters.
     name = f"infra-{now:%Y%m%d-%H%M%S}-{client_token(body, sorted(given.items()))[:8]}"
     holds = resources(template, values)
-    setup = SetUp(_create(body, template, given, facts, name), _execute(name), _allow_spot(), holds)
+    create, execute, budget = _create(body, template, given, facts, name), _execute(name), _set_budget(options, facts)
+    setup = SetUp(create, execute, budget, _allow_spot(), holds)
     return Plan(
         title=f"stack {STACK} in {facts.region}",
         payload=setup,
-        facts=_shown(facts, values),
-        steps=(setup.create, setup.execute, setup.spot),
+        facts=_shown(options, facts),
+        steps=(create, execute, *budget, setup.spot),
         rates=_rates(template, values, holds),
         warnings=_warnings(facts, values),
-        problems=(*facts.problems, *problems_of(options, facts, template, values)),
+        problems=(*facts.problems, *problems_of(facts, template, values)),
     )
 
 
@@ -66,16 +78,6 @@ def _given(options: SetUpOptions, facts: Facts) -> dict[str, str]:
         given |= {"VpcCidr": facts.vpc.cidr, "RouteTableIds": ",".join(facts.vpc.route_tables)}
         given |= dict(zip(OTHER_CIDRS, chain(facts.vpc.other_cidrs, repeat("")), strict=False))
     return given
-
-
-def _budget_name(template: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, str]:
-    """A name for each address and set of thresholds: AWS cannot change whom a budget notifies, so the stack replaces
-    it, and the replacement needs another name.
-    """
-    if not values.get("Email"):
-        return {}
-    rows = template["Resources"]["Budget"]["Properties"]["NotificationsWithSubscribers"]
-    return {"BudgetName": f"{STACK}-{client_token(json.dumps(rows, sort_keys=True), values['Email'])[:8]}"}
 
 
 # ---- requests
@@ -127,10 +129,46 @@ def _allow_spot() -> Request:
     return Request("iam", "CreateServiceLinkedRole", params, "allow the account to use spot instances", done_already)
 
 
+def _set_budget(options: SetUpOptions, facts: Facts) -> tuple[Request, ...]:
+    """Makes the account's budget anew, as AWS cannot change whom one notifies; or removes it, for 0 USD.
+
+    By its own API, which is global: CloudFormation has AWS::Budgets::Budget in half of the regions only.
+    https://docs.aws.amazon.com/aws-cost-management/latest/APIReference/API_budgets_CreateBudget.html
+    """
+    if options.monthly_usd is None:
+        return ()
+    account = facts.account or SOME_ACCOUNT
+    remove = _delete_budget(account)
+    if not options.monthly_usd:
+        return (remove,)
+    budget = {
+        "BudgetName": TOOLKIT,
+        "BudgetType": "COST",
+        "TimeUnit": "MONTHLY",
+        "BudgetLimit": {"Amount": f"{options.monthly_usd:.12g}", "Unit": "USD"},
+    }
+    to = [{"SubscriptionType": "EMAIL", "Address": options.email}]
+    alerts = [
+        {
+            "Notification": {"NotificationType": kind, "ComparisonOperator": "GREATER_THAN", "Threshold": percent},
+            "Subscribers": to,
+        }
+        for kind, percent in (("ACTUAL", 80), ("FORECASTED", 100))
+    ]
+    params = {"AccountId": account, "Budget": budget, "NotificationsWithSubscribers": alerts}
+    create = Request("budgets", "CreateBudget", params, "make the budget", ("DuplicateRecordException",))
+    return (remove, create)
+
+
+def _delete_budget(account: str) -> Request:
+    params = {"AccountId": account, "BudgetName": TOOLKIT}
+    return Request("budgets", "DeleteBudget", params, "delete the present budget, if any", ("NotFoundException",))
+
+
 # ---- what is shown
 
 
-def _shown(facts: Facts, values: Mapping[str, str]) -> tuple[Fact, ...]:
+def _shown(options: SetUpOptions, facts: Facts) -> tuple[Fact, ...]:
     bucket = bucket_of(facts.account or SOME_ACCOUNT, facts.region)
     roles = f"in the stack of {facts.owner_region}" if facts.owner_region else "in this stack, for all regions"
     rows = [
@@ -138,8 +176,10 @@ def _shown(facts: Facts, values: Mapping[str, str]) -> tuple[Fact, ...]:
         _stack(facts),
         Fact("bucket", bucket),
         Fact("roles_region", facts.owner_region or facts.region, roles, label="roles"),
-        _budget(facts, values),
+        _budget(options, facts),
     ]
+    if absent := left_out(facts.region):
+        rows.append(Fact("left_out", dict(absent), left_out_text(facts.region)))
     if facts.adopted:
         text = ", ".join(facts.adopted) + ": they exist already and keep their contents"
         rows.append(Fact("adopted", list(facts.adopted), text))
@@ -160,13 +200,13 @@ def _stack(facts: Facts) -> Fact:
     return Fact("stack", value, f"{stack.status}, drift {stack.drift}, {len(stack.resources)} resources")
 
 
-def _budget(facts: Facts, values: Mapping[str, str]) -> Fact:
-    usd, email = float(values.get("MonthlyUsd", 0) or 0), values.get("Email", "")
-    if facts.owner_region:
-        return Fact("budget", None, f"in the stack of {facts.owner_region}, if any")
-    if not usd or not email:
+def _budget(options: SetUpOptions, facts: Facts) -> Fact:
+    if options.monthly_usd:
+        text = f"{options.monthly_usd:,.2f} USD per month, alerts to {options.email}"
+        return Fact("budget", {"usd_per_month": options.monthly_usd, "email": options.email}, text)
+    if facts.budget is None or options.monthly_usd == 0:
         return Fact("budget", None, "none")
-    return Fact("budget", {"usd_per_month": usd, "email": email}, f"{usd:,.2f} USD per month, alerts to {email}")
+    return Fact("budget", {"usd_per_month": facts.budget}, f"{facts.budget:,.2f} USD per month")
 
 
 def _rates(template: Mapping[str, Any], values: Mapping[str, str], holds: tuple[Resource, ...]) -> tuple[Fact, ...]:
@@ -177,7 +217,7 @@ def _rates(template: Mapping[str, Any], values: Mapping[str, str], holds: tuple[
 
 
 def _warnings(facts: Facts, values: Mapping[str, str]) -> tuple[str, ...]:
-    warnings = list[str]()
+    warnings = list(facts.unknown)
     closed = facts.vpc.other_cidrs[len(OTHER_CIDRS) :] if facts.vpc else ()
     if closed and values.get("SubnetIds"):
         others = ", ".join(closed)
@@ -201,6 +241,8 @@ def down(facts: Facts, keep_data: bool, warnings: tuple[str, ...] = ()) -> Plan[
         steps = (Request("cloudformation", "DeleteStack", {"StackName": stack.id}, "delete the stack"),)
         if not keep_data:
             steps += _removals(facts, stack)
+        if stack.has_roles and facts.budget is not None:
+            steps += (_delete_budget(facts.account),)
         if stack.has_roles:
             warnings += ("launches in other regions use the roles of this stack, too.",)
     kept = "kept, and billed as before" if keep_data else "deleted where empty"
@@ -239,34 +281,15 @@ def _removals(facts: Facts, stack: Stack) -> tuple[Request, ...]:
 STUCK = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED", "IMPORT_ROLLBACK_FAILED")
 
 
-def problems_of(
-    options: SetUpOptions, facts: Facts, template: Mapping[str, Any], values: Mapping[str, str]
-) -> list[TrainerError]:
+def problems_of(facts: Facts, template: Mapping[str, Any], values: Mapping[str, str]) -> list[TrainerError]:
     """The reasons why the stack cannot be created or changed.  values: the parameters that it would have."""
     possible = (
-        _budget_elsewhere(options, facts),
-        _half_a_budget(options, values),
         _no_vpc(values),
         _in_the_way(facts),
         _stuck(facts.stack),
         _second_endpoints(template, facts, values),
     )
     return [problem for problem in possible if problem is not None]
-
-
-def _budget_elsewhere(options: SetUpOptions, facts: Facts) -> TrainerError | None:
-    if facts.owner_region and (options.monthly_usd or options.email):
-        return SettingsError(
-            f"an account has one budget; give --monthly-usd and --email with --region {facts.owner_region}."
-        )
-    return None
-
-
-def _half_a_budget(options: SetUpOptions, values: Mapping[str, str]) -> TrainerError | None:
-    has_amount, has_email = bool(float(values.get("MonthlyUsd") or 0)), bool(values.get("Email"))
-    if has_amount != has_email and (options.monthly_usd or options.email):
-        return SettingsError("a budget needs both --monthly-usd and --email; give the other one, too.")
-    return None
 
 
 def _no_vpc(values: Mapping[str, str]) -> TrainerError | None:
@@ -328,10 +351,12 @@ ACCOUNT = r"\d{12}"
 
 def check_settings(options: SetUpOptions) -> None:
     """Raises SettingsError."""
-    if options.email and not re.fullmatch(ADDRESS, options.email):
+    if bool(options.monthly_usd) != bool(options.email):
         raise SettingsError(
-            f"--email {options.email!r} is not an address; give one such as you@example.org, or '' to remove it."
+            "a budget needs both --monthly-usd and --email; give both, or --monthly-usd 0 alone to remove it."
         )
+    if options.email and not re.fullmatch(ADDRESS, options.email):
+        raise SettingsError(f"--email {options.email!r} is not an address; give one such as you@example.org.")
     if options.log_days is not None:
         _check_log_days(options.log_days)
     if options.region is not None:

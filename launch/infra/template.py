@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from launch.aws.names import TOOLKIT, bucket_of
+from launch.aws.regions import absent_types
 from launch.core.plan import Fact
 from launch.core.price import HOURS_PER_MONTH
 from launch.core.templates import fill_yaml
@@ -71,7 +72,28 @@ def filled(account: str, region: str) -> str:
     texts = {name: text.replace("@ACCOUNT@", account) for name, text in texts.items()}
     policies = {name.upper().replace("-", "_"): _without_sids(json.loads(text)) for name, text in texts.items()}
     sweep = without_words(folder.joinpath("cloudformation/sweep.py").read_text())
-    return fill_yaml(TEMPLATE, {"BUCKET": bucket_of(account, region), "SWEEP": sweep, **policies})
+    text = fill_yaml(TEMPLATE, {"BUCKET": bucket_of(account, region), "SWEEP": sweep, **policies})
+    for name in left_out(region):
+        text = re.sub(rf"(?m)^  {name}:\n(?:    .*\n)*", "", text)  # the resource, and the output of its name
+    return text
+
+
+@cache
+def left_out(region: str) -> Mapping[str, str]:
+    """{logical id: type} of the resources whose type CloudFormation lacks in the region.
+
+    They are cut out: CloudFormation may refuse an unknown type also where a condition excludes it.
+    https://github.com/awslabs/aws-service-catalog-factory/issues/274
+    """
+    text = files("infra").joinpath(TEMPLATE).read_text()
+    types = re.findall(r"(?m)^  (\w+):\n    Type: (AWS::\S+)$", text)
+    return {name: kind for name, kind in types if kind in absent_types(region)}
+
+
+def left_out_text(region: str) -> str:
+    """What the region's stack goes without; "" for nothing."""
+    rows = [f"{name}: CloudFormation has no {kind} in {region}" for name, kind in left_out(region).items()]
+    return "; ".join(rows)
 
 
 def _without_sids(policy: Any) -> Any:

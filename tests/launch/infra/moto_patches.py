@@ -6,7 +6,7 @@
 * A change set's name can be taken, and DeleteChangeSet asked for twice; a stack that is only planned is planned again.
 * With a stack go its change sets, as they do once one is carried out, and its managed policies; not if one is attached.
 
-Five types it does not know at all: UNKNOWN_TO_MOTO.  In a stack of its they just are not there.
+Four types it does not know at all: UNKNOWN_TO_MOTO.  In a stack of its they just are not there.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ from moto.iam.models import iam_backends
 from moto.logs.models import logs_backends
 from moto.s3.models import s3_backends
 
-UNKNOWN_TO_MOTO = ("AWS::S3::BucketPolicy", "AWS::Scheduler::Schedule", "AWS::Budgets::Budget",
-                   "AWS::CodeBuild::Project", "AWS::EC2::SecurityGroupEgress")  # fmt: skip
+UNKNOWN_TO_MOTO = ("AWS::S3::BucketPolicy", "AWS::Scheduler::Schedule", "AWS::CodeBuild::Project",
+                   "AWS::EC2::SecurityGroupEgress")  # fmt: skip
 
 
 def existing(kind: str, row: Any, account: str, region: str) -> Any:

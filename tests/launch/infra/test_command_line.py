@@ -27,7 +27,6 @@ def test_plan_says_what_would_be_made_or_changed_and_leaves_nothing(new: NewAcco
     assert new.type("plan") == 0
 
     assert "  create  JobBucket         S3 Bucket\n" in new.out
-    assert "Budget" not in new.out
     assert "JobBucket        0.023 USD per GB and month" in new.out
     assert (new.stacks, new.roles) == ([], [])
     assert written(new) == ["cloudformation:CreateChangeSet", "cloudformation:DeleteStack"]
@@ -47,9 +46,9 @@ def test_plan_without_an_account_says_what_the_stack_would_hold(
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     new.make_aws = Aws  # with no clients yet
-    assert new.type("plan", "--monthly-usd", "500", "--email", "a@example.org") == 0
+    assert new.type("plan") == 0
 
-    assert "  Budget            Budgets Budget" in new.out
+    assert "  JobBucket         S3 Bucket" in new.out
     assert "problem: no AWS credentials" in new.out
     assert new.calls == ["sts:GetCallerIdentity"]
 
@@ -113,6 +112,8 @@ def test_dry_run_prints_every_request_and_makes_none(new: NewAccount) -> None:
     assert [step["call"] for step in plan["steps"]] == [
         "cloudformation:CreateChangeSet",
         "cloudformation:ExecuteChangeSet",
+        "budgets:DeleteBudget",
+        "budgets:CreateBudget",
         "iam:CreateServiceLinkedRole",
     ]
     assert plan["facts"]["budget"] == {"usd_per_month": 500, "email": "a@example.org"}
@@ -156,7 +157,9 @@ def test_what_cannot_be_adopted_is_an_error_with_remedies(new: NewAccount) -> No
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--email", "nonsense"], "nonsense"),
+        (["--monthly-usd", "5", "--email", "nonsense"], "nonsense"),
+        (["--monthly-usd", "5"], "--email"),
+        (["--email", "a@example.org"], "--monthly-usd"),
         (["--log-days", "31"], "30 or 60"),
         (["--log-days", "3654"], "3653"),
         (["--region", "us-gov-west-1"], "us-gov-west-1"),
@@ -196,8 +199,6 @@ def test_a_second_region_takes_the_roles_of_the_first_which_goes_last(new: NewAc
 @pytest.mark.parametrize(
     ("flags", "missing"),
     [
-        (["--monthly-usd", "5"], "--email"),
-        (["--email", "a@example.org"], "--monthly-usd"),
         (["--security-group"], "--vpc-id"),
         (["--endpoint-subnets", "subnet-1"], "--vpc-id"),
     ],
@@ -259,6 +260,41 @@ def test_up_follows_an_earlier_change_first(new: NewAccount) -> None:
 
     assert "UPDATE_IN_PROGRESS" in new.out.splitlines()[0]
     assert "no changes" in new.out
+
+
+def budgets(account: NewAccount) -> list[tuple[str, str]]:
+    """(name, amount) of all."""
+    rows = account.aws().pages("budgets", "DescribeBudgets", "Budgets", {"AccountId": account.id})
+    return [(row["BudgetName"], row["BudgetLimit"]["Amount"]) for row in rows]
+
+
+def test_the_budget_is_made_changed_and_removed_where_it_is_asked_for(new: NewAccount) -> None:
+    """In every region: CloudFormation has no AWS::Budgets::Budget in this one."""
+    north = ("--region", "eu-north-1")
+    new.type("up", *north)
+    assert budgets(new) == []
+    for amount in ("500", "600"):
+        assert new.type("up", "--monthly-usd", amount, "--email", "a@example.org", *north) == 0
+        assert budgets(new) == [("aws-ddp-toolkit", amount)]
+    assert new.type("plan", *north) == 0
+    assert "600.00 USD per month" in new.out
+    assert new.type("up", "--monthly-usd", "0", *north) == 0
+    assert budgets(new) == []
+
+    new.type("up", "--monthly-usd", "5", "--email", "a@example.org", *north)
+    one_usd = {"BudgetLimit": {"Amount": "1", "Unit": "USD"}, "BudgetType": "COST", "TimeUnit": "MONTHLY"}
+    new.aws().call("budgets", "CreateBudget", {"AccountId": new.id, "Budget": {"BudgetName": "theirs", **one_usd}})
+    assert new.type("down", *north) == 0
+    assert budgets(new) == [("theirs", "1")]
+
+
+def test_what_the_region_lacks_is_left_out_and_named(new: NewAccount) -> None:
+    west = ("--region", "ca-west-1")
+    for verb in ("plan", "up", "show"):
+        assert new.type(verb, *west) == 0
+        assert "ImageBuilder: CloudFormation has no AWS::CodeBuild::Project in ca-west-1" in new.out
+    (sent,) = {call.params["TemplateBody"] for call in new.requests if call.operation == "CreateChangeSet"}
+    assert "AWS::CodeBuild::Project" not in sent
 
 
 # ---- show

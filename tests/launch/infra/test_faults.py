@@ -28,6 +28,18 @@ def test_up_again_sets_the_account_up(new: NewAccount, operation: str, fault: st
 
 
 @pytest.mark.parametrize("fault", EVERY)
+@pytest.mark.parametrize("operation", ["DeleteBudget", "CreateBudget"])
+def test_up_again_makes_the_budget(new: NewAccount, operation: str, fault: str) -> None:
+    new.type("up")
+    words = ("up", "--monthly-usd", "5", "--email", "a@example.org")
+    broken(new, operation, fault, *words)
+    assert new.type(*words) == 0
+
+    (budget,) = new.aws().pages("budgets", "DescribeBudgets", "Budgets", {"AccountId": new.id})
+    assert budget["BudgetLimit"]["Amount"] == "5"
+
+
+@pytest.mark.parametrize("fault", EVERY)
 @pytest.mark.parametrize("operation", ["DeleteStack", "DeleteBucket"])
 def test_down_again_takes_the_stack_away(new: NewAccount, operation: str, fault: str) -> None:
     new.type("up")

@@ -62,6 +62,7 @@ ARGUED = {
     "cloudformation:TagResource": "CreateChangeSet with tags",
     "sagemaker:DescribeTrainingJob": "down: which jobs run; there are none here",
     "sagemaker:ListTags": "the same",
+    "billing:GetBillingViewData": "CreateBudget, by what AWS's schema of AWS::Budgets::Budget needs",
 }
 
 
@@ -92,7 +93,7 @@ def every_call() -> tuple[Request, ...]:
         assert new.type("up", "--log-days", "60") == 0
         assert new.type("show") == 0
         assert new.type("down", "--keep-data") == 0
-        assert new.type("up") == 0
+        assert new.type("up", "--monthly-usd", "5", "--email", "a@example.org") == 0
         assert new.type("down") == 0
         return tuple(new.requests)
 
@@ -117,10 +118,12 @@ def resource_of(call: Request) -> str:
         "RoleName": f"arn:aws:iam::{ACCOUNT}:role/{{}}",
         "InstanceProfileName": f"arn:aws:iam::{ACCOUNT}:instance-profile/{{}}",
         "PolicyArn": "{}",
+        "BudgetName": f"arn:aws:budgets::{ACCOUNT}:budget/{{}}",
         "logGroupName": f"arn:aws:logs:{where}:log-group:{{}}",
         "repositoryName": f"arn:aws:ecr:{where}:repository/{{}}",
         "AWSServiceName": f"arn:aws:iam::{ACCOUNT}:role/aws-service-role/{{}}/AWSServiceRoleForEC2Spot",
     }
+    asked = {**asked, **asked.get("Budget", {})}
     if "repositoryNames" in asked:
         return f"arn:aws:ecr:{where}:repository/{asked['repositoryNames'][0]}"
     return next((pattern.format(asked[key]) for key, pattern in named.items() if key in asked), "*")
@@ -160,7 +163,7 @@ def test_what_cloudformation_needs_is_known_for_each_type_in_the_template() -> N
 
 
 def test_what_makes_or_changes_things_goes_through_cloudformation_only() -> None:
-    """But for its own stack, what is left empty, what is in the way of deleting it, and the account's spot machines."""
+    """But for its own stack, what is left empty, what is in the way of deleting it, spot machines and the budget."""
     direct = {
         action
         for statement in statements()
@@ -171,6 +174,7 @@ def test_what_makes_or_changes_things_goes_through_cloudformation_only() -> None
     assert {action for action in direct if not action.startswith("cloudformation:")} == {
         "ecr:DeleteRepository", "logs:DeleteLogGroup", "s3:DeleteBucket", "iam:CreateServiceLinkedRole",
         "iam:DeleteRolePolicy", "iam:DetachGroupPolicy", "iam:DetachRolePolicy", "iam:DetachUserPolicy",
+        "budgets:ModifyBudget", "budgets:ViewBudget",
     }  # fmt: skip
 
 
@@ -183,6 +187,7 @@ def test_what_makes_or_changes_things_goes_through_cloudformation_only() -> None
         ("ec2:CreateSecurityGroup", f"arn:aws:ec2:us-east-1:{ACCOUNT}:security-group/sg-1"),
         ("s3:DeleteObject", f"arn:aws:s3:::aws-ddp-toolkit-{ACCOUNT}-us-east-1/jobs/j/job.json"),
         ("iam:DetachUserPolicy", f"arn:aws:iam::{ACCOUNT}:user/ann"),  # but for the stack's own policies
+        ("budgets:ModifyBudget", f"arn:aws:budgets::{ACCOUNT}:budget/somebody-elses"),
         ("ecr:BatchDeleteImage", f"arn:aws:ecr:us-east-1:{ACCOUNT}:repository/aws-ddp-toolkit"),
         ("iam:CreateServiceLinkedRole", f"arn:aws:iam::{ACCOUNT}:role/aws-service-role/other.amazonaws.com/R"),
     ],

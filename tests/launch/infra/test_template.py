@@ -136,14 +136,9 @@ ACCOUNTS = {"NodeRole", "NodeProfile", "SageMakerRole", "SchedulerRole", "Sweepe
 
 def test_what_is_the_accounts_is_made_once() -> None:
     assert ids() >= ALWAYS | ACCOUNTS
-    again = ids(AccountWide="no", MonthlyUsd="5", Email="a@b")
+    again = ids(AccountWide="no")
     assert again >= ALWAYS
-    assert not again & {*ACCOUNTS, "Budget"}
-
-
-def test_a_budget_takes_an_amount_and_an_address() -> None:
-    assert ids(MonthlyUsd="5", Email="a@b") - ids() == {"Budget"}
-    assert ids(MonthlyUsd="5") == ids(Email="a@b") == ids(MonthlyUsd="0", Email="a@b") == ids()
+    assert not again & ACCOUNTS
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ ARGUED = {
     ("administrator", "TakeThePoliciesFromWhoeverHasThem", "RESOURCE_STAR"): "whoever has one of the stack's policies, "
     "which the condition names",
     ("administrator-stack", "TheStacksData", "UNKNOWN_ACTION"): NEWER,
-    ("administrator-stack", "WhichIsOfAView", "UNKNOWN_ACTION"): NEWER,
+    ("administrator", "WhichIsOfAView", "UNKNOWN_ACTION"): NEWER,
     ("builder", "FromOurBucketAlone", "UNKNOWN_CONDITION_FOR_ACTION"): "newer than the linter's table: "
     "https://docs.aws.amazon.com/codebuild/latest/userguide/action-context-keys.html",
     ("data", "CopyFromTheAccounts", "UNKNOWN_CONDITION_FOR_ACTION"): NEWER,

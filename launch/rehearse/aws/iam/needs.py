@@ -213,7 +213,8 @@ def needs(call: Call, view: AccountView) -> list[Need]:
 
 def _action(call: Call) -> str:
     name = S3.get(call.operation, call.operation) if call.service == "s3" else call.operation
-    name = "ViewBudget" if name == "DescribeBudgets" else name
+    if call.service == "budgets":
+        name = "ViewBudget" if name.startswith("Describe") else "ModifyBudget"
     return f"{NAMES.get(call.service, call.service)}:{name}"
 
 
