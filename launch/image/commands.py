@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.aws.client import Aws
+from launch.aws.lookup import region_or_some
 from launch.core import shell
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
@@ -95,7 +96,8 @@ class Commands:
     # ---- parts of them
 
     def _source(self, options: BuildOptions) -> Source:
-        return read_source(self._runtime.checkout, options.target, options.base)
+        region = region_or_some(self._runtime.make_aws(options.region))
+        return read_source(self._runtime.checkout, options.target, options.base, region)
 
     def _build_here(self, local: LocalBuild) -> None:
         with self._logged_in(local.builder, local.hosts):

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.aws.client import Aws
+from launch.aws.containers import COMPRESSED_GB, is_of_aws
 from launch.aws.lookup import PLACE, SET_UP, Lookups, image_at, region_or_some
 from launch.aws.names import TOOLKIT, bucket_of
+from launch.aws.regions import absent_types
 from launch.core.errors import AwsError
 from launch.image.codebuild import PROJECT
 from launch.image.engines import PROGRAMS
@@ -25,6 +27,38 @@ def short(digest: str) -> str:
 
 
 @dataclass(frozen=True)
+class Transfers:
+    """What a build moves, and how long that takes."""
+
+    base_gb: float  # pulled, unless this machine has it
+    push_gb: float
+    here_min: float  # the upload from this machine
+    codebuild_min: float  # the whole build
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the upload from here takes longer than CodeBuild."""
+        return self.here_min > self.codebuild_min
+
+
+# What the trainer adds to AWS's image (infra/container.md), and CodeBuild's time, estimated: it unpacks 20 GB, and
+# compresses them again for the first push.
+LAYER_GB = 0.023
+FIRST_MIN, LATER_MIN = 20.0, 10.0
+
+
+def transfers_of(source: Source, mbit_s: float, *, has_base: bool) -> Transfers | None:
+    """What building on a base of AWS's moves; None for another, whose size is unknown.
+
+    has_base: whether the repository has its layers, of which ECR takes none from AWS's registry.
+    """
+    if not is_of_aws(source.base):
+        return None
+    push_gb = LAYER_GB if has_base else COMPRESSED_GB + LAYER_GB
+    return Transfers(COMPRESSED_GB, push_gb, push_gb * 8000 / mbit_s / 60, LATER_MIN if has_base else FIRST_MIN)
+
+
+@dataclass(frozen=True)
 class Facts:
     """The facts of a build.  Digests and account are "" if missing or if their look-up failed."""
 
@@ -37,6 +71,8 @@ class Facts:
     context: Context | None = None  # where CodeBuild builds
     is_uploaded: bool = False  # whether the bucket has the context
     base: str = ""  # digest of the base's tag now
+    installed: Builder | None = None  # the first program on this machine that could build
+    transfers: Transfers | None = None  # None for a base of unknown size
     problems: tuple[TrainerError, ...] = ()
 
     @property
@@ -54,35 +90,61 @@ Which = Callable[[str], str | None]
 
 def look_up(aws: Aws, options: PushOptions, source: Source, which: Which, make_aws: Callable[[str], Aws]) -> Facts:
     """Look up all facts; AWS's failures become problems."""
-    builder = find_builder(options, which) or (None if options.builder else "codebuild")
-    context = pack(source) if builder == "codebuild" else None
+    installed = find_builder(options, which)
     try:
         region, account = aws.region, str(aws.call("sts", "GetCallerIdentity")["Account"])
     except TrainerError as problem:
-        return Facts(builder, region_or_some(aws), context=context, problems=(problem,))
+        builder = _choose(options, installed)
+        return Facts(
+            builder, region_or_some(aws), context=_context(builder, source), installed=installed, problems=(problem,)
+        )
     lookups = Lookups()
-    no_image: Mapping[str, Any] = {}
-    image = lookups.required(lambda: _image_of(aws, options.repository, source.tag), no_image)
-    alias, is_uploaded = "", False
+    nothing: Mapping[str, Any] = {}
+    image = lookups.required(lambda: _image_of(aws, options.repository, source.tag), nothing)
+    alias, is_uploaded = nothing, False
     if not lookups.problems:
-        alias = lookups.required(lambda: digest_of(aws, options.repository, source.alias), "")
+        alias = lookups.required(lambda: _image_of(aws, options.repository, source.alias), nothing)
     base = lookups.optional("the base", lambda: _base_of(source, make_aws), "")
-    digest = str(image.get("imageDigest", ""))
-    if context is not None and (options.again or not digest):
+    transfers = transfers_of(source, options.upload_mbit_s, has_base=_is_built_on(alias, base))
+    may_build = options.repository == TOOLKIT and has_codebuild(region)
+    builder = _choose(options, installed, transfers if may_build else None)
+    context = _context(builder, source)
+    if context is not None and has_codebuild(region) and (options.again or not image):
         is_uploaded = lookups.required(lambda: _is_uploaded(aws, context, account), False)
         lookups.required(lambda: _check_project(aws), None)
     return Facts(
         builder=builder,
         region=region,
         account=account,
-        image=digest,
+        image=str(image.get("imageDigest", "")),
         tags=tuple(image.get("imageTags", ())),
-        alias=alias,
+        alias=str(alias.get("imageDigest", "")),
         context=context,
         is_uploaded=is_uploaded,
         base=base,
+        installed=installed,
+        transfers=transfers,
         problems=tuple(lookups.problems),
     )
+
+
+def _context(builder: Builder | None, source: Source) -> Context | None:
+    return pack(source) if builder == "codebuild" else None
+
+
+def _is_built_on(image: Mapping[str, Any], base: str) -> bool:
+    """Whether an image's tags record this digest of a base."""
+    return bool(base) and any(tag.endswith(BUILT_ON + short(base)) for tag in image.get("imageTags", ()))
+
+
+def _choose(options: BuildOptions, installed: Builder | None, transfers: Transfers | None = None) -> Builder | None:
+    """The requested builder, or CodeBuild if none is installed or, given what both move, it takes less time."""
+    is_far = transfers is not None and transfers.is_far
+    return "codebuild" if options.builder is None and (installed is None or is_far) else installed
+
+
+def has_codebuild(region: str) -> bool:
+    return "AWS::CodeBuild::Project" not in absent_types(region)
 
 
 def find_builder(options: BuildOptions, which: Which) -> Builder | None:

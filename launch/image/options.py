@@ -31,7 +31,9 @@ class BuildOptions(RegionOptions):
     )
     base: str | None = Field(None, description="base image, best with @sha256:... (default: as in the Dockerfile)")
     builder: Builder | None = Field(
-        None, description="what builds (default: docker, podman or buildah if installed, otherwise codebuild)"
+        None,
+        description="what builds (default: docker, podman or buildah; codebuild if none is installed, or the upload "
+        "from here would take longer)",
     )
     dry_run: bool | Literal["json"] = Field(
         False, description="print the plan and do nothing; --dry-run=json prints it as JSON"
@@ -40,6 +42,7 @@ class BuildOptions(RegionOptions):
 
 class PushOptions(BuildOptions):
     repository: Repository = Field(TOOLKIT, description="ECR repository; launch.infra creates the default one")
+    upload_mbit_s: float = Field(100.0, gt=0, description="this machine's rate to AWS, for the plan's times")
     again: bool = Field(False, description="rebuild on today's base and push, even if the repository has this content")
 
 

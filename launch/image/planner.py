@@ -3,14 +3,16 @@
 import re
 import shlex
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from launch.aws.lookup import MANIFESTS
 from launch.aws.names import TOOLKIT, bucket_of, client_token
+from launch.core.clock import duration
 from launch.core.plan import Fact, FromAnswer, Plan, Request
+from launch.core.price import usd
 from launch.image import codebuild, engines
 from launch.image.codebuild import RemoteBuild
-from launch.image.lookup import BUILT_ON, Facts, region_of, short
+from launch.image.lookup import BUILT_ON, Facts, has_codebuild, region_of, short
 from launch.image.options import Builder, BuildOptions, Program, PushOptions
 from launch.image.source import Source
 from trainer.errors import SettingsError, TrainerError
@@ -102,6 +104,8 @@ def _push(options: PushOptions, source: Source, facts: Facts, uri: str, now: dat
 def _problems(options: PushOptions, facts: Facts) -> tuple[TrainerError, ...]:
     """Why this builder cannot push there."""
     if facts.builder == "codebuild":
+        if not has_codebuild(facts.region):
+            return (SettingsError(f"AWS has no CodeBuild in {facts.region}; install docker, podman or buildah."),)
         if options.repository == TOOLKIT:
             return ()
         problem = SettingsError(
@@ -212,6 +216,7 @@ def _shown(options: PushOptions, source: Source, facts: Facts, uri: str) -> tupl
         Fact("account", facts.account or None, account),
         Fact("repository", uri),
         *_content(source, _builder(options, facts)),
+        *_transfers(options, facts),
         Fact("image", facts.image or None, image + (OUTDATED if facts.base_moved else ""), label="in repository"),
     )
 
@@ -220,8 +225,34 @@ def _content(source: Source, builder: Fact) -> tuple[Fact, ...]:
     return Fact("target", source.target), Fact("base", source.base), Fact("content", source.content), builder
 
 
+def _transfers(options: PushOptions, facts: Facts) -> tuple[Fact, ...]:
+    """Size and time on this machine and by CodeBuild, for an image that is not there yet."""
+    moved = facts.transfers
+    if moved is None or (facts.image and not options.again):
+        return ()
+    local = facts.installed or engines.PROGRAMS[0]
+    pulls = f"pulls {moved.base_gb:g} GB unless it has them"
+    pushes = f"pushes {moved.push_gb:.3g} GB: {_minutes(moved.here_min)} at {options.upload_mbit_s:g} Mbit/s"
+    by_codebuild = usd(moved.codebuild_min * codebuild.USD_PER_MINUTE)
+    there = f"{_minutes(moved.codebuild_min)} inside AWS, about {by_codebuild}"
+    if not has_codebuild(facts.region):
+        there = f"AWS has none in {facts.region}"
+    value = {"pull_gb": moved.base_gb, "push_gb": moved.push_gb, "upload_min": round(moved.here_min, 1)}
+    return (
+        Fact("here", value, f"{pulls}, {pushes} (--upload-mbit-s)", label=f"{local} here"),
+        Fact("codebuild", {"min": moved.codebuild_min}, there, label="CodeBuild"),
+    )
+
+
+def _minutes(minutes: float) -> str:
+    return duration(timedelta(minutes=minutes))
+
+
 def _builder(options: PushOptions, facts: Facts) -> Fact:
     builder = facts.builder or engines.PROGRAMS[0]
     if builder == "codebuild" and not options.builder:
+        if facts.installed:
+            text = f"codebuild, because the upload by {facts.installed} would take longer; --builder {facts.installed}"
+            return Fact("builder", builder, text)
         return Fact("builder", builder, "codebuild, because docker, podman and buildah are not installed")
     return Fact("builder", builder)

@@ -9,6 +9,8 @@ from io import BytesIO
 from pathlib import Path
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
+from launch.aws.containers import in_region
+from launch.aws.lookup import SOME_REGION
 from launch.core.source.keys import check_name, check_text
 from launch.image.options import Target
 from trainer.errors import SettingsError, one_line
@@ -48,8 +50,9 @@ class Source:
         return "latest" if self.target == "trainer" else self.target
 
 
-def read_source(folder: Path, target: Target, base: str | None) -> Source:
-    """The source in a checkout.
+def read_source(folder: Path, target: Target, base: str | None, region: str = SOME_REGION) -> Source:
+    """The source in a checkout.  The Dockerfile's base comes from the region's registry, if it is AWS's: another
+    region's costs traffic, and an organization may forbid it.
 
     Raises SettingsError if `folder` is not one, and for a file that looks like a key.
     """
@@ -59,8 +62,9 @@ def read_source(folder: Path, target: Target, base: str | None) -> Source:
             "command there."
         )
     (default,) = _BASE.findall((folder / DOCKERFILE).read_text())
-    base = base or default
-    content = hashlib.sha256(f"{target}\n{base}\n".encode())
+    named = base or default
+    content = hashlib.sha256(f"{target}\n{named}\n".encode())  # the same in every region
+    base = base or in_region(default, region)
     names = tuple(sorted(set(_files(folder, target))))
     for name in names:
         digest = hashlib.sha256(_checked(folder, name)).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import zipfile
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from botocore.validate import ParamValidator
 from launch.aws.client import Aws
 from launch.core.plan import FromAnswer
 from launch.image import planner
-from launch.image.lookup import Facts
+from launch.image.lookup import Facts, transfers_of
 from launch.image.options import PushOptions
 from launch.image.source import pack, read_source
 from tests.conftest import ROOT
@@ -73,6 +74,55 @@ def test_it_runs_the_very_commands_of_docker(machine: Machine, builds: Builds) -
         f"aws ecr get-login-password --region us-east-1 | docker login --username AWS --password-stdin {host}"
         for host in (HOST, AWSS)
     )
+
+
+# ---- where docker's upload would take longer
+
+
+@pytest.mark.parametrize(
+    ("words", "builder"),
+    [
+        ([], "docker"),  # at 100 Mbit/s 13 minutes, and CodeBuild's 20
+        (["--upload-mbit-s", "20"], "codebuild"),
+        (["--upload-mbit-s", "20", "--builder", "docker"], "docker"),
+        (["--upload-mbit-s", "20", "--base", "python:3.12-slim"], "docker"),  # whose size is unknown
+    ],
+)
+def test_docker_is_not_preferred_where_its_upload_takes_longer(
+    words: list[str], builder: str, machine: Machine, builds: Builds
+) -> None:
+    machine.has("docker")
+    assert machine.type("push", "--dry-run=json", *words) == 0
+
+    facts = json.loads(machine.out)["facts"]
+    assert facts["builder"] == builder
+    if "--base" in words:
+        assert "here" not in facts
+    else:
+        minutes = 10.023 * 8000 / (20 if words else 100) / 60
+        assert facts["here"] == {"pull_gb": 10, "push_gb": 10.023, "upload_min": round(minutes, 1)}
+        assert facts["codebuild"] == {"min": 20}
+
+
+def test_a_later_push_on_the_same_base_sends_the_trainer_alone() -> None:
+    first, later = (transfers_of(SOURCE, 20, has_base=has_base) for has_base in (False, True))
+    assert first
+    assert later
+    assert (first.is_far, later.is_far) == (True, False)
+    assert later.push_gb == pytest.approx(0.023)
+
+
+def test_where_aws_has_no_codebuild_it_is_docker_or_nothing(machine: Machine) -> None:
+    Aws("ca-west-1").call("ecr", "CreateRepository", {"repositoryName": "aws-ddp-toolkit"})
+    words = ("push", "--region", "ca-west-1", "--upload-mbit-s", "1", "--dry-run=json")
+    machine.type(*words)
+    assert json.loads(machine.out)["facts"]["builder"] == "docker"
+
+    machine.has()
+    machine.type(*words)
+    (problem,) = json.loads(machine.out)["problems"]
+    assert "AWS has no CodeBuild in ca-west-1" in problem["sentence"]
+    assert not [call for call in machine.calls if call.startswith("codebuild:")]
 
 
 # ---- what is uploaded

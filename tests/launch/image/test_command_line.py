@@ -100,6 +100,8 @@ def test_a_patched_base_is_noticed_and_again_builds_on_it(machine: Machine) -> N
     machine.type("push")
     assert "--pull " in machine.ran[2]  # or docker would take the one that it has
     assert f"{TAG}-on-{before[7:19]}" in digests()
+    machine.type("push", "--again", "--dry-run=json")
+    assert json.loads(machine.out)["facts"]["here"]["push_gb"] == 0.023  # the repository has this base
     asked = [call.params for call in machine.requests if call.operation == "BatchGetImage"]
     assert (asked[0]["registryId"], asked[0]["repositoryName"]) == ("763104351884", "pytorch-training")
 

@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 
 from launch.core.catalog import find
+from launch.image import engines
 from launch.image.options import Target
 from launch.image.source import read_source
 from launch.sagemaker.images import choose
@@ -47,6 +48,16 @@ def test_other_content_has_another_tag(name: str, checkout: Path) -> None:
 
     assert all(read_source(checkout, target, None).tag != tag for target, tag in before.items())
     assert read_source(checkout, "trainer", "python:3.12-slim").tag != read_source(checkout, "trainer", None).tag
+
+
+def test_the_base_is_of_the_regions_own_registry_and_the_tag_of_all() -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/dg-ecr-paths/sagemaker-algo-docker-registry-paths.html"""
+    here, there = (read_source(ROOT, "trainer", None, region) for region in ("us-east-1", "ap-east-1"))
+    assert here.base.startswith("763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:")
+    assert there.base == here.base.replace("763104351884.dkr.ecr.us-east-1", "871362719292.dkr.ecr.ap-east-1")
+    assert (there.tag, here.own_base, there.own_base) == (here.tag, False, True)
+    assert f"BASE_IMAGE={there.base}" in engines.build("docker", there, "name")
+    assert read_source(ROOT, "trainer", here.base, "ap-east-1").base == here.base  # as it was given
 
 
 def test_what_only_launches_is_part_of_the_lab_alone(checkout: Path) -> None:
