@@ -195,7 +195,7 @@ def estimate(work: Work, machine: Machine, before_s: float = 0.0) -> Estimate:
     return Estimate(machine, seconds, once, again)
 
 
-TYPES = ("c6id.2xlarge", "c6id.4xlarge", "c6id.8xlarge", "i4i.4xlarge")
+TYPES = ("c6id.xlarge", "c6id.2xlarge", "c6id.4xlarge", "c6id.8xlarge", "i4i.4xlarge")
 FREE_GB = 4.0  # of a disk, for Python and file system overhead
 
 

@@ -291,4 +291,5 @@ def _shortage(cluster: Cluster, facts: Facts, instance: Instance) -> TrainerErro
         return None
     quota = facts.quotas.get(quota_of(instance, cluster.resolved.options.spot).name)
     needed = (cluster.nodes - len(facts.fleet.living)) * instance.vcpus
-    return shortage(quota, needed, f"{cluster.nodes} x {instance.name} need", "use fewer or smaller nodes")
+    who = f"{cluster.nodes} x {instance.name} need"
+    return shortage(quota, needed, who, "use fewer or smaller nodes", facts.region)

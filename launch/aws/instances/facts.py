@@ -188,16 +188,26 @@ def _vcpus(node: Mapping[str, Any]) -> int:
     return int(cpu.get("CoreCount", 0) * cpu.get("ThreadsPerCore", 0))
 
 
-def shortage(quota: Quota | None, needed: int, who: str, instead: str) -> AwsError | None:
+def shortage(quota: Quota | None, needed: int, who: str, instead: str, region: str) -> AwsError | None:
     """Why so many vCPUs exceed the quota; None if they do not, or the quota is not known.
 
     who: needs them, with the verb; instead: the alternative to a higher quota.
     """
     if quota is None or needed <= 0 or needed + quota.running <= quota.limit:
         return None
+    code = next(family.code for family in _FAMILIES if family.name == quota.name)
+    ask = more_of_quota("ec2", code, needed + quota.running, region)
     return AwsError(
-        f"{who} {needed} vCPUs, {quota.running} are in use, and the quota '{quota.name}' is {quota.limit:g}; request "
-        f"more under Service Quotas, or {instead}."
+        f"{who} {needed} vCPUs, {quota.running} are in use, and the quota '{quota.name}' is {quota.limit:g}; "
+        f"{instead}, or ask for more: {ask}"
+    )
+
+
+def more_of_quota(service: str, code: str, value: float, region: str) -> str:
+    """The command that asks AWS for a higher quota."""
+    return (
+        f"aws service-quotas request-service-quota-increase --service-code {service} --quota-code {code} "
+        f"--desired-value {value:g} --region {region}"
     )
 
 

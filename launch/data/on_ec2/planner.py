@@ -243,7 +243,7 @@ def _quota(facts: Facts, run: Run) -> list[TrainerError]:
     instance = catalog.find(run.type)
     quota = facts.quotas.get(quota_of(instance, spot=False).name)
     instead = "publish it from a machine of yours (--by here)"
-    problem = shortage(quota, instance.vcpus, f"one {run.type} needs", instead)
+    problem = shortage(quota, instance.vcpus, f"one {run.type} needs", instead, facts.region)
     return [problem] if problem else []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from launch.aws import containers, pricelist
 from launch.aws.examination.case import Verdict, missing, ok, split, unknown, warning
 from launch.aws.examination.image import PUSH, examined
-from launch.aws.instances.facts import Quota, offered_zones, quota_of
+from launch.aws.instances.facts import Quota, more_of_quota, offered_zones, quota_of
 from launch.aws.refusals import DENIED
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
@@ -40,13 +40,8 @@ def _room(case: Ec2Case, instance: Instance, code: str, quota: Quota) -> Verdict
     text = f"{quota.name}: {needed} vCPUs for {case.resolved.options.nodes} x {instance.name}, {quota.running} in use"
     if needed + quota.running <= quota.limit:
         return ok(f"{text}, of {quota.limit:g}")
-    return missing(f"{text}, and the quota is {quota.limit:g}", _ask("ec2", code, needed + quota.running, case.region))
-
-
-def _ask(service: str, code: str, value: float, region: str) -> str:
-    return (
-        f"aws service-quotas request-service-quota-increase --service-code {service} --quota-code {code} "
-        f"--desired-value {value:g} --region {region}"
+    return missing(
+        f"{text}, and the quota is {quota.limit:g}", more_of_quota("ec2", code, needed + quota.running, case.region)
     )
 
 

@@ -278,7 +278,12 @@ def test_a_capacity_block_shares_no_quota_with_other_jobs() -> None:
     block = plan(facts, instance_type=("p5.48xlarge",), capacity_block="cr-1")
 
     assert needs_in(json.loads(as_json(block))) == ()
-    assert len(needs_in(json.loads(as_json(plan(facts, instance_type=("p5.48xlarge",)))))) == 1
+    shared = plan(facts, instance_type=("p5.48xlarge",))
+    assert len(needs_in(json.loads(as_json(shared)))) == 1
+    assert (
+        "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-417A185B "
+        "--desired-value 384 --region us-east-1"
+    ) in str(shared.problem)
 
 
 def test_max_usd_is_refused_where_the_regions_prices_are_not_known() -> None:

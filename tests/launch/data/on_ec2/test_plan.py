@@ -1,5 +1,6 @@
 """The plan of launch.data publish s3://... --by instance, and what it refuses before anything is made."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 
@@ -21,10 +22,10 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ec2Desk]:
 
 def test_a_plan_compares_both_places_and_has_every_request(desk: Ec2Desk) -> None:
     assert desk.publish_s3("--dry-run") == 0, desk.text
-    for words in ("--by here  ", "--by instance (c6id.2xlarge)  ", "ec2:RunInstances", "scheduler:CreateSchedule",
+    for words in ("--by here  ", "--by instance (c6id.xlarge)  ", "ec2:RunInstances", "scheduler:CreateSchedule",
                   "ec2:CreateSecurityGroup", "s3:PutObject"):  # fmt: skip
         assert words in desk.text
-    assert re.search(r"if it is lost +at most 4 min and 0.03 USD more", desk.text)
+    assert re.search(r"if it is lost +at most 4 min and 0.0\d USD more", desk.text)
 
 
 def test_the_cheaper_place_is_chosen(desk: Ec2Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +57,7 @@ def test_a_source_in_another_bucket_is_a_warning(desk: Ec2Desk, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("--max-usd", "1"), "4.86 USD until its time limit, more than --max-usd 1"),
+        (("--max-usd", "1"), "2.44 USD until its time limit, more than --max-usd 1"),
         (("--max-hours", "0.01"), "--max-hours is 0.01"),
         (("--instance-type", "c5.large"), "its local disks have 0 GB"),
         (("--instance-type", "c6id.3xlarge"), "did you mean"),
@@ -92,15 +93,19 @@ def archive(desk: Ec2Desk, patch: pytest.MonkeyPatch) -> None:
 
 
 def lower_quota(desk: Ec2Desk, patch: pytest.MonkeyPatch) -> None:
-    """https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html: five vCPUs in new accounts."""
-    patch.setitem(desk.account.quota, "L-1216C47A", 5.0)
+    patch.setitem(desk.account.quota, "L-1216C47A", 0.0)
 
 
 @pytest.mark.parametrize(
     ("change", "code", "named"),
     [
         (archive, 2, "in GLACIER; restore them first"),
-        (lower_quota, 4, "c6id.2xlarge needs 8 vCPUs, 0 are in use, and the quota"),
+        (
+            lower_quota,
+            4,
+            "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-1216C47A "
+            "--desired-value 4 --region us-east-1",
+        ),
     ],
 )
 def test_an_account_that_cannot_run_it_is_refused(
@@ -114,6 +119,13 @@ def test_an_account_that_cannot_run_it_is_refused(
     change(desk, monkeypatch)
     assert desk.publish_s3() == code
     assert named in capsys.readouterr().err
+
+
+def test_a_new_accounts_quota_is_enough(desk: Ec2Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html: five vCPUs at first."""
+    monkeypatch.setitem(desk.account.quota, "L-1216C47A", 5.0)
+    assert desk.publish_s3("--dry-run=json") == 0
+    assert json.loads(desk.text)["problems"] == []
 
 
 def test_subnets_without_a_way_out_are_refused(desk: Ec2Desk, capsys: Capture) -> None:

@@ -63,7 +63,7 @@ def test_the_instance_is_as_careful_as_a_jobs_node(desk: Ec2Desk) -> None:
     assert desk.publish_s3("--max-hours", "2") == 0, desk.text
 
     (asked,) = [call.params for call in desk.account.requests if call.operation == "RunInstances"]
-    assert (asked["MinCount"], asked["MaxCount"], asked["InstanceType"]) == (1, 1, "c6id.2xlarge")
+    assert (asked["MinCount"], asked["MaxCount"], asked["InstanceType"]) == (1, 1, "c6id.xlarge")
     assert asked["MetadataOptions"] == {"HttpTokens": "required", "HttpEndpoint": "enabled",
                                         "HttpPutResponseHopLimit": 1}  # fmt: skip
     assert asked["InstanceInitiatedShutdownBehavior"] == "terminate"
@@ -109,7 +109,7 @@ def test_after_ctrl_c_the_same_command_follows_the_same_instance(desk: Ec2Desk) 
     assert desk.publish_s3() == 130
     (there,) = desk.instances
     assert desk.type("list") == 0
-    assert f"{there.id} (c6id.2xlarge) publishes {NAME}, until " in desk.text
+    assert f"{there.id} (c6id.xlarge) publishes {NAME}, until " in desk.text
     desk.account.put_json(f"data/{NAME}/published.json", {"name": NAME, "state": "published", "digest": 64 * "0"})
     assert desk.type("delete", NAME, "--yes") == 2  # the instance would publish it again
     assert desk.publish_s3("--originals") == 2  # other settings

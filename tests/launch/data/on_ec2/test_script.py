@@ -44,7 +44,7 @@ def code_of(program: str) -> bytes:
 
 RUN = Run(
     id="data-photos-1", name="photos", account="123456789012", region="us-east-1", bucket="bucket", owner="me",
-    source="s3://bucket/sources/it's here", type="c6id.2xlarge", words=("--name=photos", "--to=both"),
+    source="s3://bucket/sources/it's here", type="c6id.xlarge", words=("--name=photos", "--to=both"),
     code=64 * "0", ami="ami-1", root="/dev/xvda", gib=16, started=NOW, deadline=NOW + timedelta(hours=2),
 )  # fmt: skip
 
