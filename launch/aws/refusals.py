@@ -135,9 +135,15 @@ def granted_by(action: str, policy: str = "launcher") -> str:
     return ""
 
 
-def _rank(file: str, policy: str) -> tuple[bool, bool, bool, str]:
+def _rank(file: str, policy: str) -> tuple[bool, bool, bool, bool, str]:
     """The order of preference among policies that grant an action: first `policy`, then a launcher's."""
-    return file != f"{policy}.json", file != "launcher.json", not file.startswith(("launcher", "reader")), file
+    return (
+        file != f"{policy}.json",
+        file != "launcher.json",
+        file != "reader.json",
+        not file.startswith(("launcher", "reader")),
+        file,
+    )
 
 
 def _actions(policy: Mapping[str, Any]) -> Iterator[str]:
