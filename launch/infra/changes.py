@@ -50,7 +50,8 @@ def preview(aws: Aws, create: Request, clock: Clock) -> tuple[Change, ...] | Non
         reason = change_set.get("StatusReason", "")
         if _is_empty(reason):
             return None
-        raise AwsError(f"AWS refused the change set: {reason.rstrip('. ')}.", "ChangeSetFailed")
+        found = [_why(event) for event in invalid(aws, {"ChangeSetName": change_set["ChangeSetId"]}, reason)]
+        raise AwsError(f"AWS refused the change set: {'; '.join(found) or reason.rstrip('. ')}.", "ChangeSetFailed")
     return tuple(_change(row["ResourceChange"]) for row in _rows(aws, name, change_set) if "ResourceChange" in row)
 
 
@@ -174,7 +175,7 @@ def follow(aws: Aws, stack: str, known: set[str], clock: Clock, say: Say) -> Non
             status = ""
         waited = clock.now() - started
         if _is_final(status) and (events or waited > SILENCE_S):
-            return _check(events, status, stack)
+            return _check(aws, events, status, stack)
         if waited > FOLLOW_LIMIT_S:
             raise AwsError(f"AWS is still busy after an hour; see python -m launch.infra show ({stack}).")
         clock.sleep(FOLLOW_EVERY_S)
@@ -217,13 +218,34 @@ def _line(event: Event) -> str:
     return f"  {status:<20} {name}" + (f": {reason}" if reason else "")
 
 
-def _check(events: Sequence[Event], status: str, stack: str) -> None:
+def invalid(aws: Aws, where: Mapping[str, str], reason: str) -> list[Event]:
+    """What CloudFormation found wrong before it changed anything, as events of the resources.
+
+    The stack's own events and a change set's reason only point at DescribeEvents:
+    https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/validate-stack-deployments.html
+    """
+    if "DescribeEvents" not in reason:
+        return []
+    try:
+        query = {**where, "Filters": {"FailedEvents": True}}
+        rows = list(aws.pages("cloudformation", "DescribeEvents", "OperationEvents", query))
+    except AwsError:  # such as credentials with an earlier policy of ours: AWS's reason has to do
+        return []
+    return [
+        {**row, "ResourceStatus": "VALIDATION_FAILED", "ResourceStatusReason": row.get("ValidationStatusReason", "")}
+        for row in rows
+        if row.get("EventType") == "VALIDATION_ERROR" and row.get("ValidationFailureMode") != "WARN"
+    ]
+
+
+def _check(aws: Aws, events: Sequence[Event], status: str, stack: str) -> None:
     """Raise AwsError unless the operation succeeded."""
     states = [event["ResourceStatus"] for event in events if event.get("PhysicalResourceId") == stack]
     failed = any("ROLLBACK" in state or state == "CREATE_FAILED" for state in states)
     # A new stack that was rolled back ends in DELETE_COMPLETE, too.
     if status not in GOOD or (status == "DELETE_COMPLETE" and failed):
-        raise failure(events, status)
+        reasons = " ".join(event.get("ResourceStatusReason", "") for event in events)
+        raise failure([*invalid(aws, {"StackName": stack}, reasons), *events], status)
 
 
 def failure(events: Sequence[Event], status: str) -> AwsError:
@@ -235,14 +257,17 @@ def failure(events: Sequence[Event], status: str) -> AwsError:
         return AwsError(
             f"the change failed, and no event gives a reason; {state}. See python -m launch.infra show.", status
         )
-    reason = " ".join(first.get("ResourceStatusReason", "no reason given").split()).rstrip(". ")
+    why = _why(first)
+    remedy = next((words for pattern, words in _REMEDIES if re.search(pattern, why)), "fix that")
+    return AwsError(f"{why}; {state}; {remedy}, and run the same command again.", status)
+
+
+def _why(event: Event) -> str:
+    """What failed, and AWS's reason."""
+    reason = " ".join(event.get("ResourceStatusReason", "no reason given").split()).rstrip(". ")
     reason = re.sub(r"\s*\((?:RequestToken|Service)[^)]*\)", "", reason)
-    remedy = next((words for pattern, words in _REMEDIES if re.search(pattern, reason)), "fix that")
-    kind = " ".join(str(first["ResourceType"]).split("::")[1:])
-    return AwsError(
-        f"{first['LogicalResourceId']} ({kind}) failed: {reason}; {state}; {remedy}, and run the same command again.",
-        status,
-    )
+    kind = " ".join(str(event.get("ResourceType", "")).split("::")[1:])
+    return f"{event.get('LogicalResourceId', STACK)} ({kind}) failed: {reason}"
 
 
 def _is_cause(event: Event) -> bool:

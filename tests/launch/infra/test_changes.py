@@ -1,16 +1,19 @@
 """Following CloudFormation: each event once, patience with AWS, one sentence for a failure; change sets; drift."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from launch.core.clock import Clock
 from launch.core.errors import AwsError, NoAnswer
-from launch.infra.changes import Change, _change, detect_drift, drifted, failure, follow
+from launch.core.plan import Request
+from launch.infra.changes import Change, _change, detect_drift, drifted, failure, follow, preview
 from launch.infra.lookup import Stack
 
 ARN = "arn:aws:cloudformation:us-east-1:1:stack/aws-ddp-toolkit/1"
 STACK_TYPE = "AWS::CloudFormation::Stack"
+POINTER = "Validation failed with 1 error(s). Call DescribeEvents to retrieve the full list of issues"
 
 
 def event(status: str, name: str = "aws-ddp-toolkit", kind: str = STACK_TYPE, why: str = "") -> dict[str, str]:
@@ -24,6 +27,7 @@ class Scripted:
 
     def __init__(self, *states: tuple[str, list[dict[str, str]]] | Exception) -> None:
         self.states, self.events, self.status = list(states), list[dict[str, str]](), ""
+        self.invalid: list[dict[str, str]] | AwsError = []
 
     def call(self, _service: str, operation: str, _params: Any) -> dict[str, Any]:
         if operation == "DescribeStacks":
@@ -32,7 +36,15 @@ class Scripted:
                 raise state
             self.status, self.events = state[0], state[1][::-1] + self.events
             return {"Stacks": [{"StackStatus": self.status}]}
+        if operation == "DescribeChangeSet":
+            return {"Status": "FAILED", "StatusReason": POINTER, "ChangeSetId": "arn:change-set"}
         return {"StackEvents": self.events}
+
+    def pages(self, _service: str, operation: str, key: str, params: Any) -> Iterator[dict[str, str]]:
+        assert (operation, key, params["Filters"]) == ("DescribeEvents", "OperationEvents", {"FailedEvents": True})
+        if isinstance(self.invalid, AwsError):
+            raise self.invalid
+        yield from self.invalid
 
 
 def watch(aws: Scripted, known: set[str] | None = None) -> list[str]:
@@ -105,6 +117,36 @@ def test_the_first_reason_has_a_remedy(reason: str, remedy: str) -> None:
     assert sentence.startswith(f"A (IAM Role) failed: {reason};")
     assert remedy in sentence
     assert failure([], "UPDATE_ROLLBACK_FAILED").aws_code == "UPDATE_ROLLBACK_FAILED"
+
+
+# https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_OperationEvent.html
+WARNS = {"EventType": "VALIDATION_ERROR", "ValidationFailureMode": "WARN", "LogicalResourceId": "Repository",
+         "ResourceType": "AWS::ECR::Repository", "ValidationStatusReason": "not empty"}  # fmt: skip
+FAILS = {"EventType": "VALIDATION_ERROR", "ValidationFailureMode": "FAIL", "LogicalResourceId": "JobBucket",
+         "ResourceType": "AWS::S3::Bucket", "ValidationStatusReason": "b already exists."}  # fmt: skip
+
+
+def test_what_aws_found_before_it_began_is_looked_up_where_its_events_point() -> None:
+    stack = event("CREATE_FAILED", why=POINTER)
+    aws = Scripted(("DELETE_COMPLETE", [stack, event("DELETE_COMPLETE")]))
+    aws.invalid = [WARNS, FAILS]
+    with pytest.raises(AwsError, match=r"^JobBucket \(S3 Bucket\) failed: b already exists; .* delete it, or rename"):
+        watch(aws)
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        ([WARNS, FAILS], r"^AWS refused the change set: JobBucket \(S3 Bucket\) failed: b already exists\.$"),
+        (AwsError("you may not", "AccessDenied"), "change set: Validation failed"),
+    ],
+)
+def test_so_it_is_for_a_change_set(answer: Any, sentence: str) -> None:
+    aws = Scripted()
+    aws.invalid = answer
+    create = Request("cloudformation", "CreateChangeSet", {"ChangeSetName": "c"}, "c")
+    with pytest.raises(AwsError, match=sentence):
+        preview(aws, create, Clock(lambda: 0.0, lambda _: None))  # type: ignore[arg-type]
 
 
 # ---- change sets in words

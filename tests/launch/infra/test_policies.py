@@ -55,6 +55,7 @@ NOT_OURS = (
 # Grants that no call here needs, and why they are there.
 ARGUED = {
     "cloudformation:ContinueUpdateRollback": "the plan names the command",
+    "cloudformation:DescribeEvents": "what AWS found wrong before it began; moto looks for nothing",
     "cloudformation:DescribeStackDriftDetectionStatus": "show --drift; moto has no drift",
     "cloudformation:DescribeStackResourceDrifts": "show --drift",
     "cloudformation:DetectStackDrift": "show --drift",
