@@ -127,7 +127,7 @@ def check_bucket(aws: Aws, bucket: str, account: str) -> None:
         answer = aws.call("s3", "HeadBucket", {"Bucket": bucket, "ExpectedBucketOwner": account})
     except AwsError as error:
         if error.aws_code in ("404", "NoSuchBucket"):
-            make = SET_UP if bucket.startswith(TOOLKIT) else f"aws s3 mb s3://{bucket}"
+            make = f"{SET_UP if bucket.startswith(TOOLKIT) else f'aws s3 mb s3://{bucket}'} --region {aws.region}"
             words = f"there is no bucket {bucket}; create it ({make}), or choose another with --bucket."
             raise AwsError(words, "NoSuchBucket") from error
         if error.aws_code in ("301", "PermanentRedirect"):

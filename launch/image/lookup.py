@@ -167,7 +167,9 @@ def _is_uploaded(aws: Aws, context: Context, account: str) -> bool:
         answer = aws.call("s3", "ListObjectsV2", query)
     except AwsError as error:
         if error.aws_code == "NoSuchBucket":
-            raise AwsError(f"there is no bucket {bucket}, which CodeBuild reads; create it ({SET_UP}).") from error
+            raise AwsError(
+                f"there is no bucket {bucket}, which CodeBuild reads; create it ({SET_UP} --region {aws.region})."
+            ) from error
         raise
     # Another key may begin with this one.
     return any(row["Key"] == context.key for row in answer.get("Contents", ()))
