@@ -45,7 +45,7 @@ check: .venv/.installed-for-tests .venv/.types .venv/checkov .venv/parliament
 
 # Installs what all tests need of Python.
 everything: .venv/.installed-for-all-tests .venv/.types .venv/.bytecode .venv/checkov .venv/parliament \
-	.venv/sagemaker-pytorch-inference .venv/twine .venv/pip-audit
+	.venv/sagemaker-pytorch-inference .venv/twine .venv/pip-audit .venv/ministack
 
 # After a change of pyproject.toml or constraints.txt.  A lock is for every system and Python: it has the hashes of all
 # files that PyPI has of a version.  Not pip's: whoever installs has one.
@@ -55,8 +55,8 @@ lock: .venv/.installed
 	for extra in rehearse test test-all notebook; do \
 		$(COMPILE) -c constraints.txt --extra $$extra -o infra/locks/$$extra.txt pyproject.toml || exit; \
 	done
-	for tool in checkov==3.3.30 'parliament==1.6.4 setuptools==80.9.0' pip-audit==2.10.1 sagemaker-pytorch-inference==2.0.25 \
-		twine==7.0.0 uv==0.13.9; do \
+	for tool in checkov==3.3.30 ministack==1.5.33 'parliament==1.6.4 setuptools==80.9.0' pip-audit==2.10.1 \
+		sagemaker-pytorch-inference==2.0.25 twine==7.0.0 uv==0.13.9; do \
 		echo $$tool | tr ' ' '\n' | $(COMPILE) -o infra/locks/$${tool%%=*}.txt - || exit; \
 	done
 	echo simplejpeg pytorch_optimizer nvidia-ml-py mpi4py obstore | tr ' ' '\n' | \
@@ -125,8 +125,9 @@ clean:
 	@touch $@
 
 # Tools in venvs of their own: checkov pins a boto3 of 2024 and twine a newer docutils than awscli allows; version 3 of
-# SageMaker's SDK replaces version 2; and pip-audit must not be among what it audits.
-.venv/checkov .venv/parliament .venv/pip-audit .venv/twine: .venv/%: infra/locks/%.txt | .venv/.installed
+# SageMaker's SDK replaces version 2; pip-audit must not be among what it audits; and ministack, the second emulator of
+# AWS, pins a botocore of its own.
+.venv/checkov .venv/ministack .venv/parliament .venv/pip-audit .venv/twine: .venv/%: infra/locks/%.txt | .venv/.installed
 	@echo "Installing $* into a venv of its own."
 	@$(PYTHON) -m venv --clear $@
 	@$(call install,$@/bin/python,--only-binary :all: -r $<) || { rm -rf $@; exit 1; }

@@ -16,6 +16,7 @@ CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 Mark = pytest.MarkDecorator
 # The Python of its venv: Makefile.
 INFERENCE = Path(sys.prefix, "sagemaker-pytorch-inference")
+MINISTACK = Path(sys.prefix, "ministack", "bin", "python")
 
 
 def chromium() -> Mark:
@@ -57,6 +58,11 @@ def has_gpu() -> bool:
     count: int = pynvml.nvmlDeviceGetCount()
     pynvml.nvmlShutdown()
     return count > 0
+
+
+def ministack() -> Mark:
+    """A second emulator of AWS, in a venv of its own."""
+    return _unless(MINISTACK.exists(), "ministack", "make everything")
 
 
 def module(name: str, package: str = "") -> Mark:
