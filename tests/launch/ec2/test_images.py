@@ -24,11 +24,13 @@ from trainer.config import TrainConfig
 REGISTRY = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 
 
-@pytest.fixture
-def new_account(account: Account) -> Account:
-    """One in which nothing was pushed.  moto keeps AWS's own registry in the account's."""
+@pytest.fixture(params=["no repository", "an empty one"])
+def new_account(account: Account, request: pytest.FixtureRequest) -> Account:
+    """One in which nothing was pushed: `launch.infra up` makes the repository.  moto keeps AWS's images in it, too."""
     ecr = ecr_backends[account.id][account.region]
     ecr.delete_repository("aws-ddp-toolkit", account.id, force=True)
+    if request.param == "an empty one":
+        account.aws().call("ecr", "CreateRepository", {"repositoryName": "aws-ddp-toolkit"})
     repository, tag = newest().partition("/")[2].split(":")
     account.make_image(repository, tag)
     return account
