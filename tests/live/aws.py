@@ -16,6 +16,8 @@ KILL = f'worker=$({FIND}); [ -n "$worker" ] || {{ echo "no worker runs here"; ex
 SENT_S, ASK_EVERY_S = 120.0, 2.0  # until a node has carried a command out
 OVER = ("Success", "Failed", "Cancelled", "TimedOut")
 KEY_APPEARS_S = 15  # until all of AWS knows a new key
+READ_ONLY = "arn:aws:iam::aws:policy/ReadOnlyAccess"
+EVERYTHING = '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}'
 
 
 @dataclass
@@ -49,18 +51,23 @@ class RealPlace:
         return "" if answer["Status"] == "Success" else f"{answer['Status']}: {said}"
 
     @contextmanager
-    def without_rights(self, aws: Aws, name: str) -> Iterator[dict[str, str]]:
+    def without_rights(self, aws: Aws, name: str, *, bounded: bool = False) -> Iterator[dict[str, str]]:
         """A user without policies, and a key of its own, which are removed again."""
-        with user_without_rights(aws, name) as key:
+        with new_user(aws, name, bounded=bounded) as key:
             time.sleep(KEY_APPEARS_S)
             yield key
 
 
 @contextmanager
-def user_without_rights(aws: Aws, name: str) -> Iterator[dict[str, str]]:
-    """The environment of a new IAM user."""
-    aws.call("iam", "CreateUser", {"UserName": name})
+def new_user(aws: Aws, name: str, *, bounded: bool) -> Iterator[dict[str, str]]:
+    """The environment of a new IAM user: without any right, or with all and a boundary that leaves reading.
+
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/access_policies_boundaries.html
+    """
+    aws.call("iam", "CreateUser", {"UserName": name, **({"PermissionsBoundary": READ_ONLY} if bounded else {})})
     try:
+        if bounded:
+            aws.call("iam", "PutUserPolicy", {"UserName": name, "PolicyName": "all", "PolicyDocument": EVERYTHING})
         key = aws.call("iam", "CreateAccessKey", {"UserName": name})["AccessKey"]
         try:
             names = {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
@@ -68,5 +75,7 @@ def user_without_rights(aws: Aws, name: str) -> Iterator[dict[str, str]]:
         finally:
             aws.call("iam", "DeleteAccessKey", {"UserName": name, "AccessKeyId": key["AccessKeyId"]})
     finally:
+        with suppress(AwsError):
+            aws.call("iam", "DeleteUserPolicy", {"UserName": name, "PolicyName": "all"})
         with suppress(AwsError):
             aws.call("iam", "DeleteUser", {"UserName": name})

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from launch.aws import containers
 from launch.aws.names import TIME, tags
 from launch.infra.lookup import look_up, stack_of
 from launch.infra.template import KEPT
@@ -36,11 +37,7 @@ class Case:
 
 def infra_up(suite: Suite) -> None:
     region = ("--region", suite.place.region)
-    before = look_up(suite.aws)
-    suite.need("what was in the account before is known", not before.problems, "; ".join(map(str, before.problems)))
-    suite.made_stack = before.stack is None
-    # What a stack before left, and `up` adopts, is the user's: it may hold all results.
-    suite.made = frozenset(KEPT) - set(before.adopted) if suite.made_stack else frozenset()
+    _note_what_was_there(suite)
     code, text = suite.run("launch.infra", "up", "--yes", *region)
     suite.need("launch.infra up ends with 0", code == 0, text[-300:])
     code, text = suite.run("launch.infra", "up", "--yes", *region)
@@ -55,6 +52,42 @@ def image_push(suite: Suite) -> None:
     suite.need("CodeBuild builds and pushes the image", code == 0, text[-300:])
     code, text = suite.run(*words)
     suite.claim("a second push builds nothing", code == 0, text[-300:])
+
+
+def no_push(suite: Suite) -> None:
+    """Before anything was pushed."""
+    code, text = suite.run(*suite.train("no-push"))
+    suite.need("a job without a pushed image ends with 0", code == 0, text[-600:])
+    image = str(suite.spec("no-push").get("image"))
+    suite.claim("its nodes ran AWS's own image", containers.is_of_aws(image), image)
+    suite.claim("nothing is left of it", not suite.living("no-push"))
+
+
+def doctor_fix(suite: Suite) -> None:
+    """From credentials alone: it runs what it says is missing."""
+    _note_what_was_there(suite)
+    code, text = suite.run(*suite.doctor_words("--fix", "--yes"))
+    suite.claim("launch.doctor --fix --yes ends with 0", code == 0, text[-600:])
+    suite.claim("and the account has a stack", stack_of(suite.aws) is not None)
+
+
+def _note_what_was_there(suite: Suite) -> None:
+    """What a stack before left, and `up` adopts, is the user's: it may hold all results."""
+    if suite.made_stack:
+        return  # this run has already made it
+    before = look_up(suite.aws)
+    suite.need("what was in the account before is known", not before.problems, "; ".join(map(str, before.problems)))
+    suite.made_stack = before.stack is None
+    suite.made = frozenset(KEPT) - set(before.adopted) if suite.made_stack else frozenset()
+
+
+def denied_by_boundary(suite: Suite) -> None:
+    """Rights that a boundary takes away again: AWS says which of the two refuses."""
+    with suite.place.without_rights(suite.aws, f"acceptance-{suite.stamp}-bound", bounded=True) as env:
+        code, text = suite.run(*suite.train("bounded"), env=env)
+        suite.claim("whom a boundary binds is refused", code == 4, text[-600:])
+        suite.claim("with the boundary as the reason", "permissions boundary" in text, text[-600:])
+    suite.claim("nothing is left of it", not suite.living("bounded"))
 
 
 def doctor(suite: Suite) -> None:
@@ -274,11 +307,14 @@ def infra_down(suite: Suite) -> None:
 JOB_USD = 0.12  # two c7i.large with 150 GB for half an hour, and the start of replaced nodes
 
 CASES = (
+    Case("doctor --fix", doctor_fix),
     Case("infra up", infra_up),
+    Case("no push", no_push, JOB_USD),
     Case("image push", image_push, 0.30),  # an hour of CodeBuild
     Case("doctor", doctor),
     Case("no route", no_route),
     Case("no permission", no_permission),
+    Case("boundary", denied_by_boundary, JOB_USD),
     Case("two nodes", two_nodes, JOB_USD),
     Case("script", script, JOB_USD),
     Case("node killed", node_killed, 1.5 * JOB_USD),

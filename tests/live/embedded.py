@@ -1,6 +1,5 @@
 """The embedded AWS as a place for the suite: an account that is not set up, with nodes on this machine."""
 
-import json
 import logging
 import os
 import signal
@@ -9,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from unittest import mock
 
@@ -16,11 +16,14 @@ from moto.core.model_instances import reset_model_data
 from moto.iam.models import IAMBackend, iam_backends
 
 from launch.aws.client import Aws
+from launch.aws.containers import newest
+from launch.core.catalog import find
 from launch.image.source import read_source
 from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.ebs import snapshot_of
 from launch.rehearse.aws.ec2.moto_patches import patched
 from launch.rehearse.aws.iam.callers import Caller
+from launch.rehearse.aws.iam.policies import FULL_ACCESS
 from launch.rehearse.aws.server import RequestLog, served
 from launch.rehearse.ec2 import PORT, _from_blocks, _machines
 from launch.rehearse.environment import entered
@@ -33,13 +36,16 @@ from tests.launch.image import builds as codebuild
 from tests.launch.image.machine import put
 from tests.launch.infra.account import _Parser
 from tests.launch.infra.moto_patches import patched as cloudformation
-from tests.live.aws import user_without_rights
+from tests.live.aws import EVERYTHING, new_user
 from tests.live.cases import BASE
 
 REGION = "us-east-1"
 BUILD_S = 1.0
-ADMINISTRATOR = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+# Of AWS's ReadOnlyAccess what a launcher asks for.
+READING = {"Statement": [{"Effect": "Allow", "Action": ["*:Describe*", "*:Get*", "*:List*", "*:BatchGet*"],
+                          "Resource": "*"}]}  # fmt: skip
 SPOT_ROLE = "AWSServiceRoleForEC2Spot"
+AWS_REPOSITORY = "pytorch-training"
 
 
 @dataclass
@@ -65,10 +71,11 @@ class EmbeddedPlace:
         return f"no worker runs on {instance}"
 
     @contextmanager
-    def without_rights(self, aws: Aws, name: str) -> Iterator[dict[str, str]]:
-        with user_without_rights(aws, name) as env:
+    def without_rights(self, aws: Aws, name: str, *, bounded: bool = False) -> Iterator[dict[str, str]]:
+        with new_user(aws, name, bounded=bounded) as env:
             key, callers = env["AWS_ACCESS_KEY_ID"], self.account.rules.access.callers
-            callers[key] = Caller(f"arn:aws:iam::{self.account.id}:user/{name}", ())
+            policies, boundary = ((FULL_ACCESS,), (READING,)) if bounded else ((), None)
+            callers[key] = Caller(f"arn:aws:iam::{self.account.id}:user/{name}", policies, boundary=boundary)
             yield env
             callers.pop(key)
 
@@ -105,6 +112,8 @@ def opened() -> Iterator[EmbeddedPlace]:
         account.add_internet_route()
         account.make_ami()
         account.make_role(SPOT_ROLE)
+        aws_image = newest([find("c7i.large")], REGION, datetime.now(UTC).date())
+        account.make_image(AWS_REPOSITORY, aws_image.tag)  # moto keeps AWS's own registry in the account's
         machines = stack.enter_context(_machines(folder))
         account.rules.address = machines.address
         port = inside = stack.enter_context(served(log, None))
@@ -112,7 +121,7 @@ def opened() -> Iterator[EmbeddedPlace]:
             inside = stack.enter_context(served(log, None, machines.gateway, PORT, machines.place))
         iam = iam_backends[account.id]["aws"]
         iam.create_user(REGION, "moto")  # whom moto takes everybody for
-        iam.put_user_policy("moto", "all", json.dumps(ADMINISTRATOR))
+        iam.put_user_policy("moto", "all", EVERYTHING)
         os.environ["AWS_ENDPOINT_URL"] = f"http://{processes.LOCALHOST}:{port}"
         os.environ["AWS_DEFAULT_REGION"] = REGION
         _make_project()

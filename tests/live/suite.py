@@ -51,8 +51,8 @@ class Place(Protocol):
         """Kills one worker of the training on a node; returns why that did not succeed, if so."""
         ...
 
-    def without_rights(self, aws: Aws, name: str) -> Any:
-        """A context with the environment of a user who may do nothing."""
+    def without_rights(self, aws: Aws, name: str, *, bounded: bool = False) -> Any:
+        """A context with the environment of a user who may do nothing; bounded: all, within a boundary of reading."""
         ...
 
 
@@ -269,6 +269,10 @@ class Suite:
     def outcome(self, name: str) -> dict[str, Any]:
         """outcome.json of a job; empty if there is none."""
         return self._json(f"jobs/{self.job(name)}/outcome.json")
+
+    def spec(self, name: str) -> dict[str, Any]:
+        """job.json of a job; empty if there is none."""
+        return self._json(f"jobs/{self.job(name)}/job.json")
 
     def restarts(self, name: str) -> int:
         """How often the training was started again on a node, by the nodes' exit records."""

@@ -37,7 +37,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
         ({**ON_AWS, "ACCEPTANCE_MAX_USD": "3.01"}, "the suite spends no more"),
         ({**ON_AWS, "ACCEPTANCE_MAX_USD": "much"}, "must be USD"),
         ({**ON_AWS, "ACCEPTANCE_MAX_USD": "0.5"}, "and the limit is 0.50"),
-        ({**ON_AWS, "ACCEPTANCE_CASES": "nothing"}, "no case nothing; there are infra up, "),
+        ({**ON_AWS, "ACCEPTANCE_CASES": "nothing"}, "no case nothing; there are doctor --fix, "),
     ],
 )
 def test_without_an_opt_in_or_over_its_limit_nothing_runs(env: dict[str, str], why: str) -> None:

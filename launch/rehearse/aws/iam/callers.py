@@ -43,11 +43,20 @@ class Caller:
     arn: str
     policies: tuple[Policy, ...]
     user_id: str = MOTOS_USER_ID  # IAM's aws:userid
+    boundary: tuple[Policy, ...] | None = None  # allows nothing of its own, and all else is denied
     granted: list[Need] = field(default_factory=list)  # needs of its calls so far
     refused: list[Need] = field(default_factory=list)
 
     def may(self, need: Need) -> bool:
-        return allows(self.policies, self._asked(need))
+        return self.lacking(need) is None
+
+    def lacking(self, need: Need) -> str | None:
+        """The kind of policy that does not allow it, in AWS's words; None if it is allowed."""
+        if not allows(self.policies, self._asked(need)):
+            return "identity-based policy"
+        if self.boundary is not None and not allows(self.boundary, self._asked(need)):
+            return "permissions boundary"
+        return None
 
     def _asked(self, need: Need) -> Need:
         """The need with what IAM knows of the caller."""
@@ -79,7 +88,7 @@ def authorized(callers: Mapping[str, Caller], view: View) -> Check:
 def denied(service: str, caller: Caller, need: Need) -> Refusal:
     """https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html"""
     status, code = WORDS.get(service, (400, "AccessDeniedException"))
-    why = f"because no identity-based policy allows the {need.action} action"
+    why = f"because no {caller.lacking(need)} allows the {need.action} action"
     words = f"User: {caller.arn} is not authorized to perform: {need.action} on resource: {need.resource} {why}"
     prefix = "You are not authorized to perform this operation. " if service == "ec2" else ""
     return Refusal(status, code, prefix + words)

@@ -11,7 +11,8 @@ from botocore.exceptions import ClientError
 
 from launch.rehearse.aws.access import Throttling
 from launch.rehearse.aws.calls import Call, SignedCall
-from launch.rehearse.aws.iam.callers import Caller
+from launch.rehearse.aws.iam.callers import Caller, denied
+from launch.rehearse.aws.iam.policies import FULL_ACCESS, Need
 from tests.launch.ec2.account import Account
 
 KEY = "AKIAUSERUSERUSERUSER"
@@ -141,3 +142,14 @@ def test_each_operation_has_a_bucket_of_its_own(account: Account) -> None:
         assert refusal(ec2.run_instances, ImageId="ami-1", MinCount=1, MaxCount=1)[0] != "RequestLimitExceeded"
     assert refusal(ec2.run_instances, ImageId="ami-1", MinCount=1, MaxCount=1) == ("RequestLimitExceeded", 503)
     assert ec2.describe_volumes()["Volumes"] == []
+
+
+def test_a_boundary_takes_rights_away_and_is_named() -> None:
+    """https://docs.aws.amazon.com/IAM/latest/UserGuide/access_policies_boundaries.html"""
+    reading = {"Statement": [{"Effect": "Allow", "Action": ["s3:Get*"], "Resource": "*"}]}
+    caller = Caller("arn:aws:iam::1:user/u", (FULL_ACCESS,), boundary=(reading,))
+    assert caller.may(Need("s3:GetObject", "arn:aws:s3:::b/k"))
+    write = Need("s3:PutObject", "arn:aws:s3:::b/k")
+    assert "because no permissions boundary allows the s3:PutObject action" in denied("s3", caller, write).message
+    powerless = Caller("arn:aws:iam::1:user/u", (), boundary=(reading,))
+    assert "because no identity-based policy allows" in denied("s3", powerless, write).message
