@@ -156,6 +156,13 @@ def test_no_program_in_the_container_gets_more_rights_than_its_user_has() -> Non
     assert re.findall(r'-v "?(\S+?)"? ', started) == ["/data:/data:ro", "$RUN:/job/run", "$WORK:/job/source"]
 
 
+def test_programs_in_the_container_have_a_region() -> None:
+    """https://docs.aws.amazon.com/sdkref/latest/guide/feature-region.html: boto3 reads one, other SDKs the other."""
+    (started,) = re.findall(r"exec docker run (.*?)>\"\$OUTPUT\"", user_data(), re.DOTALL)
+    given = re.findall(r'-e (AWS_\w+="\S+")', started)
+    assert given == ['AWS_REGION="$REGION"', 'AWS_DEFAULT_REGION="$REGION"']
+
+
 @pytest.mark.parametrize(
     ("registry", "region"),
     [
