@@ -47,6 +47,7 @@ PAUSE_S=5           # between polls, and between retries
 METADATA_S=120      # until the instance metadata service answers
 CLUSTER_S=900       # until the launcher has written cluster.json
 VOLUME_S=300        # until the data volume is attached
+AMI_S=60            # until the AMI has mounted the local disks
 UPLOAD_EVERY_S=60   # how much training may be lost with the node
 REPLACED_S=30       # how long a restart waits for a new cluster.json
 TRANSFER_S=900      # for one copy of the run folder
@@ -178,10 +179,17 @@ mount_volume() { # DEVICE: what is on it, or else on the first of its partitions
 }
 
 mount_local_disk() {
-    # The Deep Learning AMI has mounted the disks there.
-    local disk ami=/opt/dlami/nvme
-    mountpoint -q $ami && mount --bind $ami /data && return
-    disk=$(find /dev/disk/by-id -name 'nvme-Amazon_EC2_NVMe_Instance_Storage_*' ! -name '*-part*' | sort | head -n 1)
+    local disks disk ami=/opt/dlami/nvme
+    # A disk has several names there.
+    mapfile -t disks < <(find /dev/disk/by-id -name 'nvme-Amazon_EC2_NVMe_Instance_Storage_*' ! -name '*-part*' \
+        -exec readlink -f {} + | sort -u)
+    disk=${disks[0]-}
+    # The Deep Learning AMI mounts the disks there, which may take until after this script's start.
+    if [ -n "$disk" ] && test -e /opt/dlami && within "$AMI_S" mountpoint -q $ami; then
+        mount --bind $ami /data && return
+    fi
+    [ ${#disks[@]} -lt 2 ] || ! mdadm --create /dev/md/ddp --run --level 0 --raid-devices ${#disks[@]} "${disks[@]}" ||
+        disk=/dev/md/ddp
     [ -n "$disk" ] && mkfs.ext4 -q -F "$disk" && mount "$disk" /data && return
     say 'no local disk: using the root volume'
 }

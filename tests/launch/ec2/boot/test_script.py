@@ -62,27 +62,35 @@ def test_a_volume_is_mounted_by_what_is_on_it_without_writing_to_it(blkid: str, 
     assert run_function("mount_volume", "mount_volume /dev/vol", blkid=blkid, mount='echo "$@"') == mounted
 
 
+DISK = "/dev/nvme1n1"
+RAID = "mdadm --create /dev/md/ddp --run --level 0 --raid-devices 2 /dev/nvme1n1 /dev/nvme2n1"
+
+
 @pytest.mark.parametrize(
-    ("stubs", "does"),
+    ("disks", "ami", "stubs", "does"),
     [
-        ({"mountpoint": ":"}, ["mount --bind /opt/dlami/nvme /data"]),
-        ({"find": "echo /dev/disk/by-id/b; echo /dev/disk/by-id/a"},
-         ["mkfs.ext4 -q -F /dev/disk/by-id/a", "mount /dev/disk/by-id/a /data"]),
-        ({}, ["no local disk: using the root volume"]),
-        ({"find": "echo /dev/disk/by-id/a", "mount": "false"},
-         ["mkfs.ext4 -q -F /dev/disk/by-id/a", "no local disk: using the root volume"]),
+        ([DISK], "true", {}, ["within 60 mountpoint -q /opt/dlami/nvme", "mount --bind /opt/dlami/nvme /data"]),
+        ([DISK], "true", {"within": "false"}, [f"mkfs.ext4 -q -F {DISK}", f"mount {DISK} /data"]),
+        ([DISK, DISK], "false", {}, [f"mkfs.ext4 -q -F {DISK}", f"mount {DISK} /data"]),
+        ([DISK, "/dev/nvme2n1"], "false", {}, [RAID, "mkfs.ext4 -q -F /dev/md/ddp", "mount /dev/md/ddp /data"]),
+        ([DISK, "/dev/nvme2n1"], "false", {"mdadm": "false"}, [f"mkfs.ext4 -q -F {DISK}", f"mount {DISK} /data"]),
+        ([], "true", {}, ["no local disk: using the root volume"]),
+        ([DISK], "false", {"mount": "false"}, [f"mkfs.ext4 -q -F {DISK}", "no local disk: using the root volume"]),
     ],
-    ids=["as the AMI has mounted it", "by itself", "none", "one that fails"],
+    ids=["the AMI mounts it", "the AMI does not", "two names", "several", "no mdadm", "none", "one that fails"],
 )  # fmt: skip
-def test_what_is_copied_or_kept_goes_to_a_local_disk_where_the_type_has_one(
-    stubs: dict[str, str], does: list[str]
+def test_what_is_copied_or_kept_goes_to_the_local_disks_where_the_type_has_some(
+    disks: list[str], ami: str, stubs: dict[str, str], does: list[str]
 ) -> None:
     """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/nvme-ebs-volumes.html has the names of instance store
-    volumes; Deep Learning AMIs mount them: https://docs.aws.amazon.com/dlami/latest/devguide/gs.html.
+    volumes; Deep Learning AMIs mount them: https://docs.aws.amazon.com/dlami/latest/devguide/gs.html, and RAID 0 is
+    made with mdadm: https://docs.aws.amazon.com/ebs/latest/userguide/raid-config.html.
     """
-    usual = {"mountpoint": "false", "find": ":", "mount": 'echo mount "$@"', "mkfs.ext4": 'echo mkfs.ext4 "$@"',
-             "say": 'echo "$@"'}  # fmt: skip
-    assert run_function("mount_local_disk", "mount_local_disk", **(usual | stubs)).splitlines() == does
+    usual = {"test": ami, "find": f"printf '%s\\n' {' '.join(disks)}" if disks else ":",
+             "within": 'echo within "$@"', "mdadm": 'echo mdadm "$@"', "mount": 'echo mount "$@"',
+             "mkfs.ext4": 'echo mkfs.ext4 "$@"', "say": 'echo "$@"'}  # fmt: skip
+    call = "AMI_S=60; mount_local_disk"
+    assert run_function("mount_local_disk", call, **(usual | stubs)).splitlines() == does
 
 
 @pytest.mark.parametrize(
