@@ -259,7 +259,7 @@ names() { cut -d' ' -f3- "$@" | sort; }
 restore() {
     rm -f "$UPLOADED" # nothing is uploaded until everything is here
     # Without --exact-timestamps, an old file of the same size would be kept.
-    # What the training has linked elsewhere must not lead root there, and with a pipe or socket there the copy fails.
+    # Into a folder with a pipe, a socket or a broken link the copy fails.
     find "$RUN" ! -type f ! -type d -delete
     # chmod: the image's user, whatever it is, must be able to write these files.
     s3 sync --exact-timestamps "$FOLDER/run" "$RUN" && chmod -R a+rwX "$RUN" && list_files >"$UPLOADED"
@@ -269,38 +269,16 @@ restore() {
 upload_changes() {
     [ -e "$UPLOADED" ] || return 0
     list_files >"$UPLOADED.new" || return 1 # a file missing in the list would be removed
-    rm -rf "$STAGE" && mkdir -m 700 "$STAGE" || return 1
-    comm -13 "$UPLOADED" "$UPLOADED.new" | names >"$UPLOADED.changed" && stage "$UPLOADED.changed" &&
+    rm -rf "$STAGE" && mkdir "$STAGE" || return 1
+    # Second names of these files: the training may remove the first ones during the upload.
+    comm -13 "$UPLOADED" "$UPLOADED.new" | names >"$UPLOADED.changed" &&
+        (cd "$RUN" && xargs -r -d '\n' cp --link --parents -t "$STAGE" -- <"$UPLOADED.changed") &&
         { [ -z "$(ls -A "$STAGE")" ] || s3 cp --recursive "$STAGE" "$FOLDER/run"; } &&
         remove_files < <(comm -23 <(names "$UPLOADED") <(names "$UPLOADED.new")) &&
         mv "$UPLOADED.new" "$UPLOADED"
     local code=$?
     rm -rf "$STAGE" # or the space of removed checkpoints stays in use
     return $code
-}
-
-# Gives files of RUN second names in STAGE, where only root is: in RUN the training may make any file or folder a link
-# at any moment, and root would upload what that shows.  -I: it stands in RUN, and must find no modules there.
-stage() { # LIST: a file with their names
-    python3 -I - "$RUN" "$STAGE" "$1" <<'EOF'
-import os, stat, sys
-run, stage, names = map(os.fsencode, sys.argv[1:])
-wanted = {*open(names, "rb").read().split(b"\n")}
-os.chdir(run)
-for folder, _, files, fd in os.fwalk(b"."):
-    for file in files:
-        name = os.path.join(folder, file)[2:]
-        to = os.path.join(stage, name)
-        if name not in wanted:
-            continue
-        try:
-            os.makedirs(os.path.dirname(to), exist_ok=True)
-            os.link(file, to, src_dir_fd=fd, follow_symlinks=False)
-            if not stat.S_ISREG(os.lstat(to).st_mode):
-                os.remove(to)
-        except FileNotFoundError:
-            pass
-EOF
 }
 
 remove_files() { # removes what standard input names from the job folder, at once

@@ -185,7 +185,7 @@ def test_the_password_is_of_the_registrys_region(registry: str, region: str) -> 
     assert said == f"ecr get-login-password --region {region}"
 
 
-NAMES = r"^(?:restore|upload_changes|stage|remove_files)\(\) \{.*?^\}|^(?:list_files|names)\(\)[^\n]*"
+NAMES = r"^(?:restore|upload_changes|remove_files)\(\) \{.*?^\}|^(?:list_files|names)\(\)[^\n]*"
 
 
 def on_a_run_folder(tmp_path: Path, *lines: str, s3: str) -> subprocess.CompletedProcess[str]:
@@ -210,6 +210,16 @@ def test_a_name_in_the_run_folder_is_no_pattern(tmp_path: Path) -> None:
         f"cp --recursive {tmp_path}/stage s3://b/jobs/j/run",
         "rm s3://b/jobs/j/run --recursive --exclude * --include=img[[]1][*][?].png",
     ]
+
+
+def test_only_changed_files_are_uploaded_under_their_own_names(tmp_path: Path) -> None:
+    """A file that is being written has a hidden name, and comes with the next upload."""
+    copies = 'case $1 in cp) (cd "$3" && find . -type f) | sort ;; esac'
+    made = ["restore", "mkdir -p $RUN/a/b; echo 1 >$RUN/old; echo 2 >$RUN/a/b/-n; echo 3 >$RUN/a/.part"]
+    ended = on_a_run_folder(
+        tmp_path, *made, "upload_changes; echo $?", 'echo 4 >"$RUN/a/x y"', "upload_changes", s3=copies
+    )
+    assert ended.stdout.splitlines() == ["./a/b/-n", "./old", "0", "./a/x y"]
 
 
 def test_neither_a_pipe_nor_a_socket_that_a_training_left_keeps_it_from_going_on(tmp_path: Path) -> None:
