@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
 from typing import Any, Literal
 
 from launch.aws.client import Aws
@@ -22,6 +23,7 @@ class Exit:
     nameless: frozenset[str] = frozenset()  # services that endpoints would serve if the VPC resolved their names
     vpc: str = ""  # id
     acl: str = ""  # id
+    dns: tuple[str, ...] = ()  # IPv4 addresses of the VPC's own DNS servers; empty where it uses AWS's
     # What blocks all calls: no DNS, or the network ACL denies calls out or answers in.
     shut: Literal["dns", "out", "in"] | None = None
 
@@ -40,9 +42,10 @@ def look_up(aws: Aws, vpc: str, subnets: Sequence[str]) -> dict[str, Exit]:
     tables = aws.pages("ec2", "DescribeRouteTables", "RouteTables", in_vpc)
     endpoints = aws.pages("ec2", "DescribeVpcEndpoints", "VpcEndpoints", in_vpc)
     acls = aws.pages("ec2", "DescribeNetworkAcls", "NetworkAcls", in_vpc)
-    resolves = _has(aws, vpc, "enableDnsSupport") or _has_own_dns(aws, vpc)
+    dns = own_dns(aws, vpc)
+    resolves = bool(dns) or _has(aws, vpc, "enableDnsSupport")
     gives_names = not any(map(_is_named, endpoints)) or _has(aws, vpc, "enableDnsHostnames")
-    network = Network(vpc, tables, endpoints, acls, resolves=resolves, gives_names=gives_names)
+    network = Network(vpc, tables, endpoints, acls, dns, resolves=resolves, gives_names=gives_names)
     return {subnet: exit_of(subnet, network) for subnet in subnets}
 
 
@@ -54,6 +57,7 @@ class Network:
     tables: Sequence[Mapping[str, Any]]
     endpoints: Sequence[Mapping[str, Any]] = ()
     acls: Sequence[Mapping[str, Any]] = ()
+    dns: tuple[str, ...] = ()  # see Exit
     resolves: bool = True  # whether machines in it can resolve names
     gives_names: bool = True  # whether it has private DNS names for its endpoints
 
@@ -69,6 +73,7 @@ def exit_of(subnet: str, network: Network) -> Exit:
         nameless=frozenset(map(_service, serving)) - reached,
         vpc=network.vpc,
         acl=its_acl.get("NetworkAclId", ""),
+        dns=network.dns,
         shut=shut(its_acl) if network.resolves else "dns",
     )
 
@@ -79,14 +84,56 @@ def _has(aws: Aws, vpc: str, attribute: str) -> bool:
     return bool(answer[attribute[0].upper() + attribute[1:]]["Value"])
 
 
-def _has_own_dns(aws: Aws, vpc: str) -> bool:
-    """Whether its DHCP options name DNS servers other than AWS's."""
+def own_dns(aws: Aws, vpc: str) -> tuple[str, ...]:
+    """The IPv4 addresses of DNS servers in the VPC's DHCP options, for which security groups need a rule.
+
+    They filter no requests to AWS's server, at 169.254.169.253 and the second address of the VPC.
+    https://docs.aws.amazon.com/vpc/latest/userguide/AmazonDNS-concepts.html
+    """
     (found,) = aws.call("ec2", "DescribeVpcs", {"VpcIds": [vpc]})["Vpcs"]
     if found.get("DhcpOptionsId", "default") == "default":
-        return False
+        return ()
     (options,) = aws.call("ec2", "DescribeDhcpOptions", {"DhcpOptionsIds": [found["DhcpOptionsId"]]})["DhcpOptions"]
     servers = [row["Values"] for row in options["DhcpConfigurations"] if row["Key"] == "domain-name-servers"]
-    return any(one["Value"] != "AmazonProvidedDNS" for values in servers for one in values)
+    of_aws = {"AmazonProvidedDNS", "169.254.169.253", str(ip_network(found["CidrBlock"])[2])}
+    addresses = [one["Value"] for values in servers for one in values]
+    return tuple(address for address in addresses if address not in of_aws and ":" not in address)
+
+
+DNS_PORT = 53
+
+
+def closed_to(servers: Sequence[str], groups: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The DNS servers if no security group lets requests out to any of them, as EC2 describes the groups."""
+    rules = [(group["GroupId"], rule) for group in groups for rule in group.get("IpPermissionsEgress", ())]
+    is_open = any(_lets_dns_out(*rule, server) for rule in rules for server in servers)
+    return () if is_open else tuple(servers)
+
+
+def without_dns(group: str | None, servers: Sequence[str]) -> str:
+    """Why machines in `group` could not resolve names, with a remedy; empty if they can.  servers: see closed_to()."""
+    if not servers:
+        return ""
+    ranges = ",".join(f"{{CidrIp={server}/32}}" for server in servers)
+    rules = " ".join(
+        f"'IpProtocol={protocol},FromPort={DNS_PORT},ToPort={DNS_PORT},IpRanges=[{ranges}]'"
+        for protocol in ("udp", "tcp")
+    )
+    return (
+        f"machines could not resolve names: {group} lets no requests out to the VPC's own DNS servers, "
+        f"{' and '.join(servers)}; run aws ec2 authorize-security-group-egress --group-id {group} "
+        f"--ip-permissions {rules}"
+    )
+
+
+def _lets_dns_out(group: str, rule: Mapping[str, Any], server: str) -> bool:
+    """Whether a rule of the group may allow DNS over UDP to the server, as one for another group or a list may."""
+    is_for_dns = rule["IpProtocol"] == "udp" and rule["FromPort"] <= DNS_PORT <= rule["ToPort"]
+    if not is_for_dns and rule["IpProtocol"] != ANY_PROTOCOL:
+        return False
+    ranges = [ip_network(row["CidrIp"]) for row in rule.get("IpRanges", ())]
+    others = [pair for pair in rule.get("UserIdGroupPairs", ()) if pair.get("GroupId") != group]
+    return bool(others or rule.get("PrefixListIds")) or any(ip_address(server) in one for one in ranges)
 
 
 def _table_of(subnet: str, tables: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -134,7 +181,7 @@ def _service(endpoint: Mapping[str, Any]) -> str:
 HTTPS = (443, 443)
 ANSWERS = (32768, 60999)  # net.ipv4.ip_local_port_range
 EVERYWHERE = "0.0.0.0/0"
-TCP, ALL = "6", "-1"
+TCP, ANY_PROTOCOL = "6", "-1"
 
 
 def of_subnet(subnet: str, acls: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -173,7 +220,7 @@ def _holds(some: tuple[int, int], others: tuple[int, int]) -> bool:
 
 
 def _is_for_calls(entry: Mapping[str, Any]) -> bool:
-    return "CidrBlock" in entry and entry.get("Protocol") in (TCP, ALL)  # others are for IPv6
+    return "CidrBlock" in entry and entry.get("Protocol") in (TCP, ANY_PROTOCOL)  # others are for IPv6
 
 
 def _ports(entry: Mapping[str, Any]) -> tuple[int, int]:

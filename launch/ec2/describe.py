@@ -7,7 +7,7 @@ from launch.aws import containers
 from launch.aws.instances.facts import Ami, Subnet, quota_of, shortage
 from launch.aws.lookup import unreadable
 from launch.aws.names import PULLS_SINCE, SHARED_SINCE, Folder, bucket_of
-from launch.aws.network import INTERNET, Exit
+from launch.aws.network import INTERNET, Exit, without_dns
 from launch.aws.pricelist import no_price
 from launch.aws.toolkit import toolkit
 from launch.aws.upload import edited
@@ -193,6 +193,7 @@ def _problems(cluster: Cluster, facts: Facts) -> tuple[TrainerError, ...]:
         _root_volume_too_small(cluster, facts),
         _reservation_too_small(cluster, facts),
         _block_about_to_end(cluster, facts),
+        AwsError(mute) if (mute := without_dns(cluster.resolved.options.security_group, facts.closed_dns)) else None,
         shortages[0] if all(shortages) else None,
     ]
     return tuple(problem for problem in problems if problem is not None)

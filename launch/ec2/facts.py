@@ -50,6 +50,7 @@ class Facts:
     owner: str = ""  # aws:userid of the caller
     subnets: tuple[Subnet, ...] = ()
     exits: Mapping[str, Exit] = field(default_factory=dict)  # by subnet; empty if unknown
+    closed_dns: tuple[str, ...] = ()  # the VPC's own DNS servers, if --security-group lets no request out to them
     types: Mapping[str, Instance] = field(default_factory=dict)  # those that the catalog lacks, by name
     offered: Mapping[str, frozenset[str]] = field(default_factory=dict)  # type -> zones
     ami: Ami | None = None
@@ -74,6 +75,11 @@ class Facts:
     now: datetime = datetime.min
     problems: tuple[TrainerError, ...] = ()  # why the job cannot start
     unknown: tuple[str, ...] = ()  # what could not be looked up, as sentences
+
+    @property
+    def dns(self) -> tuple[str, ...]:
+        """The addresses of the VPC's own DNS servers."""
+        return next((found.dns for found in self.exits.values()), ())
 
     @property
     def counted(self) -> Content | None:

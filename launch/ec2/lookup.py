@@ -14,6 +14,7 @@ from launch.aws.instances.facts import (
     Quota,
     Subnet,
     check_profile,
+    closed_dns,
     describe_ami,
     describe_role,
     find_exits,
@@ -210,6 +211,7 @@ def _with_job(
     found = replace(
         facts,
         subnets=subnets,
+        exits=lookups.optional("routes out of the subnets", partial(find_exits, aws, subnets), {}),
         spec=spec,
         etag=etag,
         fleet=fleet or Fleet(),
@@ -228,11 +230,12 @@ def _with_parts(
     offered: dict[str, frozenset[str]] = {}
     none: dict[str, Instance] = {}
     find_given_image = partial(find_image_or_aws, aws, resolved, str(facts.account), facts.region, facts.now.date())
+    groups = (options.security_group,) if options.security_group else ()
     return replace(
         facts,
+        closed_dns=lookups.optional("the security group's rules", partial(closed_dns, aws, groups, facts.dns), ()),
         types=lookups.required(partial(find_types, aws, resolved.instances), none),
         offered=lookups.optional("zones of the types", partial(offered_zones, aws, types), offered),
-        exits=lookups.optional("routes out of the subnets", partial(find_exits, aws, facts.subnets), {}),
         ami=lookups.required(partial(find_ami, aws, options.ami or earlier.get("ami")), None),
         image=earlier.get("image") or lookups.required(find_given_image, None),
         snapshot=lookups.required(partial(find_snapshot, aws, resolved, earlier.get("snapshot"), dataset), None),

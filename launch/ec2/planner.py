@@ -214,9 +214,9 @@ def _before(cluster: Cluster, facts: Facts, save_spec: Request | None, group: st
     if resolved.options.security_group is None:
         if isinstance(cluster.security_group, FromAnswer):
             vpc = facts.subnets[0].vpc if facts.subnets else "<default VPC>"
-            steps += requests.security_group(cluster, vpc)
+            steps += requests.security_group(cluster, vpc, facts.dns)
         else:
-            steps += requests.security_rules(cluster.security_group)
+            steps += requests.security_rules(cluster.security_group, facts.dns)
     if group and group not in [known.id for known in fleet.kind("placement-group")]:
         steps.append(requests.placement_group(cluster, group))
     return steps

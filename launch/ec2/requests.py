@@ -1,7 +1,7 @@
 """The requests of a job on EC2, one function each: files, time limit, groups, nodes and their volumes.  Pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -143,18 +143,23 @@ def time_limit(cluster: Cluster, exists: bool) -> list[Request]:
     return instances.time_limit(cluster.job, cluster.deadline, cluster.scheduler_role, exists=exists)
 
 
-def security_group(cluster: Cluster, vpc: str) -> list[Request]:
-    """The requests for a security group that allows traffic among its members, and HTTPS out."""
+def security_group(cluster: Cluster, vpc: str, dns: Sequence[str]) -> list[Request]:
+    """The requests for a security group that allows traffic among its members, and HTTPS out.
+
+    dns: the VPC's own DNS servers.
+    """
     about, why = f"nodes of {cluster.job}: each other, and HTTPS out", "create a security group for the nodes"
-    return [instances.security_group(cluster.job, about, vpc, cluster.tags, why), *security_rules(instances.NEW_GROUP)]
+    create = instances.security_group(cluster.job, about, vpc, cluster.tags, why)
+    return [create, *security_rules(instances.NEW_GROUP, dns)]
 
 
-def security_rules(group: str | FromAnswer) -> list[Request]:
+def security_rules(group: str | FromAnswer, dns: Sequence[str]) -> list[Request]:
     """The requests for its rules: all protocols within the group, as EFA needs them, and HTTPS outbound."""
     itself = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
     return [
         instances.inbound(group, [itself], "inbound: only among the nodes"),
         instances.outbound(group, [itself, instances.HTTPS], "outbound: among the nodes, and HTTPS"),
+        *instances.outbound_dns(group, dns),
         *instances.nothing_else_out(group),
     ]
 

@@ -35,6 +35,7 @@ SPOT = "spot.amazonaws.com"
 
 # The template's parameters for what a VPC has beside its primary range; AWS's own limit is four more at first.
 # https://docs.aws.amazon.com/vpc/latest/userguide/amazon-vpc-limits.html
+DNS_SERVERS = ("DnsServer", "DnsServer2")  # of up to four; a node asks the next only if the first does not answer
 OTHER_CIDRS = ("VpcCidr2", "VpcCidr3", "VpcCidr4", "VpcCidr5")
 
 
@@ -76,6 +77,8 @@ def _given(options: SetUpOptions, facts: Facts) -> dict[str, str]:
     given = {**parameters(options), "AccountWide": "no" if facts.owner_region else "yes"}
     if facts.vpc is not None:
         given |= {"VpcCidr": facts.vpc.cidr, "RouteTableIds": ",".join(facts.vpc.route_tables)}
+        servers = [f"{server}/32" for server in facts.vpc.dns]
+        given |= dict(zip(DNS_SERVERS, chain(servers, repeat("")), strict=False))
         given |= dict(zip(OTHER_CIDRS, chain(facts.vpc.other_cidrs, repeat("")), strict=False))
     return given
 

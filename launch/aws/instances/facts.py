@@ -59,6 +59,14 @@ def find_exits(aws: Aws, subnets: Sequence[Subnet]) -> dict[str, network.Exit]:
     return network.look_up(aws, subnets[0].vpc, [subnet.id for subnet in subnets]) if subnets else {}
 
 
+def closed_dns(aws: Aws, groups: Sequence[str], servers: Sequence[str]) -> tuple[str, ...]:
+    """The VPC's own DNS servers, if these security groups let no request out to any of them."""
+    if not groups or not servers:
+        return ()
+    rows = aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", {"GroupIds": list(groups)})
+    return network.closed_to(servers, rows)
+
+
 def offered_zones(aws: Aws, types: Sequence[str]) -> dict[str, frozenset[str]]:
     """The zones that offer each type."""
     rows = aws.pages(

@@ -8,6 +8,7 @@ from typing import Any
 
 from launch.aws.instances.facts import Ami
 from launch.aws.names import SWEEPER_DOCUMENT, TOOLKIT, group_name
+from launch.aws.network import DNS_PORT
 from launch.core.plan import FromAnswer, Request
 
 Tags = list[dict[str, str]]
@@ -118,6 +119,21 @@ def inbound(group: str | FromAnswer, permissions: Sequence[Any], why: str) -> Re
 
 def outbound(group: str | FromAnswer, permissions: Sequence[Any], why: str) -> Request:
     return _rule("AuthorizeSecurityGroupEgress", group, permissions, why, "InvalidPermission.Duplicate")
+
+
+def outbound_dns(group: str | FromAnswer, servers: Sequence[str]) -> list[Request]:
+    """Allow requests to the VPC's own DNS servers; nothing without such servers.  TCP is for long answers.
+
+    https://docs.aws.amazon.com/vpc/latest/userguide/VPC_DHCP_Options.html
+    """
+    if not servers:
+        return []
+    ranges = [{"CidrIp": f"{server}/32"} for server in servers]
+    permissions = [
+        {"IpProtocol": protocol, "FromPort": DNS_PORT, "ToPort": DNS_PORT, "IpRanges": ranges}
+        for protocol in ("udp", "tcp")
+    ]
+    return [outbound(group, permissions, "outbound: the VPC's own DNS servers")]
 
 
 def nothing_else_out(group: str | FromAnswer) -> list[Request]:

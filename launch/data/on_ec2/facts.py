@@ -167,6 +167,11 @@ class Facts:
         """Whether a run has ended, and no command has read its result and removed its resources."""
         return self.run is not None and self.exit_record is not None and not self.ended
 
+    @property
+    def dns(self) -> tuple[str, ...]:
+        """The addresses of the VPC's own DNS servers."""
+        return next((found.dns for found in self.exits.values()), ())
+
     def reachable(self, subnet: Subnet) -> bool:
         """Whether an instance there can reach AWS and the packages; true if that is not known."""
         way = self.exits.get(subnet.id)

@@ -13,6 +13,7 @@ from launch.aws.instances.requests import (
     deletion,
     nothing_else_out,
     outbound,
+    outbound_dns,
     security_group,
     time_limit,
 )
@@ -306,7 +307,8 @@ def _network(run: Run, facts: Facts) -> list[Request]:
     about, why = f"{run.id} publishes a data set: HTTPS out", "create a group that lets nothing in"
     create = [] if facts.group_of(run.id) else [security_group(run.id, about, vpc, run.tags, why)]
     group = facts.group_of(run.id) or NEW_GROUP
-    return [*create, outbound(group, [HTTPS], "outbound: HTTPS"), *nothing_else_out(group)]
+    https = outbound(group, [HTTPS], "outbound: HTTPS")
+    return [*create, https, *outbound_dns(group, facts.dns), *nothing_else_out(group)]
 
 
 def places(facts: Facts, kind: str) -> list[Subnet]:

@@ -8,7 +8,8 @@ from typing import Any
 from launch.aws import containers, pricelist
 from launch.aws.examination.case import Verdict, missing, ok, split, unknown, warning
 from launch.aws.examination.image import PUSH, examined
-from launch.aws.instances.facts import Quota, more_of_quota, offered_zones, quota_of
+from launch.aws.instances.facts import Quota, more_of_quota, offered_zones, quota_of, closed_dns
+from launch.aws.network import without_dns
 from launch.aws.refusals import DENIED
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
@@ -137,7 +138,7 @@ def trials(case: Ec2Case, cluster: Cluster) -> Iterator[Trial]:
     """The requests of a launch that create resources."""
     subnet, instance, options = shared.subnets(case)[0], case.resolved.instances[0], cluster.resolved.options
     if options.security_group is None:
-        yield Trial(requests.security_group(cluster, subnet.vpc)[0])
+        yield Trial(requests.security_group(cluster, subnet.vpc, ())[0])
     if requests.is_placed(cluster.resolved):
         yield Trial(requests.placement_group(cluster, requests.placement_name(cluster.job, 1)))
     if cluster.resolved.data_volume == "multi-attach":
@@ -213,6 +214,9 @@ def way_out(case: Ec2Case) -> Iterator[Verdict]:
             yield warning(*split(sentence))
     else:
         yield missing(*split(problems[0]))
+    group = case.resolved.options.security_group
+    if mute := without_dns(group, closed_dns(case.aws, (group,) if group else (), facts.dns)):
+        yield missing(*split(mute))
 
 
 def public_access(case: Ec2Case) -> Iterator[Verdict]:

@@ -113,14 +113,14 @@ def test_a_network_acl_that_stops_every_call_or_answer_is_known(rules: list[Any]
     assert made.missing(NEEDED, has_address=True) == (NEEDED if shut else ())
 
 
-def test_an_account_as_aws_makes_it_has_a_way_out_and_four_questions_tell(account: Account) -> None:
+def test_an_account_as_aws_makes_it_has_a_way_out_and_five_questions_tell(account: Account) -> None:
     aws, subnets = account.aws(), account.subnets
     vpc = aws.call("ec2", "DescribeSubnets")["Subnets"][0]["VpcId"]
     account.requests.clear()
     exits = network.look_up(aws, vpc, list(subnets.values()))
     assert {(found.way, found.shut, found.vpc) for found in exits.values()} == {("gateway", None, vpc)}
     assert account.operations == [
-        "DescribeRouteTables", "DescribeVpcEndpoints", "DescribeNetworkAcls", "DescribeVpcAttribute",
+        "DescribeRouteTables", "DescribeVpcEndpoints", "DescribeNetworkAcls", "DescribeVpcs", "DescribeVpcAttribute",
     ]  # fmt: skip
 
 
@@ -133,10 +133,56 @@ def test_a_vpc_without_dns_support_finds_no_name_unless_it_has_servers_of_its_ow
     vpc = aws.call("ec2", "DescribeSubnets")["Subnets"][0]["VpcId"]
     aws.call("ec2", "ModifyVpcAttribute", {"VpcId": vpc, "EnableDnsSupport": {"Value": False}})
     if servers:
-        configuration = [{"Key": "domain-name-servers", "Values": [servers]}]
-        made = aws.call("ec2", "CreateDhcpOptions", {"DhcpConfigurations": configuration})["DhcpOptions"]
-        aws.call("ec2", "AssociateDhcpOptions", {"VpcId": vpc, "DhcpOptionsId": made["DhcpOptionsId"]})
+        account.use_dns(servers)
 
     exits = network.look_up(aws, vpc, list(subnets.values()))
 
     assert {found.shut for found in exits.values()} == {shut}
+
+
+@pytest.mark.parametrize(
+    ("servers", "own"),
+    [
+        (["AmazonProvidedDNS"], ()),
+        (["169.254.169.253", "172.31.0.2"], ()),
+        (["10.0.0.2", "172.31.0.2"], ("10.0.0.2",)),
+        (["10.0.0.2", "fd00::2", "10.0.1.2"], ("10.0.0.2", "10.0.1.2")),
+    ],
+    ids=["by name", "by address", "beside its own", "IPv6"],
+)
+def test_security_groups_need_no_rule_for_awss_dns_server(
+    servers: list[str], own: tuple[str, ...], account: Account
+) -> None:
+    """https://docs.aws.amazon.com/vpc/latest/userguide/AmazonDNS-concepts.html: at the base of the VPC plus two."""
+    vpc = account.use_dns(*servers)
+    exits = network.look_up(account.aws(), vpc, list(account.subnets.values()))
+    assert {found.dns for found in exits.values()} == {own}
+
+
+UDP, TCP = ({"IpProtocol": name, "FromPort": 53, "ToPort": 53} for name in ("udp", "tcp"))
+
+
+def to(cidr: str) -> dict[str, Any]:
+    return {"IpRanges": [{"CidrIp": cidr}]}
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_open"),
+    [
+        ({"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, **to("0.0.0.0/0")}, False),
+        ({"IpProtocol": "-1", **to("0.0.0.0/0")}, True),
+        ({"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": "sg-1"}]}, False),
+        ({**UDP, "UserIdGroupPairs": [{"GroupId": "sg-2"}]}, True),
+        ({**UDP, "PrefixListIds": [{"PrefixListId": "pl-1"}]}, True),
+        ({**UDP, **to("10.0.0.0/16")}, True),
+        ({**UDP, **to("10.1.0.0/16")}, False),
+        ({**TCP, **to("10.0.0.2/32")}, False),
+        ({**UDP, **to("10.0.9.2/32")}, True),
+    ],
+    ids=["HTTPS", "all", "itself", "another group", "a list", "their range", "another range", "TCP", "one of them"],
+)
+def test_a_security_group_may_be_closed_to_the_vpcs_own_dns_servers(rule: dict[str, Any], is_open: bool) -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_IpPermission.html"""
+    servers = ("10.0.0.2", "10.0.9.2")
+    group = {"GroupId": "sg-1", "IpPermissionsEgress": [rule]}
+    assert network.closed_to(servers, [group]) == (() if is_open else servers)

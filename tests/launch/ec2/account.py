@@ -90,6 +90,12 @@ class Account(Asked, rehearsed.Ec2Account):
         for reservation in self.ec2.reservations.values():
             reservation.instances = [i for i in reservation.instances if i.id != instance_id]
 
+    def use_dns(self, *servers: str) -> str:
+        """Gives the default VPC these DNS servers; returns its id."""
+        vpc = self.ec2.get_default_vpc()
+        self.ec2.associate_dhcp_options(self.ec2.create_dhcp_options(domain_name_servers=list(servers)), vpc)
+        return str(vpc.id)
+
     def reserve(self, zone: str, instance_type: str, count: int, state: str = "active") -> str:
         """A capacity reservation or block with `count` machines free."""
         name = f"cr-{len(self.rules.reservations):017x}"

@@ -350,3 +350,22 @@ def test_data_that_nothing_counts_are_no_problem(manifest: Any, account: Account
 
     facts = look("imagefolder", data_s3=f"s3://{account.bucket}/data/photos/")
     assert (facts.content, facts.problems, facts.unknown) == (None, (), ())
+
+
+def test_a_security_group_that_keeps_nodes_from_resolving_names_is_refused(account: Account, look: LookUp) -> None:
+    """Nothing is paid before.  The command names the rules that are missing."""
+    vpc, aws = account.use_dns("10.0.0.2"), account.aws()
+    group = aws.call("ec2", "CreateSecurityGroup", {"GroupName": "g", "Description": "g", "VpcId": vpc})["GroupId"]
+    job = asked("cifar10", security_group=group)
+    for is_open in (True, False):
+        facts = look("cifar10", security_group=group)
+        problems = planner.plan(job, resolve(job), "j", facts).problems
+        commands = [str(one).partition("; run ")[2] for one in problems]
+        assert commands == ([] if is_open else [
+            f"aws ec2 authorize-security-group-egress --group-id {group} --ip-permissions "
+            "'IpProtocol=udp,FromPort=53,ToPort=53,IpRanges=[{CidrIp=10.0.0.2/32}]' "
+            "'IpProtocol=tcp,FromPort=53,ToPort=53,IpRanges=[{CidrIp=10.0.0.2/32}]'"
+        ])  # fmt: skip
+        everywhere = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
+        if is_open:
+            aws.call("ec2", "RevokeSecurityGroupEgress", {"GroupId": group, "IpPermissions": everywhere})

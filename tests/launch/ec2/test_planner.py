@@ -14,6 +14,7 @@ from botocore.validate import ParamValidator
 
 from launch.aws.instances.facts import Quota
 from launch.aws.instances.inventory import Resource
+from launch.aws.network import Exit
 from launch.core import catalog
 from launch.core.manifest import Content
 from launch.core.plan import Choice, FromAnswer, Plan, Request, Try, as_json, as_text, needs_in
@@ -184,6 +185,17 @@ def test_nothing_comes_in_but_from_the_group_itself() -> None:
     (ingress,) = requests(plan(), "AuthorizeSecurityGroupIngress")
     group = FromAnswer("security group", "GroupId")
     assert ingress.params["IpPermissions"] == [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
+
+
+def test_requests_to_the_vpcs_own_dns_servers_get_out() -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/security-group-rules-reference.html, DNS server rules"""
+    exits = {"subnet-a": Exit("gateway", dns=("10.0.0.2", "10.0.1.2"))}
+    _, egress = requests(plan(replace(FACTS, exits=exits)), "AuthorizeSecurityGroupEgress")
+    ranges = [{"CidrIp": "10.0.0.2/32"}, {"CidrIp": "10.0.1.2/32"}]
+    assert egress.params["IpPermissions"] == [
+        {"IpProtocol": "udp", "FromPort": 53, "ToPort": 53, "IpRanges": ranges},
+        {"IpProtocol": "tcp", "FromPort": 53, "ToPort": 53, "IpRanges": ranges},
+    ]
 
 
 def test_out_go_https_and_what_the_nodes_say_to_each_other() -> None:

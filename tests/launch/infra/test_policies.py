@@ -60,6 +60,7 @@ ARGUED = {
     "cloudformation:DescribeStackResourceDrifts": "show --drift",
     "cloudformation:DetectStackDrift": "show --drift",
     "cloudformation:DetectStackResourceDrift": "AWS asks for it as well, for each resource",
+    "ec2:DescribeDhcpOptions": "up --vpc-id, of a VPC with DNS servers of its own",
     "cloudformation:TagResource": "CreateChangeSet with tags",
     "sagemaker:DescribeTrainingJob": "down: which jobs run; there are none here",
     "sagemaker:ListTags": "the same",

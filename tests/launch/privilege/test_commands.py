@@ -26,8 +26,7 @@ from tests.launch.privilege.enforced import Watch, idle
 # Grants that no call of the launcher needs, and why they are there.
 ARGUED = {
     "ec2:DescribeInstanceTypes": "a type that the catalog lacks",
-    "ec2:DescribeVpcs": "where a VPC has DNS support off: whether it has DNS servers of its own",
-    "ec2:DescribeDhcpOptions": "the same",
+    "ec2:DescribeDhcpOptions": "where a VPC has DNS servers of its own",
     "ssm:StartSession": "`ssh` prints the command that needs it: aws ssm start-session",
     "ssm:ResumeSession": "that command's plugin, when the connection breaks",
     "ssm:TerminateSession": "that command's plugin, at Ctrl-C",

@@ -117,7 +117,7 @@ Services = frozenset[str]  # by the names of endpoints, such as s3 and ecr.api
 def reached(backend: Any, instance: Any) -> Services | None:
     """The services that the instance reaches; None for all of them, and the Internet."""
     vpc = backend.get_vpc(instance.vpc_id)
-    if not vpc.enable_dns_support:
+    if not _resolves_names(vpc, instance):
         return frozenset()
     table = _table_of(backend, instance.subnet_id, instance.vpc_id)
     acl = _acl_of(backend, instance.subnet_id)
@@ -128,6 +128,30 @@ def reached(backend: Any, instance: Any) -> Services | None:
         if leads_out and _allows_https(acl, SOME_ADDRESS):
             return None
     return frozenset(_by_endpoints(backend, vpc, table, acl))
+
+
+def _resolves_names(vpc: Any, instance: Any) -> bool:
+    """Whether the instance reaches a DNS server: AWS's, or one in the VPC's DHCP options that its groups allow.
+
+    https://docs.aws.amazon.com/vpc/latest/userguide/VPC_DHCP_Options.html
+    """
+    servers = _dns_servers(vpc)
+    if not servers or "AmazonProvidedDNS" in servers:
+        return bool(vpc.enable_dns_support)
+    groups = {group.id: group for interface in instance.network_interfaces for group in interface.group_set}
+    rules = [rule for group in groups.values() for rule in group.egress_rules]
+    return any(_lets_dns_out(rule, server) for rule in rules for server in servers)
+
+
+def _dns_servers(vpc: Any) -> list[str]:
+    configured = vpc.dhcp_options.dhcp_configurations if vpc.dhcp_options else []
+    return [one["Value"] for row in configured if row["Key"] == "domain-name-servers" for one in row["Values"]]
+
+
+def _lets_dns_out(rule: Any, server: str) -> bool:
+    if rule.ip_protocol != "-1" and not (rule.ip_protocol == "udp" and rule.from_port <= 53 <= rule.to_port):
+        return False
+    return "CidrIp" in rule.ip_range and ip_address(server) in ip_network(rule.ip_range["CidrIp"])
 
 
 def _by_endpoints(backend: Any, vpc: Any, table: Any, acl: Any) -> Iterator[str]:

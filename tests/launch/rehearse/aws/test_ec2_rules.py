@@ -161,6 +161,30 @@ def test_an_instance_reaches_nothing_past_its_network_acl_or_without_dns(
     assert reached(ec2, ec2.get_instance(name)) == expected
 
 
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ({"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}, frozenset()),
+        ({"IpProtocol": "tcp", "FromPort": 53, "ToPort": 53, "IpRanges": [{"CidrIp": "10.0.0.2/32"}]}, frozenset()),
+        ({"IpProtocol": "udp", "FromPort": 53, "ToPort": 53, "IpRanges": [{"CidrIp": "10.0.0.3/32"}]}, frozenset()),
+        ({"IpProtocol": "udp", "FromPort": 53, "ToPort": 53, "IpRanges": [{"CidrIp": "10.0.0.2/32"}]}, None),
+    ],
+    ids=["HTTPS", "TCP", "another server", "its server"],
+)
+def test_an_instance_reaches_nothing_without_a_rule_for_its_vpcs_own_dns_server(
+    account: Account, rule: dict[str, Any], expected: frozenset[str] | None
+) -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/security-group-rules-reference.html, DNS server rules"""
+    vpc = account.use_dns("10.0.0.2")
+    group = ask("CreateSecurityGroup", GroupName="closed", Description="closed", VpcId=vpc)["GroupId"]
+    everywhere = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
+    ask("RevokeSecurityGroupEgress", GroupId=group, IpPermissions=everywhere)
+    ask("AuthorizeSecurityGroupEgress", GroupId=group, IpPermissions=[rule])
+    interface = {"DeviceIndex": 0, "SubnetId": account.subnets["us-east-1a"], "Groups": [group]}
+    (name,) = run(account, NetworkInterfaces=[interface])
+    assert reached(account.ec2, account.ec2.get_instance(name)) == expected
+
+
 def test_a_node_that_reaches_nothing_has_no_aws_to_talk_to() -> None:
     def seen(reaches: frozenset[str] | None) -> dict[str, str]:
         found = environment(NodeSetup("http://aws", reaches=reaches), "/bin", "/home")
