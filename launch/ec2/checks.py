@@ -11,9 +11,9 @@ from launch.aws.names import parse_s3
 from launch.aws.published import check_name
 from launch.core import catalog
 from launch.core.catalog import Instance
-from launch.core.estimate.volume import QUOTA, RANGE, data_volume, io2_volume, rate_for
+from launch.core.estimate.volume import QUOTA, RANGE, data_volume, io2_volume, rate_for, root_volume
 from launch.core.job import Job, check_job_name
-from launch.core.price import CATALOGS, Prices, Volume, usd_per_hour
+from launch.core.price import CATALOGS, Prices, usd_per_hour
 from launch.core.secrets import read_references
 from launch.core.training.base import Training
 from launch.ec2.options import IMAGE, Ec2Options
@@ -75,7 +75,7 @@ def hourly_usd(
     """USD per hour of all nodes with their volumes.  usd: of one node (default: the on-demand price)."""
     node = node_usd(resolved, instance, prices) if usd is None else usd
     nodes = resolved.options.nodes
-    disks = nodes * usd_per_hour(Volume(resolved.options.root_gb))
+    disks = nodes * usd_per_hour(root_volume(resolved.options.root_gb))
     if resolved.data_volume == "multi-attach":
         disks += usd_per_hour(io2_volume(data_gib))
     if resolved.data_volume == "per-node":

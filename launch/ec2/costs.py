@@ -10,6 +10,7 @@ from typing import Any
 
 from launch.aws.instances.inventory import Fleet, Node, Resource
 from launch.core import catalog
+from launch.core.estimate.volume import root_volume
 from launch.core.price import GIB, Volume
 from launch.core.price import usd_per_hour as volume_usd_per_hour
 
@@ -67,7 +68,7 @@ def unpriced(fleet: Fleet) -> tuple[str, ...]:
 def most_it_cost(spec: Mapping[str, Any], until: datetime) -> float:
     """Upper bound in USD of the job of this job.json until `until`, without its data volume."""
     where = spec["where"]
-    node = max(map(_list_price, where["instance_type"])) + volume_usd_per_hour(Volume(where["root_gb"]))
+    node = max(map(_list_price, where["instance_type"])) + volume_usd_per_hour(root_volume(where["root_gb"]))
     return float(where["nodes"] * node * _hours(datetime.fromtimestamp(spec["started"], UTC), until))
 
 

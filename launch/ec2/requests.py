@@ -12,7 +12,7 @@ from launch.aws.instances.facts import Ami, Subnet
 from launch.aws.instances.requests import NOT_YET, Start
 from launch.aws.names import GENERATION_TAG, HOURLY_TAG, ONCE_TAG, Folder, client_token, group_name, tags
 from launch.core.catalog import Instance
-from launch.core.estimate.volume import data_volume, io2_volume
+from launch.core.estimate.volume import data_volume, io2_volume, root_volume
 from launch.core.manifest import Content
 from launch.core.plan import FromAnswer, Request, unless_changed
 from launch.core.price import CATALOGS, Prices
@@ -203,7 +203,7 @@ def run_instances(
         count=count,
         type=instance.name,
         ami=cluster.ami,
-        root_gib=cluster.resolved.options.root_gb,
+        root=root_volume(cluster.resolved.options.root_gb),
         token=client_token(*parts, *([] if volume.rate is None else [volume.rate])),
         profile=cluster.resolved.options.instance_profile,
         interfaces=_interfaces(cluster, instance, subnet),

@@ -10,6 +10,7 @@ from launch.aws.instances.facts import Ami
 from launch.aws.names import SWEEPER_DOCUMENT, TOOLKIT, group_name
 from launch.aws.network import DNS_PORT
 from launch.core.plan import FromAnswer, Request
+from launch.core.price import Volume
 
 Tags = list[dict[str, str]]
 
@@ -49,7 +50,7 @@ class Start:
     count: int
     type: str
     ami: Ami
-    root_gib: int
+    root: Volume  # gp3
     token: str  # equal for requests that must have one effect
     profile: str  # the instance profile
     interfaces: Sequence[Mapping[str, Any]]
@@ -88,7 +89,13 @@ class Start:
         return Request("ec2", "RunInstances", params, why, name=name, retry_after=NOT_YET)
 
     def _root(self) -> dict[str, Any]:
-        disk = {"VolumeSize": self.root_gib, "VolumeType": "gp3", "Encrypted": True, "DeleteOnTermination": True}
+        disk = {
+            "VolumeSize": self.root.gib,
+            "VolumeType": self.root.kind,
+            "Throughput": self.root.throughput_mib_per_s,
+            "Encrypted": True,
+            "DeleteOnTermination": True,
+        }
         return {"DeviceName": self.ami.root_device, "Ebs": disk}
 
 

@@ -22,7 +22,7 @@ from launch.aws.pricelist import no_price
 from launch.core import catalog
 from launch.core.clock import duration
 from launch.core.plan import Choice, Fact, Plan, Request, Try
-from launch.core.price import usd
+from launch.core.price import Volume, usd
 from launch.core.templates import fill
 from launch.data.costs import (
     BETWEEN_REGIONS_GB,
@@ -332,7 +332,7 @@ def _run_instance(run: Run, facts: Facts, subnet: Subnet) -> Request:
         count=1,
         type=run.type,
         ami=Ami(run.ami, run.root),
-        root_gib=run.gib,
+        root=Volume(run.gib),
         token=client_token(run.id, run.type, subnet.id),
         profile=PROFILE,
         interfaces=[interface],

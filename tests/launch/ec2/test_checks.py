@@ -60,7 +60,7 @@ def refusal(asked: Job[Ec2Options]) -> str:
         ({"spot": True, "capacity_block": "cr-1"}, "--spot"),
         ({"capacity_reservation": "cr-1", "capacity_block": "cr-2"}, "exclude each other"),
         ({"capacity_reservation": "cr-1", "instance_type": "g5.2xlarge,g6.2xlarge"}, "one --instance-type"),
-        ({"nodes": 2, "max_usd": 29}, "may cost 29.48 USD, more than --max-usd 29"),
+        ({"nodes": 2, "max_usd": 29}, "may cost 29.84 USD, more than --max-usd 29"),
         ({"instance_type": "g5.2xlarge,p4d.24xlarge", "max_usd": 100}, "1 x p4d.24xlarge for 12 h"),
         ({"data": "s3://bucket/f"}, "--data-s3"),
         ({"data": "../jobs"}, "lower-case letters, digits and hyphens"),
@@ -252,14 +252,14 @@ def test_filling_a_volume_is_paid_for_where_the_time_that_it_saves_is_worth_it(
 @pytest.mark.parametrize(
     ("where", "prices", "per_hour"),
     [
-        # 1.212 for the machine, 150 GB of system disk at 12/730, the data at 23.68/730
-        ({}, {}, 1.260877),
-        ({"nodes": 2}, {}, 2.521753),
-        ({"nodes": 2, "root_gb": 300}, {}, 2.554630),
-        ({"nodes": 2, "data_s3": "s3://bucket/f"}, {}, 2.456877),
-        ({"nodes": 2, "data_volume": "multi-attach"}, {}, 3.907219),  # one volume at 1058.75/730 for both
-        ({"nodes": 2, "spot": True}, {"usd": 0.5}, 1.097753),
-        ({"nodes": 2}, {"prices": Prices({"g5.2xlarge": 1.5}, storage=1.2)}, 3 + 1.2 * 0.097753),
+        # 1.212 for the machine, 150 GB of system disk at 12/730 and its 275 MiB/s at 11/730, the data at 23.68/730
+        ({}, {}, 1.275945),
+        ({"nodes": 2}, {}, 2.551890),
+        ({"nodes": 2, "root_gb": 300}, {}, 2.584767),
+        ({"nodes": 2, "data_s3": "s3://bucket/f"}, {}, 2.487014),
+        ({"nodes": 2, "data_volume": "multi-attach"}, {}, 3.937356),  # one volume at 1058.75/730 for both
+        ({"nodes": 2, "spot": True}, {"usd": 0.5}, 1.127890),
+        ({"nodes": 2}, {"prices": Prices({"g5.2xlarge": 1.5}, storage=1.2)}, 3 + 1.2 * 0.127890),
     ],
 )
 def test_an_hour_costs_all_nodes_with_their_volumes(
@@ -273,7 +273,7 @@ def test_the_most_it_can_cost_has_the_start_of_every_node_that_may_be_started() 
     """A2: on demand until the time limit, and each replacement pays for the filling of its volume again."""
     chosen = resolved("imagenet", nodes=2, spot=True, max_hours=10, max_restarts=3)
     first = chosen.instances[0]
-    assert highest_usd(chosen, first, 150) == pytest.approx(25.217534, abs=1e-6)
+    assert highest_usd(chosen, first, 150) == pytest.approx(25.518904, abs=1e-6)
     assert highest_usd(chosen, first, 150, once_usd=0.5) - highest_usd(chosen, first, 150) == pytest.approx(2 * 4 * 0.5)
 
 

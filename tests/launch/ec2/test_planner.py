@@ -467,9 +467,9 @@ def test_a_type_that_no_zone_has_is_a_problem() -> None:
 def test_the_price_says_expected_and_at_most() -> None:
     (quote,) = plan().quotes
     assert (quote.instance, quote.nodes, quote.market) == ("g5.2xlarge", 2, "on demand")
-    assert quote.usd_per_hour == quote.on_demand_usd_per_hour == pytest.approx(2.5218, abs=1e-4)
+    assert quote.usd_per_hour == quote.on_demand_usd_per_hour == pytest.approx(2.5519, abs=1e-4)
     assert quote.once_usd == pytest.approx(2 * 0.54)  # 150 GiB at 300 MiB/s, per node
-    assert (quote.most_usd, quote.most_s) == (pytest.approx(30.261 + 4 * 1.08, abs=1e-3), 12 * 3600)
+    assert (quote.most_usd, quote.most_s) == (pytest.approx(30.623 + 4 * 1.08, abs=1e-3), 12 * 3600)
     assert quote.forecast is not None
     assert quote.forecast.limit == "EBS"
     assert quote.expected_usd == pytest.approx(quote.forecast.usd(quote.usd_per_hour) + 1.08)
@@ -499,7 +499,7 @@ def test_every_candidate_type_has_a_quote_of_its_own() -> None:
     for quote, name in ((small, "g5.2xlarge"), (large, "g5.12xlarge")):
         (alone,) = json.loads(as_json(plan(nodes=1, instance_type=(name,))))["quotes"]
         assert quote == alone
-    assert (small["most_usd"], large["most_usd"]) == (pytest.approx(17.29, abs=0.01), pytest.approx(72.17, abs=0.01))
+    assert (small["most_usd"], large["most_usd"]) == (pytest.approx(17.47, abs=0.01), pytest.approx(72.35, abs=0.01))
     assert small["expected_s"] > 3 * large["expected_s"]
     assert content["facts"]["quotas"].keys() == {"g5.2xlarge", "g5.12xlarge"}
 
@@ -507,9 +507,9 @@ def test_every_candidate_type_has_a_quote_of_its_own() -> None:
 def test_the_quote_of_a_spot_job_is_the_price_now_with_the_ceiling_on_demand() -> None:
     (quote,) = plan(replace(FACTS, spot_usd_per_hour={"g5.2xlarge": 0.5}), spot=True).quotes
     assert quote.market == "spot"
-    assert quote.usd_per_hour == pytest.approx(1.0978, abs=1e-4)
-    assert quote.on_demand_usd_per_hour == pytest.approx(2.5218, abs=1e-4)
-    assert quote.most_usd == pytest.approx(12 * 2.5218, abs=1e-2)  # at this price no volume is worth filling
+    assert quote.usd_per_hour == pytest.approx(1.1279, abs=1e-4)
+    assert quote.on_demand_usd_per_hour == pytest.approx(2.5519, abs=1e-4)
+    assert quote.most_usd == pytest.approx(12 * 2.5519, abs=1e-2)  # at this price no volume is worth filling
     (unknown,) = plan(spot=True).quotes
     assert unknown.usd_per_hour is None
 

@@ -83,12 +83,12 @@ def test_every_type_has_a_forecast_within_its_range(name: str) -> None:
 def test_a_job_is_as_long_as_its_epochs_its_evaluations_and_its_start() -> None:
     one, ten = expect("g5.2xlarge", **IMAGENET, epochs=1), expect("g5.2xlarge", **IMAGENET, epochs=10)
 
-    assert one.hours == pytest.approx(0.1 + one.epoch_s / 3600)
-    assert ten.hours == pytest.approx(0.1 + 10 * one.epoch_s / 3600)
+    assert one.hours == pytest.approx(0.2 + one.epoch_s / 3600)
+    assert ten.hours == pytest.approx(0.2 + 10 * one.epoch_s / 3600)
     rarely = expect("g5.2xlarge", **IMAGENET, epochs=10, eval_every=10)
     assert rarely.epoch_s == pytest.approx(one.epoch_s - 0.9 * one.evaluation_s)
     short = expect("g5.2xlarge", **IMAGENET, epochs=10, max_steps=10)
-    assert short.hours < 0.15
+    assert short.hours < 0.25
 
 
 def test_a_set_that_fits_into_memory_is_read_once() -> None:
@@ -101,7 +101,7 @@ def test_a_set_that_fits_into_memory_is_read_once() -> None:
 
     assert ten.limit == "JPEG decoding"  # and not the disk, which limits the first
     read_s = 100_000 * 110e3 / 106.25e6
-    assert one.hours == pytest.approx(0.1 + (read_s + one.evaluation_s) / 3600)
+    assert one.hours == pytest.approx(0.2 + (read_s + one.evaluation_s) / 3600)
     assert ten.hours == pytest.approx(one.hours + 9 * ten.epoch_s / 3600)
 
 
