@@ -64,19 +64,52 @@ _REMEDIES = {
     "AuthorizationHeaderMalformed": "the bucket is in another region than {region}; give another --bucket.",
     "InsufficientInstanceCapacity": "AWS has no capacity for this type here; try other --zones, another "
     "--instance-type, or later.",
-    "VcpuLimitExceeded": "the account's vCPU quota is used up; ask for more under Service Quotas, EC2, or take fewer.",
-    "MaxSpotInstanceCountExceeded": "the account's spot quota is used up; ask for more under Service Quotas, EC2.",
+    "VcpuLimitExceeded": "the account's vCPU quota is used up; take fewer, or ask for more with the command "
+    "that python -m launch.doctor prints.",
+    "MaxSpotInstanceCountExceeded": "the account's spot quota is used up; ask for more with the command that python -m "
+    "launch.doctor prints.",
     "InvalidParameterCombination": "{message}; change the options it names.",
     "IdempotentParameterMismatch": "a job of this name was started with other settings; choose another --job-name.",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted": "the account has never used spot instances; ask its "
     "administrator to run: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
     "AccountLimitExceededException": "the account has reached its limit of concurrent builds: {message}; wait for "
-    "other builds, or ask for more under Service Quotas, CodeBuild.",
+    "other builds, or ask for more with\n  {more_builds}",
     "OptInRequired": "the account has not enabled {region}: {message}; enable it under Account, AWS Regions in the "
     "console (aws account enable-region --region-name {region}), which takes minutes to hours.",
     "PendingVerification": "AWS is still verifying the account for {region}, which takes minutes, rarely up to four "
     "hours; start the same command again later, or with --wait-for-capacity HOURS.",
 }
+
+
+# Regions that every account has.  Where another is not enabled, most services answer that the keys are invalid.
+# https://docs.aws.amazon.com/accounts/latest/reference/manage-acct-regions.html
+DEFAULT_REGIONS = {
+    "us-east-1", "us-east-2", "us-west-1", "us-west-2", "ca-central-1", "sa-east-1", "eu-central-1", "eu-north-1",
+    "eu-west-1", "eu-west-2", "eu-west-3", "ap-northeast-1", "ap-northeast-2", "ap-northeast-3", "ap-south-1",
+    "ap-southeast-1", "ap-southeast-2",
+}  # fmt: skip
+
+
+def quota_increase(service: str, code: str, value: float, region: str) -> str:
+    """The command that asks AWS for a higher quota.
+
+    https://docs.aws.amazon.com/cli/latest/reference/service-quotas/request-service-quota-increase.html
+    """
+    return (
+        f"aws service-quotas request-service-quota-increase --service-code {service} --quota-code {code} "
+        f"--desired-value {value:g} --region {region}"
+    )
+
+
+# Of the compute type in infra/cloudformation/account.yaml: https://docs.aws.amazon.com/codebuild/latest/userguide/limits.html
+BUILDS = "Concurrently running builds for Linux/Small environment"
+
+
+def _more_builds(region: str) -> str:
+    """The command that asks for one more build at a time; the quota's code is looked up by its name."""
+    query = f"Quotas[?QuotaName=='{BUILDS}'].QuotaCode"
+    listed = f'aws service-quotas list-service-quotas --service-code codebuild --region {region} --query "{query}"'
+    return quota_increase("codebuild", f"$({listed} --output text)", 2, region)
 
 
 def sentence(code: str, message: str, action: str, region: str, policy: str = "launcher") -> str:
@@ -88,14 +121,14 @@ def sentence(code: str, message: str, action: str, region: str, policy: str = "l
     if code in EXPIRED:
         return "the AWS credentials have expired; get new ones (aws sso login), and start the same command again."
     if code in INVALID_KEYS:
-        return (
-            f"AWS does not accept these credentials in {region}; check `aws sts get-caller-identity`, this machine's "
-            "clock, and whether the region is enabled for the account."
-        )
+        words = f"AWS does not accept these credentials in {region}"
+        if region not in DEFAULT_REGIONS:
+            return _REMEDIES["OptInRequired"].format(message=words, region=region)
+        return f"{words}; check `aws sts get-caller-identity` and this machine's clock."
     if code in BUSY:
         return f"AWS is busy: {action} was refused {ATTEMPTS} times ({code}); try again in a minute."
     if code in _REMEDIES:
-        return _REMEDIES[code].format(message=message, region=region)
+        return _REMEDIES[code].format(message=message, region=region, more_builds=_more_builds(region))
     return f"AWS refused {action}: {message or 'no reason given'} ({code})."
 
 

@@ -211,8 +211,8 @@ def _about_quotas(facts: Facts) -> Iterator[str]:
         if quota.is_exceeded:
             unit = "" if quota.unit == "instances" else f" {quota.unit}"
             yield (
-                f"the quota {quota.name!r} is {quota.limit:,.0f}{unit}: SageMaker will refuse the job.  Ask for more "
-                f"under Service Quotas, Amazon SageMaker, or lower {quota.lower}."
+                f"the quota {quota.name!r} is {quota.limit:,.0f}{unit}: SageMaker will refuse the job.  Lower "
+                f"{quota.lower}, or ask for more with\n  {quota.increase(facts.region)}"
             )
 
 

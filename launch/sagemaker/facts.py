@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from launch.aws.refusals import quota_increase
 from launch.core.catalog import Instance
 from launch.core.earlier import Earlier
 from launch.core.manifest import Content
@@ -23,10 +24,15 @@ class Quota:
     unit: str = "instances"  # of the numbers above
     lower: str = "--nodes"  # the option that reduces `needed`
     is_shared: bool = True  # by all running jobs, rather than a limit per job
+    code: str = ""  # in Service Quotas
 
     @property
     def is_exceeded(self) -> bool:
         return self.needed + (self.running or 0) > self.limit
+
+    def increase(self, region: str) -> str:
+        """The command that asks for as much as the job needs."""
+        return quota_increase("sagemaker", self.code, self.needed + (self.running or 0), region)
 
     @property
     def sum(self) -> str:

@@ -234,10 +234,10 @@ PER_JOB = "Maximum number of instances per {}training job"
 def find_quotas(aws: Aws, resolved: Resolved, now: datetime) -> tuple[Quota, ...]:
     """The quotas of the instance type and of the account; Service Quotas can only be searched by name."""
     listed = aws.pages("service-quotas", "ListServiceQuotas", "Quotas", {"ServiceCode": "sagemaker", "MaxResults": 100})
-    limits = {quota["QuotaName"]: float(quota["Value"]) for quota in listed}
+    found = {quota["QuotaName"]: quota for quota in listed}
     names = quota_names(resolved)
     for name in names:
-        if name not in limits:
+        if name not in found:
             raise SettingsError(f"Service Quotas has no value for {name!r} in this account.")
     running = _running(aws, resolved, now)
     options, market = resolved.options, "spot " if resolved.options.spot else ""
@@ -247,9 +247,11 @@ def find_quotas(aws: Aws, resolved: Resolved, now: datetime) -> tuple[Quota, ...
         Quota(PER_JOB.format(market), 0, 0, options.nodes, is_shared=False),
         Quota(across_jobs, 0, _of(running, across_jobs), options.nodes),
     ]
-    return (
-        *(Quota(name, limits[name], _of(running, name), options.nodes) for name in names),
-        *(replace(quota, limit=limits[quota.name]) for quota in general if quota.name in limits),
+    of_types = [Quota(name, 0, _of(running, name), options.nodes) for name in names]
+    return tuple(
+        replace(quota, limit=float(found[quota.name]["Value"]), code=found[quota.name]["QuotaCode"])
+        for quota in (*of_types, *general)
+        if quota.name in found
     )
 
 

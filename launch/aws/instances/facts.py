@@ -9,6 +9,7 @@ from typing import Any
 from launch.aws import network
 from launch.aws.client import Aws
 from launch.aws.lookup import missing
+from launch.aws.refusals import quota_increase
 from launch.core.catalog import Instance, Rate, load
 from launch.core.errors import AwsError
 from trainer.errors import SettingsError
@@ -133,6 +134,7 @@ class Quota:
     name: str
     limit: float
     running: int
+    code: str = ""  # in Service Quotas
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ def find_quotas(aws: Aws, families: Iterable[Family]) -> dict[str, Quota]:
         query = {"ServiceCode": "ec2", "QuotaCode": family.code}
         limit = aws.call("service-quotas", "GetServiceQuota", query)["Quota"]["Value"]
         in_use = sum(_vcpus(node) for node in nodes if family.is_of(node["InstanceType"], spot=_is_spot(node)))
-        quotas[family.name] = Quota(family.name, float(limit), in_use)
+        quotas[family.name] = Quota(family.name, float(limit), in_use, family.code)
     return quotas
 
 
@@ -203,19 +205,10 @@ def shortage(quota: Quota | None, needed: int, who: str, instead: str, region: s
     """
     if quota is None or needed <= 0 or needed + quota.running <= quota.limit:
         return None
-    code = next(family.code for family in _FAMILIES if family.name == quota.name)
-    ask = more_of_quota("ec2", code, needed + quota.running, region)
+    more = quota_increase("ec2", quota.code, needed + quota.running, region)
     return AwsError(
         f"{who} {needed} vCPUs, {quota.running} are in use, and the quota '{quota.name}' is {quota.limit:g}; "
-        f"{instead}, or ask for more: {ask}"
-    )
-
-
-def more_of_quota(service: str, code: str, value: float, region: str) -> str:
-    """The command that asks AWS for a higher quota."""
-    return (
-        f"aws service-quotas request-service-quota-increase --service-code {service} --quota-code {code} "
-        f"--desired-value {value:g} --region {region}"
+        f"{instead}, or ask for more with\n  {more}"
     )
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from launch.aws import containers, pricelist
 from launch.aws.examination.case import Verdict, missing, ok, split, unknown, warning
 from launch.aws.examination.image import PUSH, examined
-from launch.aws.instances.facts import Quota, more_of_quota, offered_zones, quota_of, closed_dns
+from launch.aws.instances.facts import Quota, offered_zones, quota_of, closed_dns
 from launch.aws.network import without_dns
-from launch.aws.refusals import DENIED
+from launch.aws.refusals import DENIED, quota_increase
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
 from launch.core.plan import FromAnswer, Request
@@ -33,16 +33,17 @@ def quotas(case: Ec2Case) -> Iterator[Verdict]:
         if not instance.is_known:
             yield unknown(f"{instance.name} is not in the catalog: the launch looks it up")
         elif family.code:
-            yield _room(case, instance, family.code, found[family.name])
+            yield _room(case, instance, found[family.name])
 
 
-def _room(case: Ec2Case, instance: Instance, code: str, quota: Quota) -> Verdict:
+def _room(case: Ec2Case, instance: Instance, quota: Quota) -> Verdict:
     needed = case.resolved.options.nodes * instance.vcpus
     text = f"{quota.name}: {needed} vCPUs for {case.resolved.options.nodes} x {instance.name}, {quota.running} in use"
     if needed + quota.running <= quota.limit:
         return ok(f"{text}, of {quota.limit:g}")
     return missing(
-        f"{text}, and the quota is {quota.limit:g}", more_of_quota("ec2", code, needed + quota.running, case.region)
+        f"{text}, and the quota is {quota.limit:g}",
+        quota_increase("ec2", quota.code, needed + quota.running, case.region),
     )
 
 

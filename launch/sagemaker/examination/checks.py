@@ -46,9 +46,7 @@ def quotas(case: TrainingCase) -> Iterator[Verdict]:
         if not quota.is_exceeded:
             yield ok(f"{text}, of {quota.limit:,.0f}{unit}")
         else:
-            listed = f"aws service-quotas list-service-quotas --service-code sagemaker --region {case.region}"
-            fix = f"request an increase ({listed} shows its code), or lower {quota.lower}"
-            yield missing(f"{text}, and the quota is {quota.limit:,.0f}{unit}", fix)
+            yield missing(f"{text}, and the quota is {quota.limit:,.0f}{unit}", quota.increase(case.region))
 
 
 def image(case: TrainingCase) -> Iterator[Verdict]:

@@ -146,6 +146,15 @@ def test_a_refusal_names_what_to_do(aws: Aws, faults: Faults, code: str, named: 
 
 
 @pytest.mark.parametrize(
+    "code", ["OptInRequired", "InvalidClientTokenId", "UnrecognizedClientException", "AuthFailure"]
+)
+def test_a_region_that_is_not_enabled_comes_with_the_command_that_enables_it(code: str) -> None:
+    """Most services know no key there: https://docs.aws.amazon.com/accounts/latest/reference/manage-acct-regions.html"""
+    command = "aws account enable-region --region-name eu-south-2"
+    assert command in sentence(code, "It is Tuesday.", "sts:GetCallerIdentity", "eu-south-2")
+
+
+@pytest.mark.parametrize(
     ("service", "operation", "params", "code", "permission"),
     [
         ("ec2", "DescribeVolumes", {}, "UnauthorizedOperation", "ec2:DescribeVolumes"),

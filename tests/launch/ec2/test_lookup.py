@@ -93,7 +93,7 @@ def test_an_account_that_is_set_up_has_all_facts_and_no_problems(account: Accoun
     assert facts.image == f"{registry}/aws-ddp-toolkit@{account.image_digest}"
     assert facts.snapshot == Snapshot(account.snapshot, 150)
     name = "Running On-Demand G and VT instances"
-    assert facts.quotas == {name: Quota(name, 768.0, 0)}
+    assert facts.quotas == {name: Quota(name, 768.0, 0, "L-DB2E81BA")}
     assert facts.scheduler_role == "arn:aws:iam::123456789012:role/aws-ddp-toolkit-scheduler"
     assert (facts.spot_usd_per_hour, facts.reservation, facts.spec) == ({}, None, None)
     assert facts.fleet == Fleet()
@@ -299,10 +299,10 @@ def test_quotas_count_what_runs_of_their_types_and_market(account: Account, aws:
     spot_names = ["All G and VT Spot Instance Requests"]
 
     assert look(instance_type="g5.2xlarge,p4d.24xlarge").quotas == {
-        names[0]: Quota(names[0], 64.0, 24),
-        names[1]: Quota(names[1], 768.0, 96),
+        names[0]: Quota(names[0], 64.0, 24, "L-DB2E81BA"),
+        names[1]: Quota(names[1], 768.0, 96, "L-417A185B"),
     }
-    assert look(spot=True).quotas == {spot_names[0]: Quota(spot_names[0], 768.0, 8)}
+    assert look(spot=True).quotas == {spot_names[0]: Quota(spot_names[0], 768.0, 8, "L-3819A6DF")}
 
 
 def run(account: Account, aws: Aws, kind: str, count: int, spot: bool) -> None:

@@ -222,7 +222,7 @@ def test_a_failed_build_says_why_with_its_last_lines(
         ("BatchGetProjects", "AccessDeniedException", "infra/iam/builder.json"),
         ("PutObject", "AccessDenied", "infra/iam/builder.json"),
         ("StartBuild", "ThrottlingException", "codebuild:StartBuild"),
-        ("StartBuild", "AccountLimitExceededException", "Service Quotas, CodeBuild"),
+        ("StartBuild", "AccountLimitExceededException", "request-service-quota-increase --service-code codebuild"),
     ],
 )
 def test_a_refusal_by_aws_names_the_remedy(

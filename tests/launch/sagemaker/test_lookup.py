@@ -11,6 +11,7 @@ from launch.core.errors import AwsError, NotSetUp
 from launch.core.manifest import Content
 from launch.core.plan import as_text
 from launch.rehearse.aws.sagemaker.changes import complete
+from launch.rehearse.aws.sagemaker.moto_patches import quota_code
 from launch.sagemaker import checks, lookup
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.lookup import look_up
@@ -24,10 +25,17 @@ QUOTA = "ml.g5.2xlarge for training job usage"
 
 
 ACROSS = "Number of instances across all training jobs"
+
+
+def of(name: str, limit: float, running: int | None, *more: Any, **options: Any) -> Quota:
+    """The quota with its code in the embedded Service Quotas."""
+    return Quota(name, limit, running, *more, **options, code=quota_code(name))
+
+
 GENERAL = (
-    Quota("Longest run time for a training job", 432_000, 0, 43_200, "seconds", "--max-hours", is_shared=False),
-    Quota("Maximum number of instances per training job", 20, 0, is_shared=False),
-    Quota(ACROSS, 20, 0),
+    of("Longest run time for a training job", 432_000, 0, 43_200, "seconds", "--max-hours", is_shared=False),
+    of("Maximum number of instances per training job", 20, 0, is_shared=False),
+    of(ACROSS, 20, 0),
 )
 
 
@@ -93,7 +101,7 @@ def test_an_account_that_is_set_up_has_nothing_against_a_launch(stage: Stage) ->
     found = facts(stage)
     assert (found.problems, found.unknown) == ((), ())
     assert (found.region, found.account) == ("us-east-1", "123456789012")
-    assert found.quotas == (Quota(QUOTA, 20, 0), *GENERAL)
+    assert found.quotas == (of(QUOTA, 20, 0), *GENERAL)
 
 
 def test_the_role_is_the_one_given_before_all_others(stage: Stage) -> None:
@@ -232,9 +240,9 @@ def test_what_runs_is_counted_against_the_quota_of_its_own_market_and_type(stage
     stage.started("three", instance_type="ml.g5.12xlarge")
     complete(stage.started("four"))
     on_demand, spot = facts(stage).quotas, facts(stage, spot=True).quotas
-    assert (on_demand[0], on_demand[-1]) == (Quota(QUOTA, 20, 2), Quota(ACROSS, 20, 3))
-    assert spot[0] == Quota("ml.g5.2xlarge for spot training job usage", 20, 4)
-    assert spot[-1] == Quota("Number of instances across all spot training jobs", 20, 4)
+    assert (on_demand[0], on_demand[-1]) == (of(QUOTA, 20, 2), of(ACROSS, 20, 3))
+    assert spot[0] == of("ml.g5.2xlarge for spot training job usage", 20, 4)
+    assert spot[-1] == of("Number of instances across all spot training jobs", 20, 4)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +274,7 @@ def test_quotas_of_the_account_are_read_and_told_as_sagemaker_applies_them(
 def test_an_account_without_such_quotas_is_planned_without(stage: Stage) -> None:
     for name in [quota.name for quota in GENERAL]:
         del stage.account.quota[name]
-    assert facts(stage).quotas == (Quota(QUOTA, 20, 0),)
+    assert facts(stage).quotas == (of(QUOTA, 20, 0),)
 
 
 def test_listings_are_bounded_by_a_date(stage: Stage) -> None:
@@ -286,7 +294,7 @@ def test_with_very_many_jobs_the_sum_stays_unknown(stage: Stage, monkeypatch: py
     monkeypatch.setattr("launch.sagemaker.lookup.MOST_DESCRIBED", 1)
     stage.started("one")
     stage.started("two")
-    assert facts(stage).quotas == (Quota(QUOTA, 20, None), *GENERAL[:-1], Quota(ACROSS, 20, None))
+    assert facts(stage).quotas == (of(QUOTA, 20, None), *GENERAL[:-1], of(ACROSS, 20, None))
     assert "1 needed + an unknown number running <= 20" in str(stage.plan())
 
 

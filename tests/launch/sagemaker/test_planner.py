@@ -175,9 +175,13 @@ def test_what_a_running_start_has_of_a_quota_is_told_to_whoever_runs_others_besi
 
     assert held(known) == {"ml.g5.2xlarge for training job usage": 2, across.name: 2}
     assert set(held(replace(known, running=replace(own, is_spot=True))).values()) == {0}
-    full = replace(known, quotas=(Quota("ml.g5.2xlarge for training job usage", 2, 2),))
+    full = replace(known, quotas=(Quota("ml.g5.2xlarge for training job usage", 2, 2, 2, code="L-1"),))
     assert not [text for text in plan(full, nodes=2).warnings if "will refuse the job" in text]
-    assert [text for text in plan(replace(full, running=None), nodes=2).warnings if "will refuse the job" in text]
+    (text,) = [text for text in plan(replace(full, running=None), nodes=2).warnings if "will refuse the job" in text]
+    assert text.splitlines()[-1].split() == [
+        "aws", "service-quotas", "request-service-quota-increase", "--service-code", "sagemaker",
+        "--quota-code", "L-1", "--desired-value", "4", "--region", "us-east-1",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
