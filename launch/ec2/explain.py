@@ -1,6 +1,6 @@
 """The facts, quotes and warnings of a plan.  Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from launch.aws import upload
@@ -55,11 +55,19 @@ def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
         *upload.facts(cluster.train, facts.earlier, facts.is_sent),
         *secrets.facts(resolved.options.secret),
         *_quotas(resolved, facts),
+        *_spot_scores(facts),
     ]
     if facts.fleet.living:
         running = len(facts.fleet.living)
         rows.append(Fact("running_nodes", running, f"{running} nodes of this job; only missing ones are started"))
     return tuple(rows)
+
+
+def _spot_scores(facts: Facts) -> Iterator[Fact]:
+    if facts.spot_scores:
+        ordered = sorted(facts.spot_scores.items(), key=lambda row: (-row[1], row[0]))
+        text = ", ".join(f"{zone} {score}" for zone, score in ordered)
+        yield Fact("spot_scores", dict(ordered), f"{text}: how likely nodes start there, of 10", "spot scores")
 
 
 def _health(cluster: Cluster) -> Fact:

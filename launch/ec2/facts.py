@@ -59,6 +59,7 @@ class Facts:
     content: Content | None = None  # of a prepared data set that nodes read from S3
     quotas: Mapping[str, Quota] = field(default_factory=dict)  # by name
     spot_usd_per_hour: Mapping[str, float] = field(default_factory=dict)  # type -> price in the most expensive zone
+    spot_scores: Mapping[str, int] = field(default_factory=dict)  # zone -> how likely spot nodes start there, 1 to 10
     prices: Prices = CATALOGS
     reservation: Reservation | None = None
     scheduler_role: str | None = None  # ARN

@@ -1,6 +1,6 @@
 """The look-ups before a launch: one function each, and look_up() for all.  Reads only."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
@@ -145,6 +145,25 @@ def spot_prices(aws: Aws, resolved: Resolved, now: datetime) -> dict[str, float]
     return prices
 
 
+def spot_scores(aws: Aws, resolved: Resolved, subnets: Sequence[Subnet]) -> dict[str, int]:
+    """How likely spot nodes are to start in each zone, from 1 to 10; empty for other markets.
+
+    AWS scores its ten best zones, and answers low numbers for fewer than three types, which still have an order.
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_GetSpotPlacementScores.html
+    """
+    if not resolved.options.spot:
+        return {}
+    query = {
+        "InstanceTypes": [instance.name for instance in resolved.instances],
+        "TargetCapacity": resolved.options.nodes,
+        "SingleAvailabilityZone": True,
+        "RegionNames": [aws.region],
+    }
+    rows = aws.pages("ec2", "GetSpotPlacementScores", "SpotPlacementScores", query)
+    scores = {row["AvailabilityZoneId"]: int(row["Score"]) for row in rows}
+    return {subnet.zone: scores[subnet.zone_id] for subnet in subnets if subnet.zone_id in scores}
+
+
 def find_reservation(aws: Aws, wanted: str | None) -> Reservation | None:
     if wanted is None:
         return None
@@ -255,6 +274,7 @@ def _with_prices(
         facts,
         quotas=lookups.optional("vCPU quotas", partial(quotas_of, aws, resolved), {}),
         spot_usd_per_hour=lookups.optional("spot prices", partial(spot_prices, aws, resolved, facts.now), {}),
+        spot_scores=lookups.optional("spot placement scores", partial(spot_scores, aws, resolved, facts.subnets), {}),
         prices=_prices(aws, lookups, types, facts.now, cache, earlier),
         reservation=lookups.required(partial(find_reservation, aws, reservation), None),
     )

@@ -27,11 +27,15 @@ class Ec2Options(Options):
         None, description="letters, digits and hyphens (default: from data set, model and time)"
     )
     region: WordList = Field(
-        (), description="AWS regions, tried in this order (default: the one in your AWS configuration)"
+        (),
+        description="AWS regions, tried in this order, or by their spot placement scores with --spot "
+        "(default: the one in your AWS configuration)",
     )
 
     zones: WordList = Field(
-        (), description="availability zones, tried in this order (default: all that offer the type)"
+        (),
+        description="availability zones, tried in this order, or by their spot placement scores with --spot "
+        "(default: all that offer the type)",
     )
     subnet: WordList = Field((), description="subnets, one per zone (default: those of the default VPC)")
     security_group: str | None = Field(

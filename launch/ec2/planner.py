@@ -171,7 +171,10 @@ def _could_not_fill(facts: Facts) -> bool:
 
 
 def _candidates(facts: Facts) -> tuple[Subnet, ...]:
-    """The subnets in which nodes may start: in the zone of living nodes, a shared volume or a reservation, if any."""
+    """The subnets in which nodes may start: in the zone of living nodes, a shared volume or a reservation, if any.
+
+    Those with the best spot placement scores come first; zones without one are not among AWS's ten best.
+    """
     subnets = facts.subnets or (Subnet("<subnet>", "<zone>", "<vpc>"),)
     if living := facts.fleet.living:
         subnets = tuple(subnet for subnet in subnets if subnet.id == living[0].subnet) or subnets
@@ -179,7 +182,7 @@ def _candidates(facts: Facts) -> tuple[Subnet, ...]:
         subnets = _in_zones(subnets, {volume.zone for volume in shared})
     if facts.reservation is not None:
         subnets = _in_zones(subnets, {facts.reservation.zone})
-    return subnets
+    return tuple(sorted(subnets, key=lambda subnet: -facts.spot_scores.get(subnet.zone, 0)))
 
 
 def _in_zones(subnets: Sequence[Subnet], zones: Collection[str]) -> tuple[Subnet, ...]:

@@ -43,6 +43,11 @@ class Place:
         return None if problem is not None and waits and is_no_capacity(problem) else problem
 
     @property
+    def spot_score(self) -> int:
+        """The best spot placement score of its zones; 0 for other markets."""
+        return max(self.facts.spot_scores.values(), default=0)
+
+    @property
     def holds_job(self) -> bool:
         """Whether nodes of the job run or ran here, so that its checkpoints are in this region's bucket."""
         return self.facts.last_generation > 0 or bool(self.facts.fleet.living)
@@ -70,11 +75,14 @@ class Plans:
 
     @property
     def tried(self) -> tuple[Place, ...]:
-        """The regions to try, in order.  Those with an unfinished start come first, as they may have nodes."""
+        """The regions to try, in order.  Those with an unfinished start come first, as they may have nodes.
+
+        Then those with the zone that has the best spot placement score.
+        """
         if self.home:
             return (self.home,)
         ready = [place for place in self.places if place.problem is None]
-        return tuple(sorted(ready, key=lambda place: not place.is_begun))
+        return tuple(sorted(ready, key=lambda place: (not place.is_begun, -place.spot_score)))
 
     @property
     def problem(self) -> TrainerError | None:

@@ -23,6 +23,7 @@ class Subnet:
     zone: str
     vpc: str
     gives_addresses: bool = True  # public ones, to instances with one network interface
+    zone_id: str = ""  # such as use1-az1, which is the same zone in all accounts
 
 
 def find_subnets(aws: Aws, ids: tuple[str, ...], zones: tuple[str, ...]) -> tuple[Subnet, ...]:
@@ -32,7 +33,13 @@ def find_subnets(aws: Aws, ids: tuple[str, ...], zones: tuple[str, ...]) -> tupl
         query = {"SubnetIds": list(ids)}
     rows = aws.pages("ec2", "DescribeSubnets", "Subnets", query)
     subnets = [
-        Subnet(row["SubnetId"], row["AvailabilityZone"], row["VpcId"], row.get("MapPublicIpOnLaunch", False))
+        Subnet(
+            row["SubnetId"],
+            row["AvailabilityZone"],
+            row["VpcId"],
+            row.get("MapPublicIpOnLaunch", False),
+            row.get("AvailabilityZoneId", ""),
+        )
         for row in rows
     ]
     subnets.sort(key=lambda subnet: subnet.zone)

@@ -234,6 +234,7 @@ def test_every_permission_that_is_missing_is_told_at_once(look: LookUp, faults: 
         ("DescribeInstanceTypeOfferings", "zones of the types"),
         ("GetServiceQuota", "vCPU quotas"),
         ("DescribeSpotPriceHistory", "spot prices"),
+        ("GetSpotPlacementScores", "spot placement scores"),
         ("DescribeLogGroups", "the log group"),
     ],
 )
@@ -369,3 +370,16 @@ def test_a_security_group_that_keeps_nodes_from_resolving_names_is_refused(accou
         everywhere = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
         if is_open:
             aws.call("ec2", "RevokeSecurityGroupEgress", {"GroupId": group, "IpPermissions": everywhere})
+
+
+def test_zones_have_their_spot_placement_scores(account: Account, look: LookUp) -> None:
+    """AWS names the zones by their ids, which are the same in all accounts."""
+    account.rules.spot_scores |= {"us-east-1b": 9, "us-east-1c": 1}
+    assert look().spot_scores == {}
+    account.requests.clear()
+    scores = look(spot=True, nodes=4, zones=("us-east-1a", "us-east-1b", "us-east-1c")).spot_scores
+    assert scores == {"us-east-1a": 3, "us-east-1b": 9, "us-east-1c": 1}
+    assert account.asked("GetSpotPlacementScores") == [
+        {"InstanceTypes": ["g5.2xlarge"], "TargetCapacity": 4, "SingleAvailabilityZone": True,
+         "RegionNames": ["us-east-1"]}
+    ]  # fmt: skip

@@ -12,7 +12,7 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
-from launch.aws.instances.facts import Quota
+from launch.aws.instances.facts import Quota, Subnet
 from launch.aws.instances.inventory import Resource
 from launch.aws.network import Exit
 from launch.core import catalog
@@ -456,6 +456,35 @@ def test_a_quota_without_room_is_a_problem_with_the_sum() -> None:
     (problem,) = plan(nodes=8).problems
     assert str(problem).startswith("8 x g5.2xlarge need 64 vCPUs, 8 are in use")
     assert problem.code == 4
+
+
+@pytest.mark.parametrize(("limit", "nodes", "wanted"), [(64, 8, "72"), (0, 2, "24")])
+def test_a_quota_without_room_comes_with_the_command_that_asks_for_more(limit: int, nodes: int, wanted: str) -> None:
+    """https://docs.aws.amazon.com/cli/latest/reference/service-quotas/request-service-quota-increase.html"""
+    name = "Running On-Demand G and VT instances"
+    (problem,) = plan(replace(FACTS, quotas={name: Quota(name, limit, 8, "L-DB2E81BA")}), nodes=nodes).problems
+    assert str(problem).splitlines()[-1].split() == [
+        "aws", "service-quotas", "request-service-quota-increase", "--service-code", "ec2",
+        "--quota-code", "L-DB2E81BA", "--desired-value", wanted, "--region", "us-east-1",
+    ]  # fmt: skip
+
+
+def test_spot_nodes_start_where_aws_expects_the_most_capacity() -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-placement-score.html"""
+    subnets = tuple(Subnet(f"subnet-{letter}", f"us-east-1{letter}", "vpc-1") for letter in "abcd")
+    scored = replace(FACTS, subnets=subnets, spot_scores={"us-east-1b": 3, "us-east-1c": 9, "us-east-1d": 3},
+                     offered={"g5.2xlarge": frozenset(subnet.zone for subnet in subnets)})  # fmt: skip
+    assert [one.label[1][-1] for one in tries(plan(scored, spot=True))] == ["c", "b", "d", "a"]
+    facts = json.loads(as_json(plan(scored, spot=True)))["facts"]
+    assert facts["spot_scores"] == {"us-east-1c": 9, "us-east-1b": 3, "us-east-1d": 3}
+
+
+def test_the_root_volume_writes_as_fast_as_an_image_is_unpacked() -> None:
+    """gp3 has 3,000 operations a second, which allow 750 MiB/s:
+    https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html
+    """
+    root = launches(plan())[0]["BlockDeviceMappings"][0]["Ebs"]
+    assert (root["VolumeType"], root["Throughput"], "Iops" in root) == ("gp3", 400, False)
 
 
 def test_a_type_that_no_zone_has_is_a_problem() -> None:

@@ -85,6 +85,14 @@ def test_regions_are_tried_in_the_users_order_without_those_that_lack_something(
     assert plans.problem is None
 
 
+def test_spot_nodes_are_tried_in_the_region_with_the_best_zone_first() -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-placement-score.html"""
+    west, east = place(region=WEST, spot_scores={"a": 3, "b": 4}), place(spot_scores={"a": 1, "b": 8})
+    assert [one.region for one in Plans((place(region="eu-west-1"), west, east), is_new=True).tried] == [
+        EAST, WEST, "eu-west-1",
+    ]  # fmt: skip
+
+
 def test_a_job_goes_on_only_where_its_checkpoints_are() -> None:
     """Elsewhere it would begin anew."""
     for here in (place(last_generation=1), place(fleet=Fleet((node(0),)))):

@@ -153,3 +153,17 @@ def describe_spot_price_history(rules: Rules, original: Any, response: Any) -> A
     for row in result.result["SpotPriceHistory"]:
         row["SpotPrice"] = f"{rules.spot_usd.get(row['AvailabilityZone'], 0.00001):.6f}"
     return cast(ActionResult, result)
+
+
+def get_spot_placement_scores(rules: Rules, original: Any, response: Any) -> ActionResult:
+    """The ten best zones, with 3 for those without a set score, as for fewer than three types.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_GetSpotPlacementScores.html
+    """
+    regions = response._get_param("RegionNames", [])
+    zones = [zone for zone in response.ec2_backend.describe_availability_zones() if zone.region_name in regions]
+    rows = [
+        {"Region": zone.region_name, "AvailabilityZoneId": zone.zone_id, "Score": rules.spot_scores.get(zone.name, 3)}
+        for zone in zones
+    ]
+    return ActionResult({"SpotPlacementScores": sorted(rows, key=lambda row: -row["Score"])[:10]})

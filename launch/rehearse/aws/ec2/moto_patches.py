@@ -105,6 +105,7 @@ METHODS: dict[type, list[Callable[..., Any]]] = {
         instances.describe_instances,
         instances.describe_capacity_reservations,
         instances.describe_spot_price_history,
+        instances.get_spot_placement_scores,
         network.create_placement_group,
         network.delete_network_interface,
         network.delete_placement_group,

@@ -48,6 +48,7 @@ class Rules:
     capacity: dict[str | tuple[str, str], int] = field(default_factory=dict)  # instances by zone, type or (type, zone)
     quota: dict[str, float] = field(default_factory=lambda: dict.fromkeys(QUOTAS, 768.0))  # vCPUs by code
     spot_usd: dict[str, float] = field(default_factory=dict)  # by zone
+    spot_scores: dict[str, int] = field(default_factory=dict)  # by zone, 1 to 10
     slow: Slow = field(default_factory=Slow)
     address: Callable[[str], str] = lambda moto: moto  # of a node, in place of moto's
     placement_groups: dict[str, SimpleNamespace] = field(default_factory=dict)
