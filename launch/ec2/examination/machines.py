@@ -8,7 +8,7 @@ from typing import Any
 from launch.aws import containers, pricelist
 from launch.aws.examination.case import Verdict, missing, ok, split, unknown, warning
 from launch.aws.examination.image import PUSH, examined
-from launch.aws.instances.facts import Quota, offered_zones, quota_of, closed_dns
+from launch.aws.instances.facts import Quota, closed_dns, offered_zones, quota_of
 from launch.aws.network import without_dns
 from launch.aws.refusals import DENIED, quota_increase
 from launch.core.catalog import Instance
