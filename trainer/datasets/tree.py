@@ -5,7 +5,6 @@ What counts as an image, as a half and as a class is decided here, for folders a
 
 import os
 import unicodedata
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,6 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".t
 TEST = "test"
 EVALUATION = ("val", "valid", "validation", "dev", TEST)
 SHOWN = 5
-DEEPEST = 50  # folders within each other
-MOST_WAYS = 100  # that lead to a folder within a class: links may double them at each step
 
 
 @dataclass(frozen=True)
@@ -136,33 +133,23 @@ def images_by_class(root: Path, classes: Sequence[str], folders: dict[str, int])
     folder_of = _class_folders(root)
     for name in classes:
         folder = folder_of.get(name, name)
-        found = sorted(_images_under(root, folder, folders, Counter()))
+        found = sorted(_images_under(root, folder, folders))
         if not found:
             raise DataError(f"{root / folder} has no images ({' '.join(SUFFIXES)}); fill it, or remove the class.")
         yield found
 
 
-def _images_under(root: Path, folder: str, folders: dict[str, int], ways: Counter[tuple[int, int]]) -> Iterator[str]:
-    """Names relative to `root`.  Folders within a class folder belong to that class.
-
-    ways: how often each folder, by device and number, was come to.
-    """
+def _images_under(root: Path, folder: str, folders: dict[str, int]) -> Iterator[str]:
+    """Names relative to `root`.  Folders within a class folder belong to that class."""
     # The time is taken before the listing, so that a file added in between is noticed at the next start.
-    status = (root / folder).stat()
-    folders[folder] = status.st_mtime_ns
-    ways[status.st_dev, status.st_ino] += 1
-    if folder.count("/") > DEEPEST or ways[status.st_dev, status.st_ino] > MOST_WAYS:
-        raise DataError(
-            f"{one_line(root / folder, 200)} is one of more than {DEEPEST} folders within each other, or more than "
-            f"{MOST_WAYS} links lead to it; copy the images into folders without links."
-        )
+    folders[folder] = (root / folder).stat().st_mtime_ns
     with os.scandir(root / folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
             if _is_folder(entry):
                 _refuse_circle(entry, root / folder)
-                yield from _images_under(root, f"{folder}/{entry.name}", folders, ways)
+                yield from _images_under(root, f"{folder}/{entry.name}", folders)
             elif entry.name.lower().endswith(SUFFIXES):  # is_image(), which would look for the dot again
                 yield f"{folder}/{entry.name}"
 
