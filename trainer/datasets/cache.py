@@ -21,7 +21,6 @@ Content = dict[str, Any]
 
 VERSION = 6  # to be raised with any change to what is kept, or to how it is made
 SUFFIX = ".safetensors"
-PICKLED = ".pt"  # of earlier versions
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +92,6 @@ def _write(path: Path, content: Content) -> None:
             file.writelines(plain.pieces({"version": VERSION, "checksum": checksum(content), "content": content}))
         Path(name).chmod(0o644)  # mkstemp's 0600 would lock the others out of a cache that a team shares
         Path(name).replace(path)
-        path.with_suffix(PICKLED).unlink(missing_ok=True)  # of the same content, and not read any more
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

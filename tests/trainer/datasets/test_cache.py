@@ -52,7 +52,7 @@ def test_flipped_bytes_are_never_used(tmp_path: Path, caplog: pytest.LogCaptureF
     assert "Traceback" not in caplog.text
 
 
-def test_nothing_is_unpickled_whoever_writes_to_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A team shares the cache, and torch's own format is pickled: safe to read only from torch 2.10 on."""
     monkeypatch.setattr(torch, "load", never_built)
     torch.save({"version": VERSION, "content": {"value": 1}, "checksum": checksum({"value": 1})}, tmp_path / "a.pt")
