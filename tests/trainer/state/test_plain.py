@@ -78,5 +78,5 @@ def test_what_cannot_be_read_again_is_not_written(thing: Any) -> None:
 )
 def test_a_header_that_lies_is_refused(row: Any) -> None:
     header = json.dumps({"w": row}).encode()
-    with pytest.raises(ValueError, match=r"file of tensors|lies outside|no size|overlap"):
+    with pytest.raises(ValueError, match=r"file of tensors|lies outside"):
         plain.loads(len(header).to_bytes(8, "little") + header + b"\0" * 4)
