@@ -17,16 +17,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from trainer.errors import MachineError, one_line
+from trainer.errors import MachineError
 from trainer.files import open_lock
 
 IN_USE = ".in-use"
 # How often, and for how long in all, the lock is tried: another() holds it for an instant, and a process that was just
 # killed for a moment.
 TRIES, PAUSE_S = 10, 0.05
-LONGEST = 10_000  # bytes of the file
 
 
 @dataclass(frozen=True)
@@ -119,11 +117,10 @@ def _is_free(file: int, operation: int, tries: int) -> bool:
 
 
 def _read(file: int) -> Owner | None:
-    """The owner that the file names; None if it is empty or damaged."""
+    """The owner that the file names; None if it is empty yet, or another version's."""
     try:
-        content: Any = json.loads(os.pread(file, LONGEST, 0))
-        return Owner(str(content["host"]), int(content["process"]), str(content["since"]), str(content.get("run", "")))
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return Owner(**json.loads(os.pread(file, 4096, 0)))
+    except (ValueError, TypeError):
         return None
 
 
@@ -131,6 +128,6 @@ def _refusal(folder: Path, owner: Owner | None) -> str:
     if owner is None:
         who = "another process"
     else:
-        since = one_line(owner.since.partition(".")[0].replace("T", " "), 40)
-        who = f"process {one_line(owner.process)} on host {one_line(owner.host)}, since {since} UTC"
+        since = owner.since.partition(".")[0].replace("T", " ")
+        who = f"process {owner.process} on host {owner.host}, since {since} UTC"
     return f"{folder} is in use by {who}; give another folder, or wait until that run has ended."
