@@ -16,7 +16,6 @@ from torch.optim import Optimizer
 
 from trainer.datasets.tree import class_name
 from trainer.errors import SettingsError, one_line
-from trainer.optimizers.muon import MuonWithAdamW
 from trainer.settings.flags import LARGEST
 from trainer.state.checkpoint import is_name
 from trainer.training import Progress, Training
@@ -128,8 +127,6 @@ def _of_this_rank(training: Training) -> dict[str, Any]:
 
 
 def _restore_rank(training: Training, ranks: list[dict[str, Any]]) -> None:
-    for rank in ranks:
-        _check_sums(rank["sums"], training.totals.sums)
     if len(ranks) != training.session.ranks.world_size:
         # Other ranks than before: the sums go on with rank 0, each rank keeps its fresh randomness.
         if training.session.ranks.is_head:
@@ -151,12 +148,6 @@ def _check_finite(tree: Any, name: str = "the checkpoint") -> None:
     if isinstance(tree, dict):
         for key, value in tree.items():
             _check_finite(value, one_line(key))
-
-
-def _check_sums(sums: Tensor, like: Tensor) -> None:
-    """Raises ValueError for sums that no training has: what is added to a NaN stays one."""
-    if sums.shape != like.shape or not bool((sums.isfinite() & (sums >= 0)).all()):
-        raise ValueError(f"the sums of an epoch are {one_line(sums.tolist())}")
 
 
 def _restore_compression(training: Training, state: dict[str, Any]) -> list[str]:
@@ -186,41 +177,15 @@ def _restore_optimizer(training: Training, state: dict[str, Any]) -> None:
     groups = [{**was, **group} for was, group in zip(state["param_groups"], now, strict=True)]
     optimizer.load_state_dict({"state": split["state"], "param_groups": groups})
     _check_remembered(optimizer)
-    _complete(optimizer)
     lay_out_as_weights(optimizer)
 
 
 def _check_remembered(optimizer: Optimizer) -> None:
-    """Raises ValueError for what no optimizer of ours remembers, at which torch would stumble in the first update."""
-    for group in optimizer.param_groups:
-        own = [(weight, optimizer.state[weight]) for weight in group["params"] if optimizer.state.get(weight)]
-        if any(
-            not _is_like(weight, name, value, optimizer) for weight, values in own for name, value in values.items()
-        ):
+    """Raises ValueError for a state of other weights, at which torch would stumble in the first update."""
+    for weight, remembered in optimizer.state.items():
+        sizes = {value.numel() for value in remembered.values() if isinstance(value, Tensor)}
+        if not sizes <= {1, weight.numel()}:  # 1: the number of updates
             raise ValueError("what the optimizer remembers is not shaped like its weights")
-        if len({tuple(sorted((name, value is None) for name, value in values.items())) for _, values in own}) > 1:
-            raise ValueError("the optimizer remembers something else of each weight")
-
-
-def _complete(optimizer: Optimizer) -> None:
-    """Has SGD begin with no momentum for weights that a checkpoint leaves out, as it does for new ones.
-
-    torch's fused kernel takes the momentum of all weights or of none; the other optimizers make what they lack.
-    """
-    for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
-        own = [optimizer.state[weight] for weight in group["params"]]
-        if any(remembered.get("momentum_buffer") is not None for remembered in own):
-            for weight, remembered in zip(group["params"], own, strict=True):
-                remembered.setdefault("momentum_buffer", torch.zeros_like(weight))
-
-
-def _is_like(weight: Tensor, name: str, value: Any, optimizer: Optimizer) -> bool:
-    """Whether an optimizer may remember it.  None: of earlier torch's SGD without momentum."""
-    if not isinstance(value, Tensor):
-        return value is None
-    if name == "momentum_buffer" and isinstance(optimizer, MuonWithAdamW):  # which takes filters for matrices
-        return value.shape == weight.flatten(1).shape
-    return value.shape == weight.shape or (name == "step" and not value.ndim)
 
 
 def lay_out_as_weights(optimizer: Optimizer) -> None:
@@ -274,12 +239,10 @@ def _check_fits(training: Training, state: dict[str, Any]) -> None:
 def _check_images(were: Any, training: Training, progress: Progress) -> None:
     """Checks that the training set has as many images as when the epoch began: their order depends on it."""
     now = training.data.train.size
-    if type(were) is not int:
-        raise ValueError(f"training_images is {one_line(were)}")
     if progress.images and were != now:
         raise SettingsError(
-            f"the checkpoint to resume from is inside an epoch of {were} training images, and now there are {now}; "
-            "give the same images again, another --checkpoint-dir, or --no-resume to start afresh."
+            f"the checkpoint to resume from is inside an epoch of {one_line(were)} training images, and now there "
+            f"are {now}; give the same images again, another --checkpoint-dir, or --no-resume to start afresh."
         )
 
 
