@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from trainer import models
 from trainer.contract import CHECKPOINTS, PLAIN_WEIGHTS, SIGNATURE, WEIGHTS
@@ -115,7 +114,7 @@ def load(run: str | Path, device: torch.device | str = "cpu") -> Trained:
         weights = content
     check_name("model", name, models.NAMES)
     try:
-        model = _built(name, signature, most=source.stat().st_size)
+        model: nn.Module = import_function(models.TABLE[name])(name, len(signature.classes), signature.image_size)
         model.load_state_dict(weights)
     except (RuntimeError, ValueError, TypeError, AttributeError) as error:
         raise SettingsError(
@@ -128,27 +127,6 @@ def load(run: str | Path, device: torch.device | str = "cpu") -> Trained:
             "the run, or train again with a lower --lr."
         )
     return Trained(name, signature, source, Classifier(model, signature).eval().to(device))
-
-
-def _built(name: str, signature: Signature, most: int) -> nn.Module:
-    """The model, with weights of any numbers.  Raises ValueError for more than `most` of them.
-
-    A list of a million classes takes three megabytes, and a model for them gigabytes.
-    """
-    build = import_function(models.TABLE[name])
-    with _WithoutNumbers():
-        outline: nn.Module = build(name, len(signature.classes), signature.image_size)
-    if sum(weight.numel() for weight in outline.parameters()) > most:
-        raise ValueError("more weights than the file has bytes")
-    model: nn.Module = build(name, len(signature.classes), signature.image_size)
-    return model
-
-
-class _WithoutNumbers(TorchFunctionMode):
-    """Inside, layers get weights of a shape alone.  Only layers: regnets compute their widths with torch."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **(kwargs or {}) | ({"device": "meta"} if func is torch.empty else {}))
 
 
 def _weights_file(run: Path) -> Path:
