@@ -48,7 +48,7 @@ def open_remote(request: Request, url: str) -> Halves:
     keeps = sum(half.bytes for half in both) <= limit
 
     def opened(half: Half) -> ShardSource:
-        index = read_index(cache.fetch(half.index.file, half.index.sha256), half, len(manifest.classes))
+        index = read_index(cache.fetch(half.index.file, half.index.sha256), half)
         return ShardSource(half, index, FetchingPool(cache, half.shards, limit, request.shuffle_shards, keeps))
 
     # Its digest names what is kept of decoded small images: the address may hold other data tomorrow.
