@@ -16,16 +16,12 @@ from trainer.errors import one_line
 OVERLAP_MS = 120_000
 POLL_S = 5.0
 # After the last machine has ended, the log is complete when this many polls in a row return no line.
-QUIET_LOOKS = 2
-MOST_LATE_LOOKS = 60  # or after this many polls, as another writer may go on
-MOST_LATE_S = 900.0  # or after this long, as a poll over very many empty pages takes minutes
-GOES_ON = "lines still arrive in this log, though the job has ended; what comes now is not shown"
+QUIET_POLLS = 2
 REMEMBERED_LINES = 1000  # for the last lines of a failing rank
 # How much of a log is held at once, as it may be larger than the memory; a page has at most 1 MB:
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html
 MOST_PAGES = 32
 MOST_EMPTY = 30  # times as many pages without a line: AWS returns a page for each part of a log that it has searched
-MOST_SEEN = 200_000  # event ids of the overlap
 
 
 @dataclass(frozen=True)
@@ -135,14 +131,10 @@ class LogTail:
     def _remember(self, fresh: list[Mapping[str, Any]]) -> None:
         self._speakers |= {self._streams.mark(event["logStreamName"]) for event in fresh}
         self._seen |= {event["eventId"]: event["timestamp"] for event in fresh}
-        if len(self._seen) <= MOST_SEEN:
-            # By AWS's clock: a machine's own may be up to two hours ahead, which must not hide other machines' lines.
-            # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
-            times = (min(event["timestamp"], event.get("ingestionTime", event["timestamp"])) for event in fresh)
-            start_ms = max(times, default=0) - OVERLAP_MS
-        else:  # in a flood late lines are dropped, or the flood would be read again and again
-            start_ms = max(self._seen.values()) + 1
-        self._start_ms = max(self._start_ms, start_ms)
+        # By AWS's clock: a machine's own may be up to two hours ahead, which must not hide other machines' lines.
+        # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
+        times = (min(event["timestamp"], event.get("ingestionTime", event["timestamp"])) for event in fresh)
+        self._start_ms = max(self._start_ms, max(times, default=0) - OVERLAP_MS)
         # Older events are not requested again.
         self._seen = {event: time for event, time in self._seen.items() if time >= self._start_ms}
 
@@ -153,36 +145,18 @@ class LogTail:
         return text
 
 
-class _Rest:
-    """Counts polls of a log after its job has ended.  goes_on: whether lines were still arriving."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock, self._until, self._quiet, self._late = clock, clock.now() + MOST_LATE_S, 0, 0
-
-    def is_over(self, found: bool) -> bool:
-        """Whether to stop after this poll.  found: whether it returned lines, or did not reach the end."""
-        self._quiet, self._late = (0 if found else self._quiet + 1), self._late + 1
-        return not self.goes_on or self._late == MOST_LATE_LOOKS or self._clock.now() > self._until
-
-    @property
-    def goes_on(self) -> bool:
-        return self._quiet < QUIET_LOOKS
-
-
 def follow(tail: LogTail, is_running: Callable[[], bool], clock: Clock, say: Say) -> None:
     """Show lines as they arrive until the job has ended, and then late ones."""
-    rest: _Rest | None = None
+    quiet = 0
     while True:
         runs = is_running()  # before the lines, so that a last line is not missed
-        rest = None if runs else rest or _Rest(clock)
         lines = tail.new_lines()
         for line in lines:
             say(line)
-        if rest is not None and rest.is_over(bool(lines) or tail.has_more):
-            break
+        quiet = 0 if runs or lines or tail.has_more else quiet + 1
+        if quiet == QUIET_POLLS:
+            return
         clock.sleep(POLL_S)
-    if rest.goes_on:
-        say(f"warning: {GOES_ON}")
 
 
 class LogDisplay:
@@ -220,9 +194,7 @@ class LogDisplay:
 
     def drain(self) -> None:
         """Show late lines after the end of the job: they arrive some seconds after they were written."""
-        rest, is_over = _Rest(self._clock), False
-        while not is_over:
+        quiet = 0
+        while quiet < QUIET_POLLS:
             self._clock.sleep(self._poll_s / 2)
-            is_over = rest.is_over(bool(self.show()) or self._tail.has_more)
-        if rest.goes_on:
-            self.warn(GOES_ON)
+            quiet = 0 if self.show() or self._tail.has_more else quiet + 1

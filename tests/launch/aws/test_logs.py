@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from launch.aws.client import Aws
-from launch.aws.logs import MOST_EMPTY, MOST_LATE_LOOKS, MOST_PAGES, LogDisplay, LogTail, Streams, follow
+from launch.aws.logs import MOST_EMPTY, MOST_PAGES, LogDisplay, LogTail, Streams, follow
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from tests.launch.ec2.account import Account
@@ -173,24 +173,6 @@ def test_following_ends_after_the_last_machine_and_with_its_last_words(aws: Aws,
 
     follow(LogTail(aws, DEMO), lambda: next(lives), Clock(sleep=sleep), said.append)
     assert said == ["epoch 1", "last word 1", "last word 2"]
-
-
-@pytest.mark.parametrize("is_display", [False, True])
-def test_following_ends_though_something_writes_on_into_the_log(aws: Aws, write: Write, is_display: bool) -> None:
-    said, asked = list[str](), list[float]()
-
-    def sleep(seconds: float) -> None:
-        asked.append(seconds)
-        assert len(asked) <= MOST_LATE_LOOKS, "it goes on for ever"
-        write("demo", 9, (T + len(asked), f"and {len(asked)}"))
-
-    tail, clock = LogTail(aws, DEMO), Clock(sleep=sleep)
-    if is_display:
-        LogDisplay(tail, clock, said.append).drain()
-    else:
-        follow(tail, lambda: False, clock, said.append)
-    assert "and 1" in said[0]
-    assert said[-1].startswith("warning: ")
 
 
 # ---- streams whose names go on after the machine's number, as SageMaker's do
