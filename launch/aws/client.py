@@ -31,10 +31,7 @@ CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5, 60
 PAUSES_S = (0.5, 2.0)  # before retrying after an answer that is not AWS's
 METADATA_TIMEOUT_S = 0.2  # for each of two requests
 STREAMS = {"Body", "BlockData"}  # of S3's objects, and of a snapshot's blocks
-# Limit of an object that is read into memory; longer ones are cut off.
-MOST_BYTES = 64 * 2**20
-# Of one that says something, such as a job.json: as JSON it can take 25 times as much memory, and every node has one.
-SMALL_BYTES = 2**20
+SMALL_BYTES = 2**20  # more than any job.json or record has
 
 # botocore's providers that assume a role.  Sharing one cache of credentials, a process assumes a role, and prompts for
 # an MFA code, once for all regions.
@@ -113,7 +110,7 @@ class Aws:
             send = getattr(self.client(service), botocore.xform_name(operation))
             answer: Answer = _from_aws(lambda: send(**(params or {})))
             for name in STREAMS & answer.keys():  # streams can break off as well
-                answer[name] = BytesIO(_whole(answer[name], answer.get("ContentLength", 0)))
+                answer[name] = BytesIO(_whole(answer[name]))
         return answer
 
     def pages(self, service: str, operation: str, key: str, params: Mapping[str, Any] | None = None, /) -> list[Any]:
@@ -234,11 +231,10 @@ def _is_no_capacity(response: tuple[Any, Answer] | None, **_: Any) -> bool | Non
     return False if response and response[1].get("Error", {}).get("Code") in NO_CAPACITY else None
 
 
-def _whole(stream: Any, size: int) -> bytes:
-    """Read the whole stream, whose length botocore checks, or at most `size` bytes."""
-    content: bytes
+def _whole(stream: Any) -> bytes:
+    """Read the whole stream, whose length botocore checks."""
     with closing(stream):
-        content = stream.read() if size <= MOST_BYTES else stream.read(MOST_BYTES)
+        content: bytes = stream.read()
     return content
 
 
