@@ -1,6 +1,5 @@
 """Submits several jobs as job arrays.  Status, stop, logs and attach refer to each by its own name."""
 
-import hashlib
 import re
 import sys
 import uuid
@@ -19,7 +18,7 @@ from launch.slurm.lookup import Slurm, environment
 from launch.slurm.names import ARRAY_LOG, LOG, SCRIPT, command, comment_of
 from launch.slurm.planner import Facts, SlurmPlan, plan
 from launch.slurm.runtime import Runtime
-from launch.slurm.script import ResolvedJob, directives, render, with_directives
+from launch.slurm.script import ResolvedJob, directives, with_directives
 from launch.slurm.submit import write_files
 from trainer.errors import SettingsError
 from trainer.files import write_atomically
@@ -56,14 +55,8 @@ class Array:
     @property
     def script(self) -> str:
         folders = [str(task.folder) for task in self.tasks]
-        digests = [_digest(render(task)) for task in self.tasks]
-        values = {"ARRAY": self.token, "FOLDERS": folders, "DIGESTS": digests}
-        return with_directives(templates.fill("slurm/array.sbatch", values), self.directives)
-
-
-def _digest(script: str) -> str:
-    """The digest of a script that ends with exactly one line end, as the shell's $(...) and echo produce it."""
-    return hashlib.sha256(script.rstrip("\n").encode(errors="surrogateescape") + b"\n").hexdigest()
+        body = templates.fill("slurm/array.sbatch", {"ARRAY": self.token, "FOLDERS": folders})
+        return with_directives(body, self.directives)
 
 
 def _shared(job: ResolvedJob) -> list[str]:

@@ -29,14 +29,13 @@ def test_the_outcome_in_the_folder_counts(tmp_path: Path) -> None:
     assert outcome_of("x", folder, NO_SLURM) == Outcome("failed", 3, "no images.", 7.5, job="x")
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"ids": 7}'])
+@pytest.mark.parametrize("content", ["", "{", "[]"])
 def test_a_damaged_description_of_a_job_is_as_none(content: str, tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(content)
-    (tmp_path / "starts.jsonl").write_text('5\n{"job": "7"}\n')
 
     folder = read_folder(tmp_path)
 
-    assert (folder.ids, folder.starts, name_in(tmp_path)) == ((), (), None)
+    assert (folder.ids, name_in(tmp_path)) == ((), None)
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "done"), (3, "failed"), (75, "interrupted")])
