@@ -3,6 +3,7 @@
 The built-in trainer's records, see trainer/README.md, have more fields; launch.core.runs reads those.
 """
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -19,7 +20,6 @@ LOWER = {"loss", "error", "err", "perplexity", "ppl", "nll", "mse", "rmse", "mae
 HIGHER = {"accuracy", "acc", "top1", "top5", "f1", "auc", "auroc", "bleu", "rouge", "recall", "precision", "map",
           "iou", "dice", "r2", "score", "reward", "psnr", "ssim"}  # fmt: skip
 NAME = r"[A-Za-z_][\w./-]{0,39}"
-LARGEST = 1e15
 MOST = 8  # metrics in a line
 
 
@@ -27,14 +27,14 @@ def values_of(record: Record) -> dict[str, float]:
     """The numbers of a record by name, without other values and without names that are not safe to show."""
     return {
         name: value for name, value in record.items()
-        if isinstance(name, str) and re.fullmatch(NAME, name) and type(value) in (int, float) and abs(value) < LARGEST
+        if isinstance(name, str) and re.fullmatch(NAME, name) and type(value) in (int, float) and math.isfinite(value)
     }  # fmt: skip
 
 
 def _value(record: Record, name: str) -> float | None:
     """One of values_of(record), by a name that is known to be safe to show."""
     value: Any = record.get(name)
-    return value if type(value) in (int, float) and abs(value) < LARGEST else None
+    return value if type(value) in (int, float) and math.isfinite(value) else None
 
 
 def place_of(record: Record) -> Place | None:

@@ -1,6 +1,7 @@
 """Read and write runs in run folders: settings, records, outcome and cost."""
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -18,8 +19,6 @@ from trainer.settings.yaml_file import read_typed
 
 HOUR_S = 3600
 UNKNOWN_SIDES = 10
-LARGEST = 1e15  # whole numbers in JSON can exceed the range of floats
-SMALLEST = 1e-30  # smaller values count as 0, as division by them would overflow
 
 # planned: not begun; running: begun and not known to have ended; interrupted: saved, and can be resumed.
 State = Literal["planned", "running", "done", "failed", "interrupted"]
@@ -146,17 +145,15 @@ def _layout(epoch: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def number(record: Mapping[str, Any], name: str) -> float | None:
-    """A number of a record; None if it is missing, not a number, not finite or too large."""
+    """A number of a record; None if it is missing, not a number or not finite."""
     value = record.get(name)
-    if not isinstance(value, (int, float)) or not abs(value) < LARGEST:
-        return None
-    return float(value) if abs(value) >= SMALLEST else 0.0
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def _whole(record: Mapping[str, Any], name: str) -> int | None:
     """A whole number of a record; None for any other value."""
     value = record.get(name)
-    return value if isinstance(value, int) and abs(value) < LARGEST else None
+    return value if isinstance(value, int) else None
 
 
 RUN = "run.json"
@@ -182,28 +179,13 @@ def read(folder: Path) -> Run:
         raise SettingsError(f"{folder} has a run that cannot be read ({error}); remove it, or run it again.") from error
 
 
-_AMOUNTS, _TEXTS = ("seconds", "usd_per_hour", "usd"), ("name", "backend", "state", "reason", "started")
-
-
 def _fields(content: object) -> Mapping[str, Any]:
     """The fields of a Run in the content of a RUN.json.  Raises ValueError for any other content."""
     known = {part.name for part in fields(Run)} - {"folder", "epochs"}
     values = {name: value for name, value in _mapping(RUN, content).items() if name in known}
     for name in ("settings", "options", "point"):
         _mapping(name, values.get(name, {}))
-    if odd := next((name for name in values if not _fits(name, values)), ""):
-        raise ValueError(f"{odd} is neither text nor a number, as it must be")
     return values
-
-
-def _fits(name: str, values: Mapping[str, Any]) -> bool:
-    """Whether a field of RUN.json has the type that Run needs."""
-    if name in _AMOUNTS:
-        amount = number(values, name)
-        return values[name] is None or (amount is not None and abs(amount) < outcomes.LARGEST)
-    if name == "exit_code":
-        return values[name] is None or type(values[name]) is int
-    return name not in _TEXTS or isinstance(values[name], str)
 
 
 def _of_trainer(folder: Path) -> Run:

