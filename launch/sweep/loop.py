@@ -33,7 +33,6 @@ from trainer.errors import Interrupted, MachineError, SettingsError, import_func
 AWAKE_S = 0.05
 # Exit codes of failures that the next runs may share: settings, data, AWS.
 SHARED = (Exit.SETTINGS, Exit.DATA, Exit.AWS)
-MOST_S = 1e12  # close to the limit of timedelta
 # Not the name of a run, which has no leading dot.
 ARRAY = ".array"
 ENDED = ("done", "failed", "interrupted")
@@ -269,8 +268,7 @@ def left_s(
         whole_s = _first_known(projected_s, expected_s.get(current), typical_s)
         durations.append(None if whole_s is None else max(0.0, whole_s - elapsed_s))
     known = [duration for duration in durations if duration is not None]
-    total_s = sum(known)
-    return total_s if len(known) == len(durations) and total_s < MOST_S else None
+    return sum(known) if len(known) == len(durations) else None
 
 
 def _first_known(*values: float | None) -> float | None:
