@@ -122,8 +122,8 @@ def with_time(
     The built-in trainer has a forecast instead, and its quote is returned as it is.
     earlier: the newest first; has_wait: whether their times begin with a wait for machines, which is not billed.
     """
-    if train.told_s is not None:
-        return replace(quote, told_s=train.told_s)
+    if train.expected_s is not None:
+        return replace(quote, estimate_s=train.expected_s)
     if not train.digest:
         return quote
     if not earlier:
@@ -138,7 +138,7 @@ def with_time(
         notes = (*notes, f"{closest.job} {closest.verb} longer than this job's time limit; raise it")
     wait = " with its wait for instances" if has_wait else ""
     by = f"as {closest.job} {closest.verb}{wait}{closest.cut}, the same source and arguments on {now.machines}"
-    return replace(quote, told_s=closest.seconds, told_by=by, told_has_wait=has_wait, notes=notes)
+    return replace(quote, estimate_s=closest.seconds, estimate_from=by, estimate_has_wait=has_wait, notes=notes)
 
 
 def _differences(then: Setting, now: Setting) -> list[str]:

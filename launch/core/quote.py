@@ -31,14 +31,14 @@ class Quote:
     forecast: Forecast | None = None  # the source of expected_s and expected_usd
     why_unknown: str = ""  # why there is no forecast
     once_usd: float = 0.0  # what the start costs beside that
-    told_s: float | None = None  # expected time without a forecast: the user's estimate, or an earlier job's time
-    told_by: str = ""  # where told_s comes from
-    told_has_wait: bool = False  # whether told_s includes an unpaid wait for instances
+    estimate_s: float | None = None  # expected time without a forecast: the user's estimate, or an earlier job's time
+    estimate_from: str = ""  # where estimate_s comes from
+    estimate_has_wait: bool = False  # whether estimate_s includes an unpaid wait for instances
     notes: tuple[str, ...] = ()  # sentences under the price
 
     @property
     def expected_s(self) -> float | None:
-        return self.forecast.hours * 3600 if self.forecast else self.told_s
+        return self.forecast.hours * 3600 if self.forecast else self.estimate_s
 
     @property
     def expected_usd(self) -> float | None:
@@ -52,7 +52,7 @@ class Quote:
     @property
     def expected_is_bound(self) -> bool:
         """Whether expected_usd is an upper bound: the spot price is unknown, or the time includes an unpaid wait."""
-        return self.expected_usd is not None and (self.usd_per_hour is None or self.told_has_wait)
+        return self.expected_usd is not None and (self.usd_per_hour is None or self.estimate_has_wait)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -68,7 +68,7 @@ class Quote:
             "most_usd": self.most_usd,
             "most_s": self.most_s,
             **_forecast_as_json(self.forecast),
-            "expected_from": self.told_by,
+            "expected_from": self.estimate_from,
             "why_unknown": self.why_unknown,
             "notes": list(self.notes),
         }
@@ -184,5 +184,5 @@ def _expected(quote: Quote) -> str:
         return quote.why_unknown or "not known"
     bound = "at most " if quote.expected_is_bound else ""
     price = "" if quote.expected_usd is None else f"{bound}{usd(quote.expected_usd)} in "
-    how = speed(quote.forecast) if quote.forecast else quote.told_by or "by --expected-hours"
+    how = speed(quote.forecast) if quote.forecast else quote.estimate_from or "by --expected-hours"
     return f"{price}{hours(quote.expected_s / 3600)}: {how}"

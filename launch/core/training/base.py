@@ -211,16 +211,16 @@ class Training(ABC):
         return 0.0
 
     @property
-    def told_s(self) -> float | None:
+    def expected_s(self) -> float | None:
         """The seconds that its user expects it to take."""
         return None
 
     def check_limit(self, max_hours: float) -> None:
         """Raises SettingsError for a time limit that ends the training before the time that its user expects."""
-        if self.told_s is not None and self.told_s > max_hours * 3600:
+        if self.expected_s is not None and self.expected_s > max_hours * 3600:
             raise SettingsError(
-                f"--expected-hours {self.told_s / 3600:g} is more than --max-hours {max_hours:g}, at which the job is "
-                "ended; raise --max-hours."
+                f"--expected-hours {self.expected_s / 3600:g} is more than --max-hours {max_hours:g}, at which the job "
+                "is ended; raise --max-hours."
             )
 
     @abstractmethod

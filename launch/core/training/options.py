@@ -169,7 +169,7 @@ def find_script(
         max_silence_s=options.max_silence_s,
         max_output_mb=options.max_output_mb,
         variables=tuple(f"{name}={value}" for name, value in read_variables("--variables", options.variables).items()),
-        told_s=options.expected_hours and options.expected_hours * 3600,
+        expected_s=options.expected_hours and options.expected_hours * 3600,
         run_dir=folders.get("run_dir"),
         data_dir=folders.get("data_dir"),
     )

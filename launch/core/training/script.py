@@ -56,7 +56,7 @@ class Script(Training):
     data_dir: Path | None = None
     job: str = ""
     variables: tuple[str, ...] = ()
-    told_s: float | None = None
+    expected_s: float | None = None
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -127,7 +127,10 @@ def test_a_job_that_told_too_little_of_its_progress_tells_nothing_of_its_time() 
 
 
 def test_the_user_knows_better_and_without_an_earlier_job_nobody_does() -> None:
-    assert expected(job(), script=replace(SCRIPT, told_s=1800.0)) == (1.0, "1.00 USD in 30 min: by --expected-hours")
+    assert expected(job(), script=replace(SCRIPT, expected_s=1800.0)) == (
+        1.0,
+        "1.00 USD in 30 min: by --expected-hours",
+    )
     usd, sentence = expected()
     assert usd is None
     assert "--expected-hours" in sentence
