@@ -81,7 +81,7 @@ SET_UP = "python -m launch.infra up"
 # How many earlier jobs of a script are listed, and how many of them are read, which takes a few requests each.
 MOST_LOOKED_AT, MOST_READ = 12, 3
 # The toolkit's own files in a script's run folder.
-OURS = {METRICS, OUTCOME, PACE}
+TOOLKIT_FILES = {METRICS, OUTCOME, PACE}
 MANIFEST_BYTES = 2**28  # the largest manifest of a prepared data set that is read
 
 
@@ -313,4 +313,5 @@ def _kept(aws: Aws, folder: Folder) -> tuple[str, ...]:
     query = {"Bucket": folder.bucket, "Prefix": folder.run, "MaxKeys": 50}
     listed = aws.call("s3", "ListObjectsV2", query).get("Contents", ())
     names = (str(row["Key"]).removeprefix(folder.run) for row in listed)
-    return tuple(name for name in names if name and name not in OURS and not name.startswith("."))  # .in-use is ours
+    # The toolkit's own .in-use begins with a dot.
+    return tuple(name for name in names if name and name not in TOOLKIT_FILES and not name.startswith("."))

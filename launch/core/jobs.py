@@ -153,7 +153,7 @@ class Leak:
     why: str  # it is a leak, or is not
     usd_per_hour: float
     rows: Sequence[Sequence[str]]  # of the table, under Jobs.leak_columns
-    is_ours: bool = True  # all of it has the toolkit's tags, so it may be removed
+    is_removable: bool = True  # all of it has the toolkit's tags, so it may be removed
     resources: Any = None  # for the backend
 
 
@@ -271,7 +271,7 @@ class Commands:
         if options.job is not None:
             raise SettingsError(f"use either --all or {options.job}, not both.")
         found, is_complete = self.jobs.active(options)
-        chosen = [leak for leak in found if leak.is_ours]
+        chosen = [leak for leak in found if leak.is_removable]
         if not chosen and is_complete:
             self.jobs.say("no job is running")
         elif chosen and not options.yes:
@@ -291,7 +291,7 @@ class Commands:
         """Prints what was found; returns the exit code of `leaks`."""
         self._show(found, NO_LEAKS if is_complete else "")
         leaks = [leak for leak in found if leak.is_leak]
-        if any(leak.is_ours for leak in leaks):
+        if any(leak.is_removable for leak in leaks):
             self.jobs.say(f"to remove the leaks:\n  {self.command} leaks --delete{_where(options)}")
         return Exit.DONE if is_complete and not leaks else Exit.AWS
 
@@ -299,7 +299,7 @@ class Commands:
         """Removes the leaks, and asks first; returns whether there were any.  Raises SettingsError
         if the user declines.
         """
-        chosen = [leak for leak in found if leak.is_ours and (leak.is_leak or options.running)]
+        chosen = [leak for leak in found if leak.is_removable and (leak.is_leak or options.running)]
         if chosen and not options.yes:
             self._show(found, "")
             self.jobs.confirm(f"--delete removes {_names(chosen)}")

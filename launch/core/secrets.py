@@ -21,7 +21,7 @@ PREFIX = "ddp-toolkit/"
 # SageMaker passes references in environment variables, which have 512 characters at most.
 _REFERENCE = re.compile(r"ssm:/[A-Za-z0-9_./-]{1,480}|secretsmanager:[A-Za-z0-9/_+=.@-]{1,480}")
 # Variables that decide which programs run, where they search, and as which user.
-_OURS = re.compile(r"(AWS|DDP|DOCKER|LD|PYTHON|SM)_.*|PYTHON[A-Z]*|BASH_ENV|ENV|HOME|IFS|PATH|SHELLOPTS|TMPDIR")
+_RESERVED = re.compile(r"(AWS|DDP|DOCKER|LD|PYTHON|SM)_.*|PYTHON[A-Z]*|BASH_ENV|ENV|HOME|IFS|PATH|SHELLOPTS|TMPDIR")
 
 
 _FORM = "--secret: write NAME=ssm:/PARAMETER or NAME=secretsmanager:SECRET, separated by commas."
@@ -49,7 +49,7 @@ def read_references(words: Iterable[str]) -> dict[str, str]:
                 f"--secret {name}: give the place of the value, ssm:/PARAMETER or secretsmanager:SECRET, and never the "
                 "value itself."
             )
-        if _OURS.fullmatch(name):
+        if _RESERVED.fullmatch(name):
             raise SettingsError(
                 f"--secret {name}: the machine sets this variable itself; choose one that your program reads."
             )

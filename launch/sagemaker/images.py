@@ -18,7 +18,7 @@ _TAG = re.compile(
     r":(?P<torch>\d+\.\d+)(\.\d+)?-((?P<device>gpu|cpu)-)?(py(?P<python>\d{2,3})-)?(cu(?P<cuda>\d{3})-)?.*$"
 )
 # launch.image's own repository and tags: latest, sagemaker, jupyter, TARGET-DIGEST.
-_OURS = re.compile(rf"/(?P<name>{TOOLKIT}):(?P<tag>[^/]+)$")
+_TOOLKIT_IMAGE = re.compile(rf"/(?P<name>{TOOLKIT}):(?P<tag>[^/]+)$")
 
 
 def choose(options: SageMakerOptions, instances: Sequence[Instance], region: str, today: date) -> Image:
@@ -52,7 +52,7 @@ def check_image(uri: str, instance: Instance) -> None:
 
 def _check_target(uri: str) -> None:
     """Raise SettingsError for a target of launch.image that is not root, which owns /opt/ml."""
-    ours = _OURS.search(uri)
+    ours = _TOOLKIT_IMAGE.search(uri)
     if ours is not None and ours["tag"].partition("-")[0] in ("latest", "trainer", "jupyter"):
         target = "jupyter" if ours["tag"].startswith("jupyter") else "trainer"
         raise SettingsError(

@@ -31,7 +31,9 @@ def _leak(one: TrainingJob, now: datetime) -> Leak:
         f"{one.usd_per_hour_now:.2f}",
         why,
     )
-    return Leak(one.name, one.region, is_leak, why, one.usd_per_hour_now, (row,), is_ours=one.is_start, resources=one)
+    return Leak(
+        one.name, one.region, is_leak, why, one.usd_per_hour_now, (row,), is_removable=one.is_start, resources=one
+    )
 
 
 def _why(training_job: TrainingJob, now: datetime) -> tuple[bool, str]:

@@ -16,8 +16,8 @@ from trainer.errors import SettingsError, did_you_mean
 _ONE_LINE = ("gpu_type", "mem", "partition", "account", "qos", "constraint", "reservation", "mail", "time", "sbatch",
              "nodelist", "exclude")  # fmt: skip
 # Flags of sbatch that would hide a job from the toolkit, or put several jobs into one folder.
-_OURS = ("--array", "-a", "--comment", "--job-name", "-J", "--output", "-o", "--error", "-e", "--open-mode", "--chdir",
-         "-D", "--signal", "--wrap", "--wait", "-W", "--no-requeue")  # fmt: skip
+_RESERVED = ("--array", "-a", "--comment", "--job-name", "-J", "--output", "-o", "--error", "-e", "--open-mode",
+             "--chdir", "-D", "--signal", "--wrap", "--wait", "-W", "--no-requeue")  # fmt: skip
 
 
 def resolve(job: Job[SlurmOptions]) -> tuple[SlurmOptions, int]:
@@ -69,7 +69,7 @@ def _check_sbatch(flags: str) -> None:
         raise SettingsError(f"--sbatch {flags}: {error}; close every quote.") from error
     for word in words:
         flag = word.partition("=")[0] if word.startswith("--") else word[:2]
-        if flag in _OURS:
+        if flag in _RESERVED:
             raise SettingsError(f"--sbatch {word}: launch.slurm sets that flag itself; leave it out.")
 
 

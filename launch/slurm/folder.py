@@ -23,7 +23,7 @@ from trainer.script.pace import Pace
 from trainer.script.pace import parse as parse_pace
 
 # Files that the toolkit writes into a job's folder.
-OURS = {ARCHIVE, EDF, LOG, METRICS, OUTCOME, PACE, SCRIPT, SPEC, STARTS, STOP, WORK}
+TOOLKIT_FILES = {ARCHIVE, EDF, LOG, METRICS, OUTCOME, PACE, SCRIPT, SPEC, STARTS, STOP, WORK}
 MOST_LOOKED_AT, MOST_READ = 50, 3  # jobs
 MOST_NAMED = 50  # files
 
@@ -173,7 +173,8 @@ def _files(folder: Path) -> Iterator[str]:
     for top, folders, files in os.walk(folder):
         if Path(top) == folder:  # without the toolkit's own .in-use
             folders[:], files = (
-                [name for name in names if name not in OURS and not name.startswith(".")] for names in (folders, files)
+                [name for name in names if name not in TOOLKIT_FILES and not name.startswith(".")]
+                for names in (folders, files)
             )
         folders.sort()
         for name in sorted(files):

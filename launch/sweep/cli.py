@@ -15,7 +15,7 @@ from launch.core.training.options import SCRIPT_SECTION, TRAINS
 from launch.core.training.options import split as at_the_end
 from launch.sweep import grid
 from launch.sweep.grid import DEFAULT_BACKEND, SweepFile
-from launch.sweep.planned import OURS
+from launch.sweep.planned import RESERVED
 from trainer.config import SECTIONS
 from trainer.errors import SettingsError
 from trainer.settings import argparser, flags
@@ -125,7 +125,7 @@ def _flags(words: Sequence[str], backend: Backend) -> tuple[SweepOptions, dict[s
     if arguments:
         given["args"] = arguments
     for name in given:
-        if name in OURS:
+        if name in RESERVED:
             raise SettingsError(f"{flag(name)} is set by the sweep for each run; leave it out.")
     sweep_values = {name: given.pop(name) for name in list(given) if name in SweepOptions.model_fields}
     (options,) = flags.build(sweep_values, [SweepOptions])
@@ -149,7 +149,7 @@ def _own_options(backend: Backend) -> type[BaseModel]:
     model = backend.options
     fields: Any = {
         name: (field.annotation, field) for name, field in model.model_fields.items()
-        if name not in SweepOptions.model_fields and name not in OURS
+        if name not in SweepOptions.model_fields and name not in RESERVED
     }  # fmt: skip
     config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
     return create_model(model.__name__, __config__=config, **fields)

@@ -27,7 +27,7 @@ Values = Mapping[str, Any]
 # Given on every command line, as backends have different defaults, and a sweep should mean the same on each.
 ALWAYS_GIVEN = {"model": "resnet18", "dataset": "digits", "batch_size": 128, "progress": False}
 # Set by the sweep for each run.
-OURS = ("job_name", "run_dir", "checkpoint_dir", "resume", "wait", "detach", "fetch")
+RESERVED = ("job_name", "run_dir", "checkpoint_dir", "resume", "wait", "detach", "fetch")
 # Alternative settings of the images per update, and of what trains: the one given closest to the run counts.
 RIVALS = (("batch_size", "global_batch_size", "batch_ramp"), ("script", "module"))
 # Options that determine how many machines and GPUs a run uses.
@@ -296,7 +296,7 @@ def _refuse_unknown(values: Values, backend: Backend) -> None:
     for name in values:
         if is_argument(name):
             continue
-        if name in OURS:
+        if name in RESERVED:
             raise SettingsError(f"{name!r} is set by the sweep for each run; leave it out.")
         if name not in known:
             raise SettingsError(f"unknown setting {name!r} for the trainer and {backend.module}"

@@ -127,7 +127,7 @@ def vpc(case: TrainingCase) -> Iterator[Verdict]:
     yield _groups(case, groups, subnets[0].vpc) or ok(f"{len(subnets)} subnets in {subnets[0].vpc}")
     if mute := without_dns(options.security_group[0], closed_to(own_dns(case.aws, subnets[0].vpc), groups)):
         yield missing(*split(mute))
-    yield from _way_out(case, [subnet.id for subnet in subnets], subnets[0].vpc)
+    yield from _connectivity(case, [subnet.id for subnet in subnets], subnets[0].vpc)
 
 
 def _groups(case: TrainingCase, groups: Sequence[Mapping[str, Any]], vpc_id: str) -> Verdict | None:
@@ -169,7 +169,7 @@ def _names_itself(group: Mapping[str, Any], rules: str) -> bool:
     )
 
 
-def _way_out(case: TrainingCase, subnets: Sequence[str], vpc_id: str) -> Iterator[Verdict]:
+def _connectivity(case: TrainingCase, subnets: Sequence[str], vpc_id: str) -> Iterator[Verdict]:
     """A training job's interfaces have no public address: S3 needs a NAT gateway or endpoint, and pip a NAT gateway."""
     of_vpc = {"Filters": [{"Name": "vpc-id", "Values": [vpc_id]}]}
     endpoints = case.aws.pages("ec2", "DescribeVpcEndpoints", "VpcEndpoints", of_vpc)

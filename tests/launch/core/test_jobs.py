@@ -13,8 +13,8 @@ from trainer.errors import SettingsError
 COMMAND = "python -m launch.tests"
 
 
-def leak(job: str, usd: float = 1.0, *, is_leak: bool = True, is_ours: bool = True) -> Leak:
-    return Leak(job, "us-east-1", is_leak, "past its limit", usd, ((job, "us-east-1"),), is_ours=is_ours)
+def leak(job: str, usd: float = 1.0, *, is_leak: bool = True, is_removable: bool = True) -> Leak:
+    return Leak(job, "us-east-1", is_leak, "past its limit", usd, ((job, "us-east-1"),), is_removable=is_removable)
 
 
 def run(jobs: ListedJobs, *words: str, lacks: Sequence[str] = (), where: type[Options] = Options) -> int:
@@ -62,7 +62,9 @@ def test_attach_ends_with_the_exit_code_of_the_training() -> None:
 
 
 def test_stop_all_asks_for_yes_and_ends_what_costs_most_first() -> None:
-    jobs = ListedJobs([leak("cheap", 1, is_leak=False), leak("dear", 9, is_leak=False), leak("theirs", is_ours=False)])
+    jobs = ListedJobs(
+        [leak("cheap", 1, is_leak=False), leak("dear", 9, is_leak=False), leak("theirs", is_removable=False)]
+    )
 
     with pytest.raises(SettingsError, match="--all stops cheap, dear; add --yes"):
         run(jobs, "stop", "--all")
@@ -94,7 +96,7 @@ def test_what_cannot_be_stopped_is_an_error_and_the_others_are_stopped() -> None
         ([], True, 0),
         ([leak("one", is_leak=False)], True, 0),
         ([leak("one")], True, 4),
-        ([leak("one", is_ours=False)], True, 4),
+        ([leak("one", is_removable=False)], True, 4),
         ([], False, 4),
     ],
 )
@@ -103,7 +105,7 @@ def test_the_exit_code_of_leaks_says_whether_there_is_one(there: list[Leak], is_
 
 
 def test_delete_removes_leaks_of_ours_only_and_asks_first() -> None:
-    jobs = ListedJobs([leak("old"), leak("young", is_leak=False), leak("theirs", is_ours=False)], agrees=False)
+    jobs = ListedJobs([leak("old"), leak("young", is_leak=False), leak("theirs", is_removable=False)], agrees=False)
 
     with pytest.raises(SettingsError, match="--delete removes old; add --yes"):
         run(jobs, "leaks", "--delete")

@@ -60,7 +60,7 @@ def test_what_a_job_has_is_a_leak_from_some_time_on(fleet: Fleet, waiting: Any, 
 
 
 @pytest.mark.parametrize(
-    ("one", "is_leak", "is_ours"),
+    ("one", "is_leak", "is_removable"),
     [
         (node(0), True, True),  # without a time limit
         (replace(node(0), job="*"), True, False),  # it would mean other jobs
@@ -68,10 +68,10 @@ def test_what_a_job_has_is_a_leak_from_some_time_on(fleet: Fleet, waiting: Any, 
     ],
 )
 def test_a_node_without_a_limit_is_a_leak_and_removed_if_its_tag_is_a_name(
-    one: Node, is_leak: bool, is_ours: bool
+    one: Node, is_leak: bool, is_removable: bool
 ) -> None:
     (found,) = leaks_of(Fleet((one,)), "us-east-1", NOW)
-    assert (found.is_leak, found.is_ours) == (is_leak, is_ours)
+    assert (found.is_leak, found.is_removable) == (is_leak, is_removable)
 
 
 def test_a_job_that_is_being_taken_down_is_no_leak() -> None:
