@@ -48,7 +48,7 @@ everything: .venv/.installed-for-all-tests .venv/.types .venv/.bytecode .venv/ch
 	.venv/sagemaker-pytorch-inference .venv/twine .venv/pip-audit .venv/ministack
 
 # After a change of pyproject.toml or constraints.txt.  A lock is for every system and Python: it has the hashes of all
-# files that PyPI has of a version.  Not pip's: whoever installs has one.
+# files that PyPI has of a version.  Not pip's, as every environment has one.
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-package pip --custom-compile-command 'make lock'
 lock: .venv/.installed

@@ -1,7 +1,7 @@
 """How a run ended, as data: outcome.json, which every run leaves in its folder.  Torch-free.
 
-The trainer writes it without a price; a launcher that bills writes it anew with one.  Programs read it; nobody
-has to read log lines.
+The trainer writes it without a price; a launcher that bills writes it anew with one.  Programs read it,
+not log lines.
 """
 
 import json
@@ -89,7 +89,7 @@ def parse(text: str | bytes) -> Outcome | None:
 
 
 def _fits(kept: Mapping[str, Any]) -> bool:
-    """Whether the fields of an Outcome are of its types: anybody may have written them."""
+    """Whether the fields of an Outcome are of its types: a script may leave an outcome.json of its own."""
     amounts = all(_is_amount(kept.get(name)) for name in ("seconds", "usd"))
     texts = all(isinstance(kept.get(name, ""), str) for name in ("reason", "job", "ended"))
     return amounts and texts and isinstance(kept.get("exit_code"), int)

@@ -126,7 +126,7 @@ class Session:
         """action() on the first rank of each node, then on the others: they find what it left on disk.
 
         It may take longer than timeout_s.  A TrainerError of any first rank is raised on all ranks, so
-        that nobody waits for ever.  Collective.
+        that none waits for ever.  Collective.
         """
         first = self.ranks.local_rank == 0
         result, problem = _attempt(action) if first else (None, None)

@@ -10,8 +10,8 @@ from trainer.errors import SettingsError
 
 @dataclass(frozen=True)
 class Expected:
-    """gpus, gbps: how many GPUs this machine should have and what its network should carry, in Gbit/s; None where
-    nobody has said.  xids: the numbers of NVIDIA's Xid errors that its kernel has logged.
+    """gpus, gbps: how many GPUs this machine should have and what its network should carry, in Gbit/s; None if
+    unknown.  xids: the numbers of NVIDIA's Xid errors that its kernel has logged.
     """
 
     gpus: int | None = None

@@ -30,8 +30,8 @@ from trainer.script.relay import Line, MetricLines, Relay
 from trainer.script.unpack import source_folder
 from trainer.settings.hidden import without_secrets
 
-# How long a rank that lost another one lets that one speak, whereupon torchrun asks the rest to leave.  Where nobody
-# does, as when another node is lost, the first of this node speaks before the others.
+# How long a rank that lost another one lets that one speak, whereupon torchrun asks the rest to leave.  Where it
+# does not, as when another node is lost, the first of this node speaks before the others.
 FIRST_WAITS_S, OTHERS_WAIT_S = 2.0, 4.0
 
 

@@ -115,7 +115,7 @@ def _lost_connection(lines: Sequence[Line], *, is_alone: bool) -> bool:
 def _failed(code: int, name: str, lines: Sequence[Line], *, is_alone: bool = False) -> End:
     why = reason(lines, raised=code in (Exit.BUG, -signal.SIGABRT))
     if _lost_connection(lines, is_alone=is_alone):
-        what = "found a port taken" if is_alone else "lost touch with another rank"
+        what = "found a port taken" if is_alone else "lost the connection to another rank"
         return End(Exit.MACHINE, f"{name} {what}: {why}. Start again to go on.", follows=True)
     if code < 0:
         return _killed(name, _signal(-code))

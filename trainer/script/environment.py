@@ -1,6 +1,6 @@
 """The environment that a user's script finds: its place among the ranks, and the variables of the contract.  Pure.
 
-Whoever started this rank, the script finds what torchrun sets; SCRIPTS.md has the list.
+Whatever started this rank, the script finds what torchrun sets; SCRIPTS.md has the list.
 """
 
 import re

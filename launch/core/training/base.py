@@ -196,7 +196,7 @@ class Training(ABC):
     @property
     @abstractmethod
     def metrics(self) -> tuple[str, ...]:
-        """The names in its [METRIC] lines, or those that are likely there, for whoever must be told them beforehand."""
+        """The names in its [METRIC] lines, or those that are likely there; SageMaker needs them before the job."""
 
     # ---- its time
 

@@ -90,7 +90,7 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def unsuggested(words: Sequence[str]) -> Collection[str]:
-    """The settings that nobody means who has misspelt one: beside a script, those that it replaces.
+    """The settings that are not suggested for a misspelt one: beside a script, those that it replaces.
 
     words: of the launcher, as split() gives them.
     """
@@ -220,12 +220,12 @@ def _check_python(path: Path, shown: str) -> None:
 # No launcher writes them: they would end this program, or read a file of its user's.
 NO_SETTINGS = ("--help", "--version", "--config")
 
-# How many our trainer takes where nobody says.
+# The default of the built-in trainer.
 OUR_EPOCHS = str(TrainConfig.model_fields["epochs"].default)
 
 
 def training_from(words: Sequence[str]) -> Training:
-    """The training whose `words` these are.  Raises SettingsError if another version wrote them, or somebody else."""
+    """The training whose `words` these are.  Raises SettingsError if another version wrote them."""
     entry, rest = tuple(words[:2]), list(words[2:])
     settings = [str(word) for word in (rest[: rest.index("--")] if "--" in rest else rest)]
     if any(word.partition("=")[0] in NO_SETTINGS or word.startswith("-h") for word in settings):

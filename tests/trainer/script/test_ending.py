@@ -175,12 +175,12 @@ def test_what_a_quicker_rank_of_this_attempt_has_written_stays(tmp_path: Path) -
 def test_the_first_failure_counts_and_what_follows_does_not(tmp_path: Path) -> None:
     head, other = outcome_file(tmp_path), outcome_file(tmp_path, is_head=False)
     other.write(Exit.DONE, "")
-    other.write(Exit.MACHINE, "lost touch", follows=True)
+    other.write(Exit.MACHINE, "connection lost", follows=True)
     assert not (tmp_path / OUTCOME).exists()  # they are rank 0's to write
 
     head.write(Exit.DONE, "")
     other.write(3, "no data")
-    head.write(Exit.MACHINE, "lost touch", follows=True)
+    head.write(Exit.MACHINE, "connection lost", follows=True)
     head.write(Exit.INTERRUPTED, "asked to leave")
     head.write(4, "another")
 
