@@ -217,9 +217,6 @@ def _check_python(path: Path, shown: str) -> None:
         )
 
 
-# No launcher writes them: they would end this program, or read a file of its user's.
-NO_SETTINGS = ("--help", "--version", "--config")
-
 # The default of the built-in trainer.
 OUR_EPOCHS = str(TrainConfig.model_fields["epochs"].default)
 
@@ -227,9 +224,6 @@ OUR_EPOCHS = str(TrainConfig.model_fields["epochs"].default)
 def training_from(words: Sequence[str]) -> Training:
     """The training whose `words` these are.  Raises SettingsError if another version wrote them."""
     entry, rest = tuple(words[:2]), list(words[2:])
-    settings = [str(word) for word in (rest[: rest.index("--")] if "--" in rest else rest)]
-    if any(word.partition("=")[0] in NO_SETTINGS or word.startswith("-h") for word in settings):
-        raise SettingsError("job.json holds a command that no launcher writes.")
     if entry == SCRIPT:
         return script_of(parse(rest))
     if entry != ENTRY:

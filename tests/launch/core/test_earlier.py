@@ -256,8 +256,6 @@ def test_a_script_of_the_same_name_in_another_folder_of_the_source_is_another_on
         spec(nodes=2) | {"where": []},
         spec(nodes=["x"]),
         spec(instance_type=[["x"]]),
-        spec() | {"train": ["-m", "trainer.script", "--help"]},  # which ends a program
-        spec() | {"train": ["-m", "trainer.script", "--config=c", "--", "t.py"]},
     ],
 )
 def test_a_job_json_that_tells_of_no_script_is_passed_over(
