@@ -84,7 +84,7 @@ def _forecast_as_json(guess: Forecast | None) -> dict[str, Any]:
         "images_per_s": guess.images_per_s,
         "limited_by": guess.limit,
         "ceilings": {one.name: one.images_per_s for one in guess.ceilings if one.lasts},
-        "filling_images_per_s": guess.filling.images_per_s if guess.filling else None,
+        "filling_images_per_s": guess.volume_init.images_per_s if guess.volume_init else None,
         "lift": asdict(guess.lift) if guess.lift else None,
         "rate": guess.source,
     }

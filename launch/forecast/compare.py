@@ -112,8 +112,8 @@ def compare(config: TrainConfig, options: ForecastOptions, runs: Sequence[Measur
             candidates.append(candidate)
             corrections |= dict.fromkeys(f"{name}: {sentence}" for sentence in _corrections(calibrated))
             notes |= dict.fromkeys((*guess.notes, *([f"{name}: {guess.misfit}"] if guess.misfit else [])))
-            if filling := at_first(guess):
-                notes[f"{nodes} x {name}: {filling}"] = None
+            if limit := at_first(guess):
+                notes[f"{nodes} x {name}: {limit}"] = None
         if text := catalog.warning(instance):
             notes[text] = None
     if not candidates:
@@ -324,12 +324,14 @@ def as_json(comparison: Comparison) -> str:
 
 
 def _row(row: Candidate) -> dict[str, Any]:
-    spot = row.spot_usd
+    spot, forecast = row.spot_usd, asdict(row.forecast)
+    volume_init = forecast.pop("volume_init")
     return {
         "instance_type": row.name,
         "nodes": row.layout.nodes,
         "replicas": row.layout.replicas,
-        **asdict(row.forecast),
+        **forecast,
+        "filling": volume_init,
         "measured_images_per_s": row.measured,
         "usd_per_hour": row.usd_per_hour,
         "usd_per_epoch": row.forecast.usd_per_epoch(row.usd_per_hour),

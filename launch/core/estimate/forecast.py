@@ -8,7 +8,7 @@ from launch.core.catalog import Instance
 from launch.core.estimate.formulas import Figure, Layout, Limit, Source, Step, figure, step
 from launch.core.estimate.rates import NEVER, Rates, rates_of, table
 from launch.core.estimate.training import PREPARED_BYTES, Timeline, Training
-from launch.core.estimate.volume import MIB, Filling, data_volume, promise
+from launch.core.estimate.volume import MIB, Initialization, data_volume, promise
 
 # Share of a machine's memory that is left to cache files.
 CACHE_SHARE = 0.7
@@ -75,7 +75,7 @@ class Forecast:
     fits: bool = True  # False if the GPU surely has less
     ceilings: tuple[Ceiling, ...] = ()  # the lowest first, which is the limit; volume initialization last
     lift: Lift | None = None  # what would lift the limit, if known
-    filling: Filling | None = None  # volume initialization: limits the first epoch only, and is included in hours
+    volume_init: Initialization | None = None  # limits the first epoch only, and is included in hours
 
     def usd(self, usd_per_hour: float) -> float:
         """USD of the whole job."""
@@ -96,7 +96,7 @@ def forecast(training: Training, instance: Instance, rates: Rates | None = None)
     expected, best, worst = (Timeline(training, rates.at(side), side, caches) for side in ("value", "best", "worst"))
     usual = expected.step(epoch=0, uncached=0.0 if caches else 1.0)
     work = training.work()
-    filling = expected.filling()
+    volume_init = expected.volume_init()
     why, is_sure = misfit(training, instance)
     alone = step(replace(work, strategy="single"), rates.at("value"), Layout(), uncached=0.0 if caches else 1.0)
     return Forecast(
@@ -114,8 +114,8 @@ def forecast(training: Training, instance: Instance, rates: Rates | None = None)
         peak_gib(training),
         why,
         not is_sure,
-        ceilings=ceilings(training, instance, rates, usual, filling),
-        filling=filling,
+        ceilings=ceilings(training, instance, rates, usual, volume_init),
+        volume_init=volume_init,
     )
 
 
@@ -137,7 +137,7 @@ def _source(rates: Rates, limit: Limit) -> Source:
 
 
 def ceilings(
-    training: Training, instance: Instance, rates: Rates, usual: Step, filling: Filling | None = None
+    training: Training, instance: Instance, rates: Rates, usual: Step, volume_init: Initialization | None = None
 ) -> tuple[Ceiling, ...]:
     """The ceilings, the lowest first, which is the limit; volume initialization last.  usual: an update."""
     work = training.work()
@@ -147,7 +147,7 @@ def ceilings(
         for name, takes_s in usual.takes.items()
         if takes_s
     ]
-    return (*sorted(lasting, key=lambda one: one.images_per_s), *_at_first(filling))
+    return (*sorted(lasting, key=lambda one: one.images_per_s), *_at_first(volume_init))
 
 
 def _note(name: Limit, training: Training, instance: Instance, rates: Rates, usual: Step, images: int) -> str:
@@ -182,14 +182,15 @@ def _of_volume(training: Training, bytes_per_s: float) -> str:
     return f"{promise.mib_per_s:,.0f} MiB/s {scope}"
 
 
-def _at_first(filling: Filling | None) -> list[Ceiling]:
+def _at_first(volume_init: Initialization | None) -> list[Ceiling]:
     """The ceiling of new volumes until they are initialized."""
-    if filling is None:
+    if volume_init is None:
         return []
-    rate, per_s = filling.volume.mib_per_s, filling.volume.bytes_per_s
+    rate, per_s = volume_init.volume.mib_per_s, volume_init.volume.bytes_per_s
     basis = f"{per_s.value / MIB:.0f} MiB/s, {'paid for' if rate else per_s.source}"
-    full = f"the first {max(1, round(filling.full_s / 60)):,} min" if filling.full_s else "full before it begins"
-    return [Ceiling("volume initialization", filling.images_per_s, f"{full}; {basis}", lasts=False)]
+    minutes = max(1, round(volume_init.full_s / 60))
+    full = f"the first {minutes:,} min" if volume_init.full_s else "full before it begins"
+    return [Ceiling("volume initialization", volume_init.images_per_s, f"{full}; {basis}", lasts=False)]
 
 
 def peak_gib(training: Training) -> Figure:
@@ -271,7 +272,7 @@ LEAST_SHARE = 0.1
 def speed(guess: Forecast) -> str:
     """663 s per epoch (500 to 900), 1,932 images/s, limited by EBS (published rate); and by new volumes at first."""
     low, high = (seconds(bound) for bound in guess.epoch_range_s)
-    more = f"; {filling}" if (filling := at_first(guess)) else ""
+    more = f"; {limit}" if (limit := at_first(guess)) else ""
     return (
         f"{seconds(guess.epoch_s)} s per epoch ({low} to {high}), {guess.images_per_s:,.0f} images/s, "
         f"limited by {guess.limit} ({guess.source} rate){more}"
@@ -280,13 +281,13 @@ def speed(guess: Forecast) -> str:
 
 def at_first(guess: Forecast) -> str:
     """The time that volume initialization adds to the job; empty if it is a small part of it."""
-    filling = guess.filling
-    if filling is None or filling.lost_s < LEAST_SHARE * guess.hours * 3600:
+    volume_init = guess.volume_init
+    if volume_init is None or volume_init.lost_s < LEAST_SHARE * guess.hours * 3600:
         return ""
-    source = filling.volume.bytes_per_s.source
+    source = volume_init.volume.bytes_per_s.source
     return (
-        f"at first limited by volume initialization ({source} rate), {filling.images_per_s:,.0f} images/s, which takes "
-        f"{hours(filling.lost_s / 3600)} more"
+        f"at first limited by volume initialization ({source} rate), {volume_init.images_per_s:,.0f} images/s, which "
+        f"takes {hours(volume_init.lost_s / 3600)} more"
     )
 
 

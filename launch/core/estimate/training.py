@@ -9,7 +9,7 @@ from typing import Literal
 from launch.core.catalog import Instance
 from launch.core.estimate.formulas import FORWARD, Layout, Side, Speeds, Step, Work, figure, step
 from launch.core.estimate.rates import Cost, DataSet, Kind, cost, data_set, table
-from launch.core.estimate.volume import Filling, NewVolume
+from launch.core.estimate.volume import Initialization, NewVolume
 from trainer.config import TrainConfig, batches_at, side_at
 from trainer.errors import SettingsError
 
@@ -237,10 +237,10 @@ class Timeline:
 
     def job_s(self) -> float:
         """All epochs, or the updates of --max-steps, and what volume initialization adds."""
-        filling = self.filling()
-        return self.settled_s() + (filling.lost_s if filling else 0.0)
+        volume_init = self.volume_init()
+        return self.settled_s() + (volume_init.lost_s if volume_init else 0.0)
 
-    def filling(self) -> Filling | None:
+    def volume_init(self) -> Initialization | None:
         """The initialization of the data volumes; None without new volumes."""
         volume, data = self.training.volume, self.training.data
         if volume is None or not data.image_bytes:
@@ -249,7 +249,7 @@ class Timeline:
         full_s = volume.full_after_s(data.gib_in_all, per_s, figure(table("rates")["boot_hours"]).at(self.side) * 3600)
         volumes = 1 if volume.is_shared else self.training.layout.nodes
         images_per_s = per_s / data.image_bytes * volumes
-        return Filling(images_per_s, full_s, self._lost_s(images_per_s, full_s), volume)
+        return Initialization(images_per_s, full_s, self._lost_s(images_per_s, full_s), volume)
 
     def _lost_s(self, images_per_s: float, full_s: float) -> float:
         """Seconds that the job loses while volume initialization limits it to that many images/s."""

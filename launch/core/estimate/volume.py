@@ -110,7 +110,7 @@ class NewVolume:
 
 
 @dataclass(frozen=True)
-class Filling:
+class Initialization:
     """The initialization of the data volumes."""
 
     images_per_s: float  # of all volumes together until then

@@ -141,30 +141,30 @@ def test_a_volume_that_aws_fills_as_it_pleases_limits_the_first_epoch() -> None:
     full, new = expect(epochs=3), expect(epochs=3, volume=NewVolume())
 
     assert str(new.ceilings[-1]) == "volume initialization 477 (the first 47 min; 50 MiB/s, estimated)"
-    assert new.filling is not None
-    assert new.filling.full_s == pytest.approx(GIB * 1024 / 50)
+    assert new.volume_init is not None
+    assert new.volume_init.full_s == pytest.approx(GIB * 1024 / 50)
     # Of the images that it gives until then, each would have come at 966 images/s.
-    given = new.filling.full_s * 50 * 2**20 / 110_000
-    assert new.filling.lost_s == pytest.approx(new.filling.full_s - given / full.images_per_s, rel=1e-6)
-    assert 3600 * (new.hours - full.hours) == pytest.approx(new.filling.lost_s)
+    given = new.volume_init.full_s * 50 * 2**20 / 110_000
+    assert new.volume_init.lost_s == pytest.approx(new.volume_init.full_s - given / full.images_per_s, rel=1e-6)
+    assert 3600 * (new.hours - full.hours) == pytest.approx(new.volume_init.lost_s)
     assert (new.epoch_s, new.images_per_s, new.limit) == (full.epoch_s, full.images_per_s, full.limit)
     assert new.hours_range[1] - full.hours_range[1] > 2.4 * (new.hours - full.hours)
 
 
 def test_a_short_training_loses_no_more_than_its_own_images_take() -> None:
     ten = expect(max_steps=10, volume=NewVolume())
-    assert ten.filling is not None
-    assert ten.filling.lost_s == pytest.approx(10 * 256 * (110_000 / 50 / 2**20 - 1 / 966), rel=1e-3)
+    assert ten.volume_init is not None
+    assert ten.volume_init.lost_s == pytest.approx(10 * 256 * (110_000 / 50 / 2**20 - 1 / 966), rel=1e-3)
 
 
 def test_a_rate_that_is_paid_for_counts_from_the_volumes_creation_on() -> None:
-    """The nodes take 0.2 h to start (infra/rates.yaml), in which 150 MiB/s bring 105 GiB."""
-    raw = expect(volume=NewVolume(150, GIB))
+    """The nodes take 0.1 h to start (infra/rates.yaml), in which 300 MiB/s bring 105 GiB."""
+    raw = expect(volume=NewVolume(300, GIB))
     prepared = expect(images=PREPARED, volume=NewVolume(300))
 
-    assert raw.filling is not None
-    assert raw.filling.full_s == pytest.approx(GIB * 1024 / 150 - 720)
-    assert raw.filling.lost_s == 0.0  # it gives 1,430 images/s, and EBS 966
+    assert raw.volume_init is not None
+    assert raw.volume_init.full_s == pytest.approx(GIB * 1024 / 300 - 360)
+    assert raw.volume_init.lost_s == 0.0  # it gives 2,860 images/s, and EBS 966
     assert str(prepared.ceilings[-1]) == ("volume initialization 10,486 (full before it begins; 300 MiB/s, paid for)")
 
 
