@@ -322,7 +322,8 @@ start_container() { # SECONDS: to connect to the other nodes
             --security-opt no-new-privileges \
             --log-driver awslogs --log-opt awslogs-region="$REGION" --log-opt awslogs-group="$LOG_GROUP" \
             --log-opt awslogs-stream="$JOB/node-$RANK" --log-opt mode=non-blocking \
-            -e AWS_REGION="$REGION" -e AWS_DEFAULT_REGION="$REGION" "${DOCKER_FLAGS[@]}" -v /data:/data:ro -v "$RUN:/job/run" -v "$WORK:/job/source" \
+            -e AWS_REGION="$REGION" -e AWS_DEFAULT_REGION="$REGION" \
+            "${DOCKER_FLAGS[@]}" -v /data:/data:ro -v "$RUN:/job/run" -v "$WORK:/job/source" \
             -e TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 -e DDP_NODE_XIDS="$(xids)" -e DDP_RESTARTS="$(restarted)" \
             -e GLOO_SOCKET_IFNAME="$INTERFACE" -e NCCL_SOCKET_IFNAME="=$INTERFACE" \
             "$IMAGE" python -m trainer.torchrun --nnodes "$NODES" --nproc-per-node "$NPROC" \
