@@ -31,7 +31,7 @@ FACTS = Facts(
     ami=Ami("ami-0123456789abcdef0", "/dev/sda1"),
     image="123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit@sha256:" + "0" * 64,
     snapshot=Snapshot("snap-0123456789abcdef0", 150),
-    quotas={"Running On-Demand G and VT instances": Quota("Running On-Demand G and VT instances", 64, 8)},
+    quotas={"Running On-Demand G and VT instances": Quota("Running On-Demand G and VT instances", 64, 8, "L-DB2E81BA")},
     scheduler_role="arn:aws:iam::123456789012:role/aws-ddp-toolkit-scheduler",
     now=NOW,
 )

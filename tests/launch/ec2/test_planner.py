@@ -284,7 +284,7 @@ def test_what_a_job_has_of_a_quota_is_told_to_whoever_runs_others_beside_it() ->
 
 
 def test_a_capacity_block_shares_no_quota_with_other_jobs() -> None:
-    quota = Quota("Running On-Demand P instances", 0, 0)
+    quota = Quota("Running On-Demand P instances", 0, 0, "L-417A185B")
     facts = replace(FACTS, quotas={quota.name: quota})
 
     block = plan(facts, instance_type=("p5.48xlarge",), capacity_block="cr-1")

@@ -1,26 +1,29 @@
 """The requests of launch.infra, checked against AWS's own model of its services, and what they are made of."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.resources import files
 from typing import Any
 
 import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
+from launch.aws.regions import absent_types
 from launch.core.plan import Fact, Plan
 from launch.infra import planner
 from launch.infra.lookup import Facts, Stack, Vpc
 from launch.infra.options import SetUpOptions
 from launch.infra.planner import SetUp
-from launch.infra.template import KEPT, WITH_THEM, read
+from launch.infra.template import KEPT, WITH_THEM, filled, left_out, read
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
 STACK = Stack(
     "arn:aws:cloudformation:us-east-1:1:stack/aws-ddp-toolkit/1",
     "CREATE_COMPLETE",
-    {"LogDays": "30", "MonthlyUsd": "500", "Email": "a@example.org", "Forgotten": "of an older template"},
+    {"LogDays": "30", "OldVersionDays": "7", "Forgotten": "of an older template"},
     resources={name: name for name in (*KEPT, "NodeRole")},
 )
 NEW = Facts("us-east-1", "123456789012")
@@ -47,7 +50,10 @@ def values(facts: Facts, **asked: Any) -> dict[str, str]:
 VPC = replace(THERE, vpc=Vpc("10.0.0.0/16", ("rtb-1", "rtb-2")), adopted=("JobBucket",))
 
 
-@pytest.mark.parametrize("plan", [made(NEW), made(VPC, vpc_id="vpc-1"), planner.down(THERE, keep_data=False)])
+@pytest.mark.parametrize("plan", [
+    made(NEW, monthly_usd=5, email="a@x.org"), made(VPC, vpc_id="vpc-1"),
+    planner.down(replace(THERE, budget=5.0), keep_data=False),
+])  # fmt: skip
 def test_aws_knows_every_request(plan: Plan[Any]) -> None:
     session, validator = botocore.session.Session(), ParamValidator()
     requests = list(plan.requests)
@@ -59,12 +65,11 @@ def test_aws_knows_every_request(plan: Plan[Any]) -> None:
 
 def test_what_is_not_given_stays_as_it_is_and_what_was_changed_by_hand_is_changed_back() -> None:
     assert values(THERE, log_days=90) == {
-        "AccountWide": "yes", "LogDays": "90", "MonthlyUsd": "<as it was>", "Email": "<as it was>",
-        "BudgetName": "aws-ddp-toolkit-35a54385",
+        "AccountWide": "yes", "LogDays": "90", "OldVersionDays": "<as it was>",
     }  # fmt: skip
     assert request(THERE)["DeploymentMode"] == "REVERT_DRIFT"
-    given = values(NEW, endpoint_subnets=None, vpc_id=None, email=None)  # as '' on the command line is read
-    assert (given["SubnetIds"], given["VpcId"], given["Email"]) == ("", "", "")
+    given = values(NEW, endpoint_subnets=None, vpc_id=None)  # as '' on the command line is read
+    assert (given["SubnetIds"], given["VpcId"]) == ("", "")
     assert values(NEW) == {"AccountWide": "yes"}
     assert (request(NEW)["ChangeSetType"], request(NEW)["OnStackFailure"]) == ("CREATE", "DELETE")
 
@@ -84,14 +89,31 @@ def test_a_first_up_that_fails_deletes_nothing_that_was_there_before() -> None:
 
 
 def test_flags_become_parameters() -> None:
-    asked = {"monthly_usd": 500.0, "email": "a@example.org", "old_version_days": 3, "sweep_minutes": 30,
+    asked = {"old_version_days": 3, "sweep_minutes": 30,
              "vpc_id": "vpc-1", "endpoint_subnets": "subnet-1,subnet-2", "security_group": True}  # fmt: skip
     assert values(replace(NEW, vpc=Vpc("10.0.0.0/16", ("rtb-1", "rtb-2"))), **asked) == {
-        "MonthlyUsd": "500", "Email": "a@example.org", "OldVersionDays": "3", "SweepMinutes": "30", "VpcId": "vpc-1",
+        "OldVersionDays": "3", "SweepMinutes": "30", "VpcId": "vpc-1",
         "SubnetIds": "subnet-1,subnet-2", "SecurityGroup": "yes", "AccountWide": "yes",
         **dict.fromkeys((*planner.OTHER_CIDRS, *planner.DNS_SERVERS), ""), "VpcCidr": "10.0.0.0/16",
-        "RouteTableIds": "rtb-1,rtb-2", "BudgetName": "aws-ddp-toolkit-35a54385",
+        "RouteTableIds": "rtb-1,rtb-2",
     }  # fmt: skip
+
+
+def test_the_budget_is_made_anew_by_its_own_api_in_every_region() -> None:
+    """https://docs.aws.amazon.com/aws-cost-management/latest/APIReference/API_budgets_CreateBudget.html"""
+    there = replace(NEW, region="eu-north-1", owner_region="eu-west-1")  # CloudFormation has no budgets there
+    assert fact(made(there), "roles_region").value == "eu-west-1"
+    assert fact(made(replace(there, budget=7.0)), "budget").value == {"usd_per_month": 7.0}
+    remove, create = made(there, monthly_usd=1234567.89, email="a@x.org").payload.budget
+    assert (remove.operation, remove.params["BudgetName"]) == ("DeleteBudget", create.params["Budget"]["BudgetName"])
+    assert create.params["Budget"]["BudgetLimit"] == {"Amount": "1234567.89", "Unit": "USD"}
+    alerts = create.params["NotificationsWithSubscribers"]
+    assert {(row["Notification"]["NotificationType"], row["Notification"]["Threshold"]) for row in alerts} == {
+        ("ACTUAL", 80), ("FORECASTED", 100),
+    }  # fmt: skip
+    assert {row["Subscribers"][0]["Address"] for row in alerts} == {"a@x.org"}
+    assert [request.operation for request in made(NEW, monthly_usd=0).payload.budget] == ["DeleteBudget"]
+    assert made(NEW).payload.budget == ()
 
 
 def test_the_security_group_lets_requests_to_the_vpcs_own_dns_servers_out() -> None:
@@ -105,17 +127,6 @@ def test_the_security_group_lets_requests_to_the_vpcs_own_dns_servers_out() -> N
         ("HasDns", "udp", "DnsServer"), ("HasDns", "tcp", "DnsServer"),
         ("HasDns2", "udp", "DnsServer2"), ("HasDns2", "tcp", "DnsServer2"),
     ]  # fmt: skip
-
-
-def test_another_address_is_another_budget_for_its_name_cannot_be_had_twice() -> None:
-    first, second = (values(NEW, monthly_usd=5, email=mail)["BudgetName"] for mail in ("a@x.org", "b@x.org"))
-    assert first != second
-    assert first == values(NEW, monthly_usd=7, email="a@x.org")["BudgetName"]  # the amount can be changed
-
-
-def test_amounts_are_sent_in_full() -> None:
-    sent = [values(NEW, monthly_usd=usd, email="a@x.org")["MonthlyUsd"] for usd in (1234567, 1234567.89)]
-    assert sent == ["1234567", "1234567.89"]
 
 
 def test_endpoints_that_are_there_already_are_in_the_way() -> None:
@@ -139,14 +150,6 @@ def test_endpoints_let_in_five_ranges_of_the_vpc_and_name_the_others() -> None:
     assert all(f"'CidrIp': {{'Ref': '{name}'}}" in rules for name in planner.OTHER_CIDRS)
 
 
-def test_a_second_regions_budget_is_the_first_ones() -> None:
-    there = replace(NEW, owner_region="eu-west-1")
-    assert fact(made(there), "budget").lines == [("budget", "in the stack of eu-west-1, if any")]
-    assert fact(made(there), "roles_region").value == "eu-west-1"
-    (problem,) = made(there, monthly_usd=5, email="a@x.org").problems
-    assert "give --monthly-usd and --email with --region eu-west-1." in str(problem)
-
-
 @pytest.mark.parametrize(
     ("status", "remedy"),
     [
@@ -167,3 +170,38 @@ def test_down_deletes_only_what_is_the_stacks() -> None:
     assert calls == ["DeleteStack", "DeleteBucket", "DeleteRepository", "DeleteLogGroup"]
     assert [request.operation for request in planner.down(THERE, keep_data=True).requests] == ["DeleteStack"]
     assert list(planner.down(replace(NEW, adopted=KEPT), keep_data=False).requests) == []
+    assert [request.operation for request in planner.down(replace(THERE, budget=5.0), keep_data=True).requests] == [
+        "DeleteStack", "DeleteBudget",
+    ]  # fmt: skip
+    roleless = replace(THERE, budget=5.0, stack=replace(STACK, resources={"JobBucket": "b"}))
+    assert [request.operation for request in planner.down(roleless, keep_data=True).requests] == ["DeleteStack"]
+
+
+# ---- regions
+
+REGIONS = botocore.session.Session().get_available_regions("ec2")
+TYPES = {row["Type"] for row in read(filled("123456789012", "us-east-1"))["Resources"].values()}
+OUTPUTS = read(filled("123456789012", "us-east-1"))["Outputs"]
+SCHEMAS = files("cfnlint.data.schemas").joinpath("providers")  # AWS's lists of resource types
+
+
+def in_schemas(region: str) -> set[str]:
+    return set(json.loads(SCHEMAS.joinpath(f"{region}.json").read_text()))
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_up_asks_for_no_type_that_the_region_lacks_and_names_what_it_leaves_out(region: str) -> None:
+    plan = made(replace(NEW, region=region))
+    body = read(plan.payload.create.params["TemplateBody"])
+    types = {row["Type"] for row in body["Resources"].values()}
+    lacked = TYPES - in_schemas(region) if region != "me-south-1" else set()  # which has no list
+    assert lacked == absent_types(region) == TYPES - types
+    assert {thing.type for thing in plan.payload.holds} <= types
+    assert set(body["Outputs"]) == set(OUTPUTS) - left_out(region).keys()
+    shown = {fact.name: fact.value for fact in plan.facts}.get("left_out", {})
+    assert set(shown.values()) == lacked
+
+
+def test_what_the_regions_lack_is_what_botocore_knows_no_endpoint_of() -> None:
+    lacking = {region for region in REGIONS if "AWS::CodeBuild::Project" in absent_types(region)}
+    assert lacking == {*REGIONS} - {*botocore.session.Session().get_available_regions("codebuild")}
