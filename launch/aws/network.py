@@ -93,8 +93,10 @@ def own_dns(aws: Aws, vpc: str) -> tuple[str, ...]:
     (found,) = aws.call("ec2", "DescribeVpcs", {"VpcIds": [vpc]})["Vpcs"]
     if found.get("DhcpOptionsId", "default") == "default":
         return ()
-    (options,) = aws.call("ec2", "DescribeDhcpOptions", {"DhcpOptionsIds": [found["DhcpOptionsId"]]})["DhcpOptions"]
-    servers = [row["Values"] for row in options["DhcpConfigurations"] if row["Key"] == "domain-name-servers"]
+    asked = {"DhcpOptionsIds": [found["DhcpOptionsId"]]}
+    described = aws.call("ec2", "DescribeDhcpOptions", asked)["DhcpOptions"]
+    rows = [row for options in described for row in options["DhcpConfigurations"]]
+    servers = [row["Values"] for row in rows if row["Key"] == "domain-name-servers"]
     of_aws = {"AmazonProvidedDNS", "169.254.169.253", str(ip_network(found["CidrBlock"])[2])}
     addresses = [one["Value"] for values in servers for one in values]
     return tuple(address for address in addresses if address not in of_aws and ":" not in address)
