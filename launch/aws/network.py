@@ -93,13 +93,15 @@ def own_dns(aws: Aws, vpc: str) -> tuple[str, ...]:
     (found,) = aws.call("ec2", "DescribeVpcs", {"VpcIds": [vpc]})["Vpcs"]
     if found.get("DhcpOptionsId", "default") == "default":
         return ()
-    asked = {"DhcpOptionsIds": [found["DhcpOptionsId"]]}
-    described = aws.call("ec2", "DescribeDhcpOptions", asked)["DhcpOptions"]
-    rows = [row for options in described for row in options["DhcpConfigurations"]]
-    servers = [row["Values"] for row in rows if row["Key"] == "domain-name-servers"]
     of_aws = {"AmazonProvidedDNS", "169.254.169.253", str(ip_network(found["CidrBlock"])[2])}
-    addresses = [one["Value"] for values in servers for one in values]
-    return tuple(address for address in addresses if address not in of_aws and ":" not in address)
+    servers = _dns_servers(aws, found["DhcpOptionsId"])
+    return tuple(address for address in servers if address not in of_aws and ":" not in address)
+
+
+def _dns_servers(aws: Aws, dhcp_options: str) -> list[str]:
+    described = aws.call("ec2", "DescribeDhcpOptions", {"DhcpOptionsIds": [dhcp_options]})["DhcpOptions"]
+    rows = [row for options in described for row in options["DhcpConfigurations"]]
+    return [one["Value"] for row in rows if row["Key"] == "domain-name-servers" for one in row["Values"]]
 
 
 DNS_PORT = 53

@@ -88,4 +88,5 @@ def test_a_type_without_a_price_is_named_and_not_guessed() -> None:
 
 def test_a_job_that_is_over_cost_at_most_its_dearest_type_all_the_time() -> None:
     spec = {"started": 0, "where": {"nodes": 2, "instance_type": ["g5.2xlarge", "g5.12xlarge"], "root_gb": 730}}
-    assert most_it_cost(spec, datetime.fromtimestamp(7200, UTC)) == pytest.approx(2 * 2 * (5.672 + 0.08))
+    root_usd_per_hour = 0.08 + (400 - 125) * 0.04 / 730
+    assert most_it_cost(spec, datetime.fromtimestamp(7200, UTC)) == pytest.approx(2 * 2 * (5.672 + root_usd_per_hour))

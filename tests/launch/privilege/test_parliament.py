@@ -47,6 +47,7 @@ ARGUED = {
     "getting-started-restrict-access-quickstart.html",
     ("reader", "LookAround", "RESOURCE_STAR"): READS,
     ("sagemaker", "LogToMlflow", "UNKNOWN_ACTION"): NEWER,
+    ("administrator", "TheStack", "UNKNOWN_ACTION"): NEWER,
     ("scheduler", "StartTheSweeper", "INVALID_ARN"): "launch.infra fills in the account, which no variable may stand "
     "for: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html",
     ("sweeper", "StartTheSweeper", "INVALID_ARN"): "the same",

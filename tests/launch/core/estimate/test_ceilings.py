@@ -158,13 +158,13 @@ def test_a_short_training_loses_no_more_than_its_own_images_take() -> None:
 
 
 def test_a_rate_that_is_paid_for_counts_from_the_volumes_creation_on() -> None:
-    """The nodes take 0.1 h to start (infra/rates.yaml), in which 300 MiB/s bring 105 GiB."""
-    raw = expect(volume=NewVolume(300, GIB))
+    """The nodes take 0.2 h to start (infra/rates.yaml), in which 150 MiB/s bring 105 GiB."""
+    raw = expect(volume=NewVolume(150, GIB))
     prepared = expect(images=PREPARED, volume=NewVolume(300))
 
     assert raw.volume_init is not None
-    assert raw.volume_init.full_s == pytest.approx(GIB * 1024 / 300 - 360)
-    assert raw.volume_init.lost_s == 0.0  # it gives 2,860 images/s, and EBS 966
+    assert raw.volume_init.full_s == pytest.approx(GIB * 1024 / 150 - 720)
+    assert raw.volume_init.lost_s == 0.0  # it gives 1,430 images/s, and EBS 966
     assert str(prepared.ceilings[-1]) == ("volume initialization 10,486 (full before it begins; 300 MiB/s, paid for)")
 
 
