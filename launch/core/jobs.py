@@ -201,7 +201,7 @@ class CloudJobs(Jobs, Protocol):
     def shell(self, options: Any) -> Iterable[str]: ...  # lines to paste
 
 
-def verbs_of(
+def job_verbs(
     command: str,
     jobs: Callable[[Any], Jobs],
     where: type[Options] = Options,

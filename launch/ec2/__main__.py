@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from launch.core import cli
 from launch.core.job import Job
-from launch.core.jobs import verbs_of
+from launch.core.jobs import job_verbs
 from launch.ec2.backend import BACKEND, Runtime
 from launch.ec2.options import Ec2Options, VerbOptions
 from trainer.outcome import Outcome
@@ -52,7 +52,7 @@ def main(argv: Sequence[str], runtime: Runtime | None = None) -> int:
         show=_text,
         show_json=_data,
         perform=partial(_perform, runtime),
-        verbs=verbs_of(BACKEND.command, partial(_jobs, runtime), VerbOptions, notes=NOTES),
+        verbs=job_verbs(BACKEND.command, partial(_jobs, runtime), VerbOptions, notes=NOTES),
         check=_check,
         env=runtime.env,
     )

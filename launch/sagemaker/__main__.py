@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from launch.core import cli
-from launch.core.jobs import verbs_of
+from launch.core.jobs import job_verbs
 from launch.core.options import RegionOptions
 from launch.sagemaker.backend import BACKEND
 from launch.sagemaker.options import VERB_OPTIONS, SageMakerOptions
@@ -71,7 +71,7 @@ def main(argv: Sequence[str], runtime_of: "RuntimeOf | None" = None) -> int:
         about=ABOUT,
         plan=plan,
         perform=perform,
-        verbs=verbs_of(BACKEND.command, jobs, RegionOptions, VERB_OPTIONS, NOTES),
+        verbs=job_verbs(BACKEND.command, jobs, RegionOptions, VERB_OPTIONS, NOTES),
         check=_check,
         env=os.environ,
     )

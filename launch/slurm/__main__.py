@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from launch.core import cli
 from launch.core.job import Job
-from launch.core.jobs import verbs_of
+from launch.core.jobs import job_verbs
 from launch.core.terminal import say
 from launch.slurm.backend import BACKEND
 from launch.slurm.options import VERB_OPTIONS, SlurmOptions
@@ -48,7 +48,7 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
         about=ABOUT,
         plan=partial(_plan, runtime),
         perform=partial(_perform, runtime),
-        verbs=verbs_of(
+        verbs=job_verbs(
             BACKEND.command, partial(_jobs, runtime), options=VERB_OPTIONS, notes=NOTES, lacks=("leaks", "ssh")
         ),
     )

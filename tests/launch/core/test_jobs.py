@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from launch.core.jobs import NO_LEAKS, JobOptions, Leak, verbs_of
+from launch.core.jobs import NO_LEAKS, JobOptions, Leak, job_verbs
 from launch.core.options import Options
 from launch.core.verbs import run_verb
 from tests.launch.core.listed import ListedJobs
@@ -19,7 +19,7 @@ def leak(job: str, usd: float = 1.0, *, is_leak: bool = True, is_removable: bool
 
 def run(jobs: ListedJobs, *words: str, lacks: Sequence[str] = (), where: type[Options] = Options) -> int:
     """Types `python -m launch.tests WORDS`; returns the exit code."""
-    return run_verb(COMMAND, verbs_of(COMMAND, lambda _: jobs, where, lacks=lacks), words[0], words[1:])
+    return run_verb(COMMAND, job_verbs(COMMAND, lambda _: jobs, where, lacks=lacks), words[0], words[1:])
 
 
 def test_status_shows_all_jobs_or_all_of_one() -> None:
@@ -141,14 +141,14 @@ def test_a_backend_has_the_verbs_that_it_does_not_lack_with_options_of_its_own()
     class Fetch(JobOptions):
         fetch: bool = True
 
-    verbs = verbs_of(COMMAND, lambda _: ListedJobs(), options={"attach": Fetch}, lacks=("leaks", "ssh"))
+    verbs = job_verbs(COMMAND, lambda _: ListedJobs(), options={"attach": Fetch}, lacks=("leaks", "ssh"))
 
     assert list(verbs) == ["status", "logs", "stop", "attach"]
     assert set(verbs["attach"].options.model_fields) == {"job", "fetch"}
 
 
 def test_a_backend_says_more_of_a_verb_in_its_help() -> None:
-    verbs = verbs_of(COMMAND, lambda _: ListedJobs(), notes={"stop": "It saves first: {command} stop.\n"})
+    verbs = job_verbs(COMMAND, lambda _: ListedJobs(), notes={"stop": "It saves first: {command} stop.\n"})
 
     assert verbs["stop"].about.endswith("It saves first: python -m launch.tests stop.\n")
     assert "saves" not in verbs["logs"].about

@@ -8,7 +8,7 @@ from typing import Any
 
 from launch.aws.names import Folder, group_name, tags
 from launch.core.clock import Clock
-from launch.core.jobs import verbs_of
+from launch.core.jobs import job_verbs
 from launch.ec2.__main__ import main
 from launch.ec2.backend import Runtime
 from launch.ec2.options import VerbOptions
@@ -47,7 +47,7 @@ class Terminal:
     def refused(self, *words: str) -> TrainerError:
         """The error that the command line `words` ends with."""
         self.said.clear()
-        verb = verbs_of("python -m launch.ec2", lambda _: Ec2Jobs(self.runtime), VerbOptions)[words[0]]
+        verb = job_verbs("python -m launch.ec2", lambda _: Ec2Jobs(self.runtime), VerbOptions)[words[0]]
         values = dict(zip(words[1::2], words[2::2], strict=True))
         try:
             verb.act(verb.options.model_validate(values))

@@ -7,7 +7,7 @@ from launch.nothing.backend import BACKEND, NothingOptions
 
 from launch.core import cli
 from launch.core.job import Job
-from launch.core.jobs import Jobs, Leak, verbs_of
+from launch.core.jobs import Jobs, Leak, job_verbs
 from launch.core.terminal import say
 from trainer.outcome import Outcome, state_of
 
@@ -31,7 +31,7 @@ NOTHING = cli.Launcher(
     show=str,
     show_json=json.dumps,
     perform=lambda plan: Outcome(state_of(0), 0),
-    verbs=verbs_of(BACKEND.command, lambda options: _jobs(), lacks=("ssh",)),
+    verbs=job_verbs(BACKEND.command, lambda options: _jobs(), lacks=("ssh",)),
 )
 
 if __name__ == "__main__":
