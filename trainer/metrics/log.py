@@ -125,7 +125,7 @@ class MetricLines:
     """One `[METRIC] name=value name=value ...` line on standard output, for programs; none on a terminal."""
 
     def write(self, record: Record) -> None:
-        if sys.stdout.isatty():
+        if sys.stdout.isatty() and sys.stderr.isatty():  # mpirun gives its ranks a terminal as stdout, and only there
             return
         pairs = " ".join(f"{name}={_short(value)}" for name, value in record.items() if is_number(value))
         say(f"{METRIC_PREFIX} {pairs}")

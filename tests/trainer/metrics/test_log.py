@@ -241,5 +241,9 @@ def test_metric_lines_are_for_programs_and_not_for_terminals(
     assert capsys.readouterr().out == "[METRIC] epoch=1\n"
 
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    MetricLines().write({"epoch": 1})
+    MetricLines().write({"epoch": 2})
+    assert capsys.readouterr().out == "[METRIC] epoch=2\n"  # a rank below mpirun
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    MetricLines().write({"epoch": 3})
     assert capsys.readouterr().out == ""
