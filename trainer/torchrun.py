@@ -69,7 +69,8 @@ def failed_leaving(codes: Collection[int]) -> bool:
 def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     """Runs the workers that torchrun's flags describe; returns the exit code.  verbose: keep torchrun's own log."""
     workers: dict[int, Worker] = {}
-    _leave_quietly_when_asked(workers)
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(signum, _end_at_once)
     _before_torch(argv, verbose=verbose)
     # Imported here because it takes seconds, and a signal meanwhile must end this quietly.
     from torch.distributed import DistError, run
@@ -77,6 +78,7 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousError
 
+    _leave_quietly_when_asked(workers)
     args = run.parse_args(list(argv))
     logging.disable(logging.NOTSET if verbose else logging.ERROR)
     keep_workers(workers)
@@ -199,6 +201,11 @@ def _complain(code: int, sentence: str) -> int:
 def _code_when_stopped_by(signum: int) -> int:
     """SIGTERM and SIGUSR1 mean save and leave, which the workers have done; other signals end as in a shell."""
     return Exit.INTERRUPTED if signum in (signal.SIGTERM, signal.SIGUSR1) else 128 + signum
+
+
+def _end_at_once(signum: int, _frame: FrameType | None) -> NoReturn:
+    """While torch is imported: an exception may become another one there, as in a class's __set_name__."""
+    os._exit(_code_when_stopped_by(signum))
 
 
 def _leave_quietly_when_asked(workers: Collection[int]) -> None:
