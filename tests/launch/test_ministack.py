@@ -23,6 +23,7 @@ from launch.data.__main__ import main as data
 from launch.doctor.__main__ import main as doctor
 from launch.ec2.__main__ import main as ec2
 from launch.infra.__main__ import main as infra
+from launch.infra.template import filled
 from tests import needs
 from tests.launch.rehearse.ec2.photos import write_images
 from tests.warm import free_port
@@ -101,11 +102,15 @@ def second(
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     urlopen(f"{endpoints['AWS_ENDPOINT_URL']}/_ministack/reset", data=b"", timeout=10).close()
-    with mock.patch("launch.infra.template.fill_yaml", without_unknown):
-        account = Second(Aws("us-east-1"), capsys)
-        code, text = account.type(infra, "up", "--yes")
-        assert code == 0, text
-        yield account
+    filled.cache_clear()  # of other tests, with the whole template
+    try:
+        with mock.patch("launch.infra.template.fill_yaml", without_unknown):
+            account = Second(Aws("us-east-1"), capsys)
+            code, text = account.type(infra, "up", "--yes")
+            assert code == 0, text
+            yield account
+    finally:
+        filled.cache_clear()
 
 
 def without_unknown(*asked: object) -> str:
@@ -136,6 +141,7 @@ def push_image(aws: Aws) -> None:
 
 
 def test_the_stack_is_made_once_and_removed(second: Second) -> None:
+    time.sleep(1)  # change sets are named by the second
     code, text = second.type(infra, "up", "--yes")
     assert (code, "no changes" in text) == (0, True), text
     code, text = second.type(infra, "show", "--drift")
