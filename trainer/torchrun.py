@@ -69,8 +69,7 @@ def failed_leaving(codes: Collection[int]) -> bool:
 def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     """Runs the workers that torchrun's flags describe; returns the exit code.  verbose: keep torchrun's own log."""
     workers: dict[int, Worker] = {}
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(signum, _end_at_once)
+    _end_at_once_when_asked()
     _before_torch(argv, verbose=verbose)
     # Imported here because it takes seconds, and a signal meanwhile must end this quietly.
     from torch.distributed import DistError, run
@@ -203,9 +202,14 @@ def _code_when_stopped_by(signum: int) -> int:
     return Exit.INTERRUPTED if signum in (signal.SIGTERM, signal.SIGUSR1) else 128 + signum
 
 
-def _end_at_once(signum: int, _frame: FrameType | None) -> NoReturn:
+def _end_at_once_when_asked() -> None:
     """While torch is imported: an exception may become another one there, as in a class's __set_name__."""
-    os._exit(_code_when_stopped_by(signum))
+
+    def end(signum: int, _frame: FrameType | None) -> NoReturn:
+        os._exit(_code_when_stopped_by(signum))
+
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(signum, end)
 
 
 def _leave_quietly_when_asked(workers: Collection[int]) -> None:
