@@ -99,6 +99,13 @@ class Aws:
             raise NotSetUp(refusals.unreadable(self._core) or words)
         return region
 
+    @property
+    def has_credentials(self) -> bool:
+        """Whether there are any, without a call to AWS.  Raises NotSetUp without boto3 or with a broken profile."""
+        session = self.session
+        with refusals.in_words(self._core):
+            return session.get_credentials() is not None
+
     def call(self, service: str, operation: str, params: Mapping[str, Any] | None = None, /) -> Answer:
         """The answer of AWS's `operation`.  Throttled and failed calls are retried with growing pauses.
 

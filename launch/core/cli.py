@@ -9,17 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, Field
 
 from launch.core.backend import Backend
 from launch.core.clock import Clock
-from launch.core.errors import Ended, NotSetUp
+from launch.core.errors import Ended
 from launch.core.job import Job, Where
-from launch.core.options import Options, WordList
+from launch.core.options import DRY_RUN, DryRun, Options, WordList
 from launch.core.secrets import check_no_secret
-from launch.core.terminal import complain, say, wants
+from launch.core.terminal import approve, complain, say, wants
 from launch.core.training.base import Training
 from launch.core.training.classifier import Classifier
 from launch.core.training.options import SCRIPT_SECTION, TRAINS, split, training_of, unsuggested
@@ -31,6 +31,9 @@ from trainer.outcome import Outcome, state_of
 from trainer.settings import flags
 from trainer.settings.argparser import flag
 
+if TYPE_CHECKING:
+    from launch.core.quote import Quote
+
 Plan = TypeVar("Plan")
 
 # The default training of a rehearsal: real images that need no download.
@@ -40,9 +43,8 @@ REHEARSED = {"dataset": "digits", "model": "cnn", "batch_size": 32}
 class LaunchOptions(Options):
     """Options of every launcher."""
 
-    dry_run: bool | Literal["json"] = Field(
-        False, description="print the plan and do nothing; --dry-run=json prints it as JSON"
-    )
+    dry_run: DryRun = DRY_RUN
+    yes: bool = Field(False, description="start without a question, which --max-usd answers as well")
     outcome: Path | None = Field(None, description="folder to write outcome.json into: state, exit code, seconds, USD")
 
 
@@ -59,13 +61,20 @@ class RehearsalOptions(Options):
 
 
 # Flags that launch.doctor does not take -> whether a value follows.
-_NOT_THE_JOBS = {"--dry-run": False, "--outcome": True, "--rehearse": False, "--inject": True, "--rehearse-data": True}
+_NOT_THE_JOBS = {
+    "--dry-run": False,
+    "--yes": False,
+    "--outcome": True,
+    "--rehearse": False,
+    "--inject": True,
+    "--rehearse-data": True,
+}
 
 
-def _as_json(plan: Any) -> str:
-    from launch.core.plan import as_json  # --help does not need it
+def _shown(plan: Any, form: bool | str) -> str:
+    from launch.core.plan import FORMS  # --help does not need it
 
-    return as_json(plan)
+    return FORMS[form](plan)
 
 
 @dataclass(frozen=True)
@@ -77,8 +86,10 @@ class Launcher(Generic[Where, Plan]):
     plan: Callable[[Job[Where]], Plan]  # decides and does not act
     # Carries out a plan; returns how the run ended, None if it is still running.
     perform: Callable[[Plan], Outcome | None]
-    show: Callable[[Plan], str] = str
-    show_json: Callable[[Plan], str] = _as_json
+    show: Callable[[Plan, bool | str], str] = _shown  # in a form of --dry-run
+    brief: Callable[[Plan], str] = lambda plan: ""  # said before the start
+    quotes: "Callable[[Plan], Sequence[Quote]]" = lambda plan: ()  # of what the start would start; empty: nothing
+    approve: Callable[[str], None] = approve  # asks before money is spent
     # Why a plan cannot be performed, if so.
     problem: Callable[[Plan], TrainerError | None] = lambda plan: getattr(plan, "problem", None)
     verbs: Mapping[str, Verb] = field(default_factory=dict)
@@ -139,17 +150,24 @@ def _launch(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
     if rehearsal.inject:
         raise SettingsError("--inject makes faults in a rehearsal only; add --rehearse.")
     if not launch.dry_run:
-        return _perform(launcher, job, launch.outcome)
-    plan = launcher.plan(job)
-    say(launcher.show_json(plan) if launch.dry_run == "json" else launcher.show(plan))
+        return _perform(launcher, job, launch)
+    return _dry_run(launcher, launcher.plan(job), launch.dry_run, argv)
+
+
+def _dry_run(launcher: Launcher[Where, Plan], plan: Plan, form: bool | str, argv: Sequence[str]) -> int:
+    from launch.core.plan import dry_run_code
+
+    say(launcher.show(plan, form))
     problem = launcher.problem(plan)
-    # A plan made without an account is not a failure.
-    return problem.code if problem and not isinstance(problem, NotSetUp) else Exit.DONE
+    if form is True and problem is None and not launcher.backend.runs_here:
+        words = [word for word in argv if not word.startswith("--dry-run")]
+        say(f"\nto start it:\n  {launcher.backend.command} {shlex.join(words)}".rstrip())
+    return dry_run_code(problem)
 
 
-def _perform(launcher: Launcher[Where, Plan], job: Job[Where], folder: Path | None) -> int:
-    """Plan the job, perform the plan, and write the outcome into `folder`, if given."""
-    clock = Clock()
+def _perform(launcher: Launcher[Where, Plan], job: Job[Where], options: LaunchOptions) -> int:
+    """Plan the job, perform the plan, and write the outcome into a folder, if given."""
+    clock, folder = Clock(), options.outcome
     started = clock.now()
     if folder is not None:
         _prepare(folder)
@@ -161,7 +179,7 @@ def _perform(launcher: Launcher[Where, Plan], job: Job[Where], folder: Path | No
             _write(replace(outcome, seconds=seconds, ended=ended), folder)
 
     try:
-        outcome = _performed(launcher, job)
+        outcome = _performed(launcher, job, is_approved=options.yes)
     except TrainerError as error:
         known = error.outcome if isinstance(error, Ended) else None
         write(known or Outcome(state_of(error.code), error.code, str(error)))
@@ -178,10 +196,17 @@ def _perform(launcher: Launcher[Where, Plan], job: Job[Where], folder: Path | No
     return outcome.exit_code
 
 
-def _performed(launcher: Launcher[Where, Plan], job: Job[Where]) -> Outcome | None:
+def _performed(launcher: Launcher[Where, Plan], job: Job[Where], *, is_approved: bool) -> Outcome | None:
     plan = launcher.plan(job)
     if problem := launcher.problem(plan):
         raise problem
+    if text := launcher.brief(plan):
+        say(text)
+    quotes = launcher.quotes(plan)
+    if quotes and not is_approved and getattr(job.where, "max_usd", None) is None:
+        from launch.core.quote import price_of_all
+
+        launcher.approve(f"start it, for {price_of_all(quotes)}")
     return launcher.perform(plan)
 
 

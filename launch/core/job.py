@@ -1,16 +1,19 @@
 """A job: what to train, and where and how to run it; and jobs that are submitted as one batch."""
 
+import json
 import re
+from base64 import b32encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
 from launch.core.training.base import Training
-from trainer.contract import RANDOM_LETTERS, TIME_IN_NAMES
+from trainer.contract import RANDOM_LETTERS, TIME_IN_NAMES, random_letters
 from trainer.errors import SettingsError
 
 Where = TypeVar("Where", bound=BaseModel)
@@ -61,10 +64,36 @@ def check_job_name(name: str) -> str:
     return name
 
 
+# Options of how the launcher behaves, which may differ between two starts of a job.
+NOT_THE_JOB = {"anyway", "detach", "fetch", "job_name", "max_nodes", "max_usd", "new", "wait", "wait_for_capacity"}
+
+
+def letters_of(job: Job[Any]) -> str:
+    """Five letters of the settings and the source: the end of the default names of equal jobs."""
+    where = job.where.model_dump(mode="json", exclude=NOT_THE_JOB)
+    content = json.dumps([job.train.record, job.train.digest, where], sort_keys=True, default=str)
+    return b32encode(sha256(content.encode()).digest())[:5].decode().lower()
+
+
+def job_name(job: Job[Any], now: datetime, running: Callable[[], Iterable[str]]) -> str:
+    """The user's name for the job, that of an equal job that runs, or a new one.
+
+    running: looks up the names of the jobs that run; called only where one may be equal.
+    """
+    options = job.where.model_dump()
+    if options["job_name"]:
+        return str(options["job_name"])
+    if options["new"]:
+        return default_job_name(job.train.label, now, random_letters())
+    letters = letters_of(job)
+    equal = (name for name in are_default(running(), job.train.label) if name.endswith(f"-{letters}"))
+    return next(equal, default_job_name(job.train.label, now, letters))
+
+
 def default_job_name(label: str, now: datetime, letters: str) -> str:
     """A job name such as imagenet-resnet18-20261121-134500-k3v7q, of at most 48 characters.
 
-    label: of the training; any text.  letters: random, as two jobs may start in the same second.
+    label: of the training; any text.
     """
     return f"{stem_of(label)}-{now:{TIME_IN_NAMES}}-{letters}"
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -40,6 +40,19 @@ class Options(BaseModel):
     """Options of a command: frozen, without unknown names and infinite numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
+
+
+# Of every command that makes a plan.
+DryRun = bool | Literal["full", "json"]
+DRY_RUN = Field(
+    False,
+    description="print the plan and do nothing; =full with every request, =json for programs; exits with 0, or with "
+    "the code of the first problem",
+)
+
+
+ANYWAY = Field(False, description="start a training that is not expected to fit into the GPUs' memory")
+NEW = Field(False, description="start another job although an equal one runs, which is otherwise followed")
 
 
 class RegionOptions(Options):

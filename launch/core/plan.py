@@ -108,6 +108,7 @@ class Fact:
     value: Any  # for programs: anything that JSON can hold
     text: str | tuple[str, ...] = ""  # for readers, one or several lines; empty: the value
     label: str = ""  # for readers; empty: the name without underscores
+    is_detail: bool = False  # left out of the short form
 
     @property
     def lines(self) -> list[tuple[str, str]]:
@@ -145,13 +146,13 @@ class Plan(Generic[Payload]):
 
     @property
     def brief(self) -> str:
-        """The plan without its requests: what is started, the cost, and any problems."""
-        return harmless(_joined([[self.title], *_closing(self)]))
+        """What is started, the price, and any problems."""
+        return harmless(_joined([[self.title], *_closing(self, BRIEF_QUOTES)]))
 
     @property
     def problem(self) -> TrainerError | None:
-        """The first reason why it cannot be performed."""
-        return self.problems[0] if self.problems else None
+        """The first reason why it cannot be performed; a missing account comes last, as it is no fault of the job."""
+        return min(self.problems, key=lambda problem: isinstance(problem, NotSetUp), default=None)
 
     @property
     def requests(self) -> Iterator[Request]:
@@ -166,8 +167,26 @@ class Plan(Generic[Payload]):
                         yield attempt.lesser
 
 
+BRIEF_QUOTES, BRIEF_STEPS = 1, 6  # more of them are counted in the short form
+
+
+def short_text(plan: Plan[Any]) -> str:
+    """The plan on one screen."""
+    facts = columns(_lines([fact for fact in plan.facts if not fact.is_detail]))
+    return harmless(_joined([[plan.title], facts, _short_steps(plan), *_closing(plan, BRIEF_QUOTES)]))
+
+
+def _short_steps(plan: Plan[Any]) -> list[str]:
+    """What is run and written here, and a line per request, if there are few."""
+    lines = [f"  $ {shlex.join(plan.command)}"] if plan.command else []
+    lines += [f"  writes {name}" for name, _ in plan.files]
+    if len(plan.steps) > BRIEF_STEPS:
+        return [*lines, f"requests: {len(plan.steps)}; --dry-run=full shows them"]
+    return [*lines, *(_step(number, step)[0] for number, step in enumerate(plan.steps, 1))]
+
+
 def as_text(plan: Plan[Any]) -> str:
-    """The plan for a reader."""
+    """The plan for a reader, with every request."""
     paragraphs = [[plan.title], columns(_lines(plan.facts))]
     if plan.command:
         paragraphs.append([f"  $ {shlex.join(plan.command)}"])
@@ -195,13 +214,14 @@ def _joined(paragraphs: Iterable[Sequence[str]]) -> str:
     return "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
 
 
-def _closing(plan: Plan[Any]) -> list[list[str]]:
-    """Price, warnings and problems."""
-    prices = columns(price_lines(plan.quotes, plan.not_counted) + _lines(plan.rates))
+def _closing(plan: Plan[Any], quotes: int | None = None) -> list[list[str]]:
+    """Price, warnings and problems, each sentence once.  quotes: how many prices are shown; None: all."""
+    more = [("", f"and {len(plan.quotes) - quotes} more")] if quotes and len(plan.quotes) > quotes else []
+    prices = columns(price_lines(plan.quotes[:quotes], plan.not_counted) + more + _lines(plan.rates))
     return [
         ["price:", *prices] if prices else [],
-        [f"warning: {sentence}" for sentence in plan.warnings],
-        [f"problem: {problem}" for problem in plan.problems],
+        [f"warning: {sentence}" for sentence in dict.fromkeys(plan.warnings)],
+        [f"problem: {problem}" for problem in dict.fromkeys(map(str, plan.problems))],
     ]
 
 
@@ -245,13 +265,21 @@ def as_data(plan: Plan[Any]) -> dict[str, Any]:
     return content
 
 
-def dry_run(plan: Plan[Any], form: bool | str, say: Callable[[str], None]) -> int:
-    """Prints the plan, as JSON where `form` is "json"; returns the exit code.
+# By the values of --dry-run.
+FORMS: Mapping[bool | str, Callable[[Plan[Any]], str]] = {True: short_text, "full": as_text, "json": as_json}
 
-    A missing account is no failure here: the plan then goes without look-ups.
+
+def dry_run(plan: Plan[Any], form: bool | str, say: Callable[[str], None]) -> int:
+    """Print the plan in a form of FORMS; return the exit code."""
+    say(FORMS[form](plan))
+    return dry_run_code(plan.problem)
+
+
+def dry_run_code(problem: TrainerError | None) -> int:
+    """The exit code of every dry run: that of the first problem.
+
+    Without an account nothing was looked up, which the plan says, and which is no failure.
     """
-    say(as_json(plan) if form == "json" else as_text(plan))
-    problem = plan.problem
     return Exit.DONE if problem is None or isinstance(problem, NotSetUp) else problem.code
 
 

@@ -131,6 +131,34 @@ def expect(
         return None, str(error)
 
 
+def ended_early(quotes: Sequence[Quote]) -> list[str]:
+    """A sentence for each candidate that its time limit would end too early."""
+    return [
+        f"{quote.instance} is expected to take {hours(quote.expected_s / 3600)}, and the time limit ends the job after "
+        f"{hours(quote.most_s / 3600)}; raise --max-hours."
+        for quote in quotes
+        if quote.expected_s is not None and quote.most_s is not None and quote.expected_s > quote.most_s
+    ]
+
+
+def misfits(quotes: Sequence[Quote], *, anyway: bool) -> list[SettingsError]:
+    """The candidates whose GPUs surely have too little memory.  anyway: the user knows better."""
+    forecasts = [] if anyway else [quote.forecast for quote in quotes]
+    return [
+        SettingsError(f"{guess.misfit}  --anyway starts it nevertheless.")
+        for guess in forecasts
+        if guess is not None and not guess.fits
+    ]
+
+
+def price_of_all(quotes: Sequence[Quote]) -> str:
+    """The expected price of the first candidate, and the highest of all, in words."""
+    expected, most = quotes[0].expected_usd, [quote.most_usd for quote in quotes]
+    words = [] if expected is None else [f"about {usd(expected)}"]
+    words += [f"at most {usd(max(filter(None, most)))}"] if None not in most else []
+    return ", ".join(words) or "a price that is not known"
+
+
 def price_lines(quotes: Sequence[Quote], not_counted: str = "") -> list[tuple[str, str]]:
     """A label and a text per line, for a reader."""
     lines = list[tuple[str, str]]()

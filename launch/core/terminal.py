@@ -79,6 +79,15 @@ def confirm(what: str) -> None:
         raise SettingsError("not confirmed; nothing was changed.  Answer yes, or add --yes.")
 
 
+def approve(what: str) -> None:
+    """Ask the user whether to do `what`, which costs money.  Raises SettingsError if they do not agree."""
+    if not _may_ask():
+        raise SettingsError(f"to {what}, add --yes, or --max-usd with the most that it may cost: there is no terminal "
+                            "to ask at.")  # fmt: skip
+    if not wants(what):
+        raise SettingsError("nothing was started.  Answer y, or add --yes.")
+
+
 def wants(what: str) -> bool:
     """Ask whether to do `what`.  False without a terminal, at Ctrl-C, or if the answer cannot be decoded."""
     if not _may_ask():

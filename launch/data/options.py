@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from launch.aws.published import check_name
-from launch.core.options import Place, RegionOptions, WordList
+from launch.core.options import DRY_RUN, DryRun, Place, RegionOptions, WordList
 from trainer.errors import SettingsError
 
 
@@ -29,7 +29,6 @@ def _checked_key(value: Any) -> Any:
 
 Name = Annotated[str, BeforeValidator(_checked)]
 Key = Annotated[str, BeforeValidator(_checked_key)]
-DryRun = bool | Literal["json"]
 
 
 class PublishOptions(RegionOptions):
@@ -70,7 +69,7 @@ class PublishOptions(RegionOptions):
     subnet: WordList = Field((), description="subnets for that instance (default: those of the default VPC)")
     max_hours: float = Field(12.0, gt=0, le=72, description="time limit of that instance")
     max_usd: float | None = Field(None, gt=0, description="refuse an instance that could cost more")
-    dry_run: DryRun = Field(False, description="print the plan and do nothing; --dry-run=json prints it as JSON")
+    dry_run: DryRun = DRY_RUN
 
 
 class StopOptions(RegionOptions):
@@ -88,9 +87,9 @@ class NameOptions(RegionOptions):
 class CopyOptions(NameOptions):
     to_region: str | None = Field(None, description="region to copy to")
     kms_key: Key | None = Field(None, description="ARN of that region's key (default: the account's for EBS there)")
-    dry_run: DryRun = Field(False, description="print the plan and do nothing; --dry-run=json prints it as JSON")
+    dry_run: DryRun = DRY_RUN
 
 
 class DeleteOptions(NameOptions):
     yes: bool = Field(False, description="skip the confirmation")
-    dry_run: DryRun = Field(False, description="print the plan and do nothing; --dry-run=json prints it as JSON")
+    dry_run: DryRun = DRY_RUN

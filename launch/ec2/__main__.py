@@ -14,12 +14,13 @@ from launch.ec2.options import Ec2Options, VerbOptions
 from trainer.outcome import Outcome
 
 if TYPE_CHECKING:
+    from launch.core.quote import Quote
     from launch.ec2.regions import Plans
     from launch.ec2.verbs import Ec2Jobs
 
 ABOUT = """\
 Creates EC2 nodes, trains across them, and removes everything at the end.  Training settings go on the same line.
---dry-run shows every request and the price before anything is spent.
+--dry-run shows the plan and its price, --dry-run=full every request.  A start asks first, or takes --yes or --max-usd.
 
   python -m launch.ec2 --nodes 2 --dry-run
   python -m launch.ec2 --nodes 2 --max-usd 50 --dataset imagenet --model resnet50 --epochs 16 --batch-size 256
@@ -49,8 +50,10 @@ def main(argv: Sequence[str], runtime: Runtime | None = None) -> int:
         backend=BACKEND,
         about=ABOUT,
         plan=partial(_plan, runtime),
-        show=_text,
-        show_json=_data,
+        show=_shown,
+        brief=_brief,
+        quotes=_quotes,
+        approve=runtime.approve,
         perform=partial(_perform, runtime),
         verbs=job_verbs(BACKEND.command, partial(_jobs, runtime), VerbOptions, notes=NOTES),
         check=_check,
@@ -80,16 +83,22 @@ def _plan(runtime: Runtime, job: Job[Ec2Options]) -> "Plans":
     return plan_regions(job, runtime)
 
 
-def _text(plans: "Plans") -> str:
-    from launch.ec2.regions import text
+def _shown(plans: "Plans", form: bool | str) -> str:
+    from launch.ec2.regions import data, full_text, text
 
-    return text(plans)
+    return {"full": full_text, "json": data}.get(str(form), text)(plans)
 
 
-def _data(plans: "Plans") -> str:
-    from launch.ec2.regions import data
+def _brief(plans: "Plans") -> str:
+    from launch.ec2.regions import brief
 
-    return data(plans)
+    return brief(plans)
+
+
+def _quotes(plans: "Plans") -> "Sequence[Quote]":
+    from launch.ec2.regions import quotes
+
+    return quotes(plans)
 
 
 def _perform(runtime: Runtime, plans: "Plans") -> Outcome | None:

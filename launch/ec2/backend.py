@@ -11,7 +11,7 @@ from launch.core.backend import Backend, Demand, Place, Values
 from launch.core.catalog import Instance
 from launch.core.clock import Clock
 from launch.core.options import whole
-from launch.core.terminal import confirm, may_detach, say
+from launch.core.terminal import approve, confirm, may_detach, say
 from launch.ec2.options import INSTANCE_TYPE, Ec2Options
 from trainer.errors import SettingsError
 
@@ -49,6 +49,7 @@ class Runtime:
     may_detach: Callable[[], bool] = may_detach  # after Ctrl-C: asks whether the job keeps running
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)  # the user's, for rehearsals
     confirm: Callable[[str], None] = confirm  # asks before resources are removed
+    approve: Callable[[str], None] = approve  # asks before a job that costs money
 
 
 # The default training; flags and --config override it.

@@ -43,13 +43,13 @@ def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
     rows = [
         Fact("account", facts.account, facts.account or "<unknown>"),
         Fact("region", facts.region),
-        Fact("processes", processes),
+        Fact("processes", processes, is_detail=True),
         Fact("training", list(cluster.train.words), cluster.train.shown),
         Fact("image", cluster.image, cluster.image if cluster.toolkit is None else OF_AWS.format(cluster.image)),
-        Fact("machine_image", cluster.ami.id),
+        Fact("machine_image", cluster.ami.id, is_detail=True),
         _data(cluster),
-        Fact("job_folder", cluster.folder.uri),
-        Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items())),
+        Fact("job_folder", cluster.folder.uri, is_detail=True),
+        Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items()), is_detail=True),
         Fact("time_limit_h", hours, f"{hours:g} h, until {cluster.deadline:%Y-%m-%d %H:%M} UTC", "time limit"),
         _health(cluster),
         *upload.facts(cluster.train, facts.earlier, facts.is_sent),
@@ -74,7 +74,8 @@ def _health(cluster: Cluster) -> Fact:
     """The health check before each start of the training.  Its time was measured on nodes without GPUs."""
     is_on = cluster.train.health_check
     text = "GPUs, a matrix product, the network: some seconds a start; a node that fails is replaced once"
-    return Fact("health_check", is_on, f"{text}; --no-health-check skips it" if is_on else "none")
+    text = f"{text}; --no-health-check skips it" if is_on else "none"
+    return Fact("health_check", is_on, text, is_detail=True)
 
 
 def _data(cluster: Cluster) -> Fact:
@@ -118,7 +119,7 @@ def _quotas(resolved: Resolved, facts: Facts) -> list[Fact]:
                      f"({quota.name})")  # fmt: skip
     if resolved.options.capacity_block:  # has no quota
         needs = []
-    return [Fact("quotas", values, tuple(texts), "quota"), fact_of(needs[:1])] if values else []
+    return [Fact("quotas", values, tuple(texts), "quota", is_detail=True), fact_of(needs[:1])] if values else []
 
 
 def _held(family: Family, facts: Facts) -> int:

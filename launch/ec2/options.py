@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from launch.aws.names import SCHEDULER_ROLE
-from launch.core.options import Options, WordList
+from launch.core.options import ANYWAY, NEW, Options, WordList
 from launch.core.price import FILL_VOLUMES, Pay
 from launch.core.secrets import References
 
@@ -26,6 +26,7 @@ class Ec2Options(Options):
     job_name: str | None = Field(
         None, description="letters, digits and hyphens (default: from data set, model and time)"
     )
+    new: bool = NEW
     region: WordList = Field(
         (),
         description="AWS regions, tried in this order, or by their spot placement scores with --spot "
@@ -79,6 +80,7 @@ class Ec2Options(Options):
     data_s3: str | None = Field(None, description="s3://... to copy to each node's disk instead of using a volume")
 
     max_hours: float = Field(12.0, gt=0, le=168, description="time limit, after which the nodes terminate themselves")
+    anyway: bool = ANYWAY
     max_usd: float | None = Field(None, gt=0, description="refuse a job that may cost more than this")
     wait_for_capacity: float = Field(
         0.0,

@@ -15,6 +15,7 @@ from launch.core.errors import AwsError
 from launch.core.job import Job
 from launch.core.perform import REMEDY
 from launch.core.plan import Choice, FromAnswer, Plan, Request, Step, Try
+from launch.core.quote import ended_early, misfits
 from launch.ec2 import explain, requests
 from launch.ec2.checks import Resolved
 from launch.ec2.describe import describe, unreachable, why_unreachable
@@ -74,15 +75,16 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
     if resolved.data_volume == "multi-attach" and not facts.fleet.shared_volumes:
         newest = generation if missing else max(node.generation for node in facts.fleet.living)
         steps.append(requests.shared_volume(cluster, _zone(facts), newest))
+    quotes = explain.quotes(job.train, cluster, facts)
     return Plan(
         title=f"{cluster.nodes} x {' or '.join(resolved.options.instance_type)} on EC2, job {name}",
         payload=Launch(job, cluster, missing, generation, save_spec),
         facts=explain.plan_facts(cluster, facts),
         steps=tuple(steps),
-        quotes=explain.quotes(job.train, cluster, facts),
+        quotes=quotes,
         not_counted=explain.not_counted(cluster),
-        warnings=explain.warnings(cluster, facts),
-        problems=(*facts.problems, *problems),
+        warnings=(*explain.warnings(cluster, facts), *ended_early(quotes)),
+        problems=(*facts.problems, *problems, *(misfits(quotes, anyway=job.where.anyway) if missing else ())),
         later=_later(cluster),
     )
 

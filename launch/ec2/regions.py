@@ -1,18 +1,21 @@
 """Plans of a job for several regions: the order in which they are tried, and what excluded ones lack.  Pure."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from launch.aws.instances.inventory import running_jobs
 from launch.aws.lookup import earlier_jobs, is_sent
 from launch.aws.names import DATA_TAG, bucket_of
 from launch.aws.pricelist import cache_of
 from launch.core.errors import AwsError, NotSetUp
-from launch.core.job import Job, default_job_name
+from launch.core.job import Job, job_name
 from launch.core.perform import REMEDY, NothingLeft
-from launch.core.plan import Plan, as_data, as_text, json_text
+from launch.core.plan import Plan, as_data, as_text, json_text, short_text
+from launch.core.quote import Quote
 from launch.core.terminal import columns, table
 from launch.ec2 import checks, planner
 from launch.ec2.backend import Runtime
@@ -21,7 +24,6 @@ from launch.ec2.facts import Facts, Snapshot
 from launch.ec2.lookup import look_up
 from launch.ec2.options import IMAGE, Ec2Options
 from launch.ec2.planner import Launch
-from trainer.contract import random_letters
 from trainer.errors import SettingsError, TrainerError
 
 
@@ -173,12 +175,32 @@ def _copy(place: Place, region: str, snapshot: Snapshot) -> str:
     )
 
 
-def text(plans: Plans) -> str:
-    """The plans as text; with one region, just its plan."""
+def full_text(plans: Plans) -> str:
+    """The plans with every request; with one region, just its plan."""
     if len(plans.places) == 1:
         return as_text(plans.places[0].plan)
     parts = [f"in {place.region}: {as_text(place.plan)}" for place in plans.tried]
     return "\n\n".join([overview(plans), *parts])
+
+
+def text(plans: Plans) -> str:
+    """The plan of the first region to be tried on one screen; with several regions, below a line for each."""
+    if len(plans.places) == 1:
+        return short_text(plans.places[0].plan)
+    return "\n\n".join([overview(plans), *(short_text(place.plan) for place in plans.tried[:1])])
+
+
+def brief(plans: Plans) -> str:
+    """What is said before a start."""
+    if len(plans.places) == 1 or plans.home:
+        return plans.tried[0].plan.brief
+    return f"{overview(plans)}\n\n{plans.tried[0].plan.brief}"
+
+
+def quotes(plans: Plans) -> tuple[Quote, ...]:
+    """The prices of what a start would start; none if all nodes run."""
+    plan = plans.tried[0].plan
+    return plan.quotes if plan.payload.missing else ()
 
 
 def overview(plans: Plans) -> str:
@@ -240,9 +262,16 @@ def plan_regions(job: Job[Ec2Options], runtime: Runtime) -> Plans:
 
 
 def _named(job: Job[Ec2Options], runtime: Runtime) -> Job[Ec2Options]:
-    now = runtime.clock.utc().astimezone()
-    name = job.where.job_name or default_job_name(job.train.label, now, random_letters())
+    checks.resolve(job)  # refuses what cannot work before any call
+    name = job_name(job, runtime.clock.utc().astimezone(), partial(_running, job.where.region or (None,), runtime))
     return Job(job.train, job.where.model_copy(update={"job_name": name}))
+
+
+def _running(regions: Sequence[str | None], runtime: Runtime) -> Iterator[str]:
+    """The jobs that run in the regions that answer; why the others do not is among the problems of their plans."""
+    for region in regions:
+        with suppress(TrainerError):
+            yield from running_jobs(runtime.make_aws(region))
 
 
 def _plan_in(region: str | None, job: Job[Ec2Options], runtime: Runtime, *, is_first: bool = True) -> Place:

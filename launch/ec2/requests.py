@@ -13,6 +13,7 @@ from launch.aws.instances.requests import NOT_YET, Start
 from launch.aws.names import GENERATION_TAG, HOURLY_TAG, ONCE_TAG, Folder, client_token, group_name, tags
 from launch.core.catalog import Instance
 from launch.core.estimate.volume import data_volume, io2_volume, root_volume
+from launch.core.job import NOT_THE_JOB
 from launch.core.manifest import Content
 from launch.core.plan import FromAnswer, Request, unless_changed
 from launch.core.price import CATALOGS, Prices
@@ -74,13 +75,10 @@ class Cluster:
 
 NAME_TAKEN = "NameTaken"  # the toolkit's error code if another command has written job.json since it was read
 
-# Options that may differ between two starts of a job, or have a separate key in job.json.
-NOT_THE_JOB = {"wait", "wait_for_capacity", "detach", "max_usd", "max_nodes", "job_name", "region"}
-
 
 def spec(cluster: Cluster) -> dict[str, Any]:
     """job.json: the settings, by which a second start recognizes its job."""
-    options = cluster.resolved.options.model_dump(mode="json", exclude=NOT_THE_JOB)
+    options = cluster.resolved.options.model_dump(mode="json", exclude={*NOT_THE_JOB, "region"})
     regions = list(cluster.resolved.options.region)  # in which to look for the job
     return {
         "job": cluster.job,

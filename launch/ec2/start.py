@@ -25,7 +25,7 @@ from launch.ec2.costs import cost_so_far
 from launch.ec2.job_folder import check_not_stopped, is_stopped_error, spec_of, start_of
 from launch.ec2.planner import Launch
 from launch.ec2.records import completed, stopped
-from launch.ec2.regions import ASK_EVERY_S, Place, Plans, Tried, overview, plan_job, plan_regions, tried_in
+from launch.ec2.regions import ASK_EVERY_S, Place, Plans, Tried, plan_job, plan_regions, tried_in
 from launch.ec2.requests import NAME_TAKEN, Cluster
 from launch.ec2.starter import Starter
 from launch.ec2.watch import Follower, find_ends, read_cluster_file
@@ -299,9 +299,7 @@ def _outcome_of(error: BaseException) -> Outcome:
 def launch_in_regions(plans: Plans, runtime: Runtime) -> Outcome | None:
     """launch() in the first region with capacity.  Raises Ended if none has any, and as launch() does."""
     if plans.home or len(plans.places) == 1:
-        place = plans.tried[0]
-        runtime.say(place.plan.brief)
-        return launch(place.plan, runtime)
+        return launch(plans.tried[0].plan, runtime)
     return _Search(plans, runtime).search()
 
 
@@ -325,7 +323,6 @@ class _Search:
         """Try all regions, again and again while the user waits."""
         clock, hours = self.runtime.clock, self.plans.places[0].plan.payload.job.where.wait_for_capacity
         until = clock.now() + hours * 3600
-        self.runtime.say(overview(self.plans))
         while True:
             for place in self.plans.tried:
                 retrying(self._check_not_stopped, clock, self.runtime.say, limit_s=RETRY_S)
@@ -352,8 +349,9 @@ class _Search:
 
     def _launch(self, place: Place) -> Outcome | None:
         is_first, cluster = place.region not in self.begun, place.plan.payload.cluster
+        if self.begun:  # the plan of the first region has been shown
+            self.runtime.say(place.plan.brief if is_first else f"trying {place.region}")
         self.begun[place.region] = [*self.begun.get(place.region, ()), cluster][-2:]
-        self.runtime.say(place.plan.brief if is_first else f"trying {place.region}")
         # A stop may not have seen this region's start yet, and may have marked the start in another region.
         check = partial(self._check_not_stopped, has_started=True)
         return launch(place.plan, self.runtime, waits=False, check=check)

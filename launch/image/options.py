@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from launch.aws.names import TOOLKIT
-from launch.core.options import RegionOptions
+from launch.core.options import DRY_RUN, DryRun, RegionOptions
 
 Target = Literal["trainer", "sagemaker", "jupyter"]
 Program = Literal["docker", "podman", "buildah"]
@@ -35,9 +35,7 @@ class BuildOptions(RegionOptions):
         description="what builds (default: docker, podman or buildah; codebuild if none is installed, or the upload "
         "from here would take longer)",
     )
-    dry_run: bool | Literal["json"] = Field(
-        False, description="print the plan and do nothing; --dry-run=json prints it as JSON"
-    )
+    dry_run: DryRun = DRY_RUN
 
 
 class PushOptions(BuildOptions):

@@ -1,16 +1,15 @@
 """Options of `python -m launch.infra`; flags and help follow from them."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
-from launch.core.options import RegionOptions, WordList
+from launch.core.options import DRY_RUN, DryRun, RegionOptions, WordList
 
 UP, DOWN = "python -m launch.infra up", "python -m launch.infra down"
 
 YES = Field(False, description="skip the confirmation")
-DRY_RUN = Field(False, description="print every request and do nothing; --dry-run=json prints them as JSON")
 
 
 class SetUpOptions(RegionOptions):
@@ -53,7 +52,7 @@ class PlanOptions(SetUpOptions):
 
 class UpOptions(SetUpOptions):
     yes: bool = YES
-    dry_run: bool | Literal["json"] = DRY_RUN
+    dry_run: DryRun = DRY_RUN
 
 
 class ShowOptions(RegionOptions):
@@ -63,7 +62,7 @@ class ShowOptions(RegionOptions):
 class DownOptions(RegionOptions):
     keep_data: bool = Field(False, description="keep bucket, repository and logs with their contents")
     yes: bool = YES
-    dry_run: bool | Literal["json"] = DRY_RUN
+    dry_run: DryRun = DRY_RUN
 
 
 class TemplateOptions(RegionOptions):

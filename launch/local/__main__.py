@@ -32,15 +32,16 @@ def main(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
         backend=BACKEND,
         about=ABOUT,
         plan=partial(plan, python=this_python(), now=datetime.now(), letters=random_letters()),
-        show=lambda local: shlex.join(local.command),
-        show_json=_as_json,
+        show=_shown,
         perform=partial(perform, env=os.environ if env is None else env),
     )
     return cli.main(launcher, argv)
 
 
-def _as_json(local: LocalPlan) -> str:
-    """The plan as JSON, in the other backends' format."""
+def _shown(local: LocalPlan, form: bool | str) -> str:
+    """The command, or the plan as JSON in the other backends' format."""
+    if form != "json":
+        return shlex.join(local.command)
     from launch.core.plan import Plan, as_data, json_text  # --help does not need it
 
     plan = Plan("training on this machine", local, command=local.command)

@@ -92,7 +92,7 @@ class RehearsedJob:
         --outcome stays in it, so that only the launcher writes outcome.json, as on AWS.
         """
         after = [END, *self.arguments] if self.arguments else []
-        return [*self.argv, "--job-name", self.name, "--no-rehearse", "--inject", "", *after]
+        return [*self.argv, "--job-name", self.name, "--no-rehearse", "--yes", "--inject", "", *after]
 
 
 class NodeRun(Protocol):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ABOUT = """\
 Starts a SageMaker training job through the SDK's PyTorch estimator or boto3 alone; follows it, and
 fetches the result.  Training settings go on the same line.
---dry-run shows every request and the price before anything is spent.
+--dry-run shows the plan and its price, --dry-run=full every request.  A start asks first, or takes --yes or --max-usd.
 
   python -m launch.sagemaker --instance-type ml.g5.12xlarge --dry-run
   python -m launch.sagemaker --instance-type ml.g5.12xlarge --rehearse
@@ -61,6 +61,9 @@ def main(argv: Sequence[str], runtime_of: "RuntimeOf | None" = None) -> int:
 
         return launch(plan, runtime_of(plan.payload.region))
 
+    def approve(what: str) -> None:
+        runtime_of(None).approve(what)
+
     def jobs(options: RegionOptions) -> "SageMakerJobs":
         from launch.sagemaker.verbs import SageMakerJobs
 
@@ -71,6 +74,9 @@ def main(argv: Sequence[str], runtime_of: "RuntimeOf | None" = None) -> int:
         about=ABOUT,
         plan=plan,
         perform=perform,
+        brief=lambda plan: plan.brief,
+        quotes=lambda plan: () if plan.payload.running else plan.quotes,
+        approve=approve,
         verbs=job_verbs(BACKEND.command, jobs, RegionOptions, VERB_OPTIONS, NOTES),
         check=_check,
         env=os.environ,

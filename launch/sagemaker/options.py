@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from launch.core.jobs import JobOptions, LogsOptions, SshOptions
-from launch.core.options import Options, Pairs, WordList
+from launch.core.options import ANYWAY, NEW, Options, Pairs, WordList
 from launch.core.secrets import References
 from launch.sagemaker.channels import Channel
 from trainer.errors import SettingsError
@@ -34,6 +34,7 @@ class SageMakerOptions(Options):
     job_name: str | None = Field(
         None, description="letters, digits and hyphens (default: from data set, model and time)"
     )
+    new: bool = NEW
     region: str | None = Field(None, description="AWS region (default: from your AWS configuration)")
 
     distribution: Literal["pytorchddp", "torch_distributed"] = Field(
@@ -118,6 +119,7 @@ class SageMakerOptions(Options):
     )
 
     max_hours: float = Field(12.0, gt=0, le=MOST_HOURS, description="time limit of the training, in hours")
+    anyway: bool = ANYWAY
     max_usd: float | None = Field(None, gt=0, description="refuse a job that may cost more than this")
     wait: bool = Field(True, description="follow the job to its end and fetch the result")
     detach: bool = Field(False, description="same as --no-wait: return once the job has started; see attach")

@@ -13,6 +13,7 @@ from launch.aws.pricelist import no_price
 from launch.aws.upload import edited
 from launch.core.job import Job
 from launch.core.plan import Plan, Request, put_once, unless_changed
+from launch.core.quote import ended_early, misfits
 from launch.sagemaker import explain, register, sdk
 from launch.sagemaker.bundle import Bundle, make_bundle, requirements_of, tracking_of
 from launch.sagemaker.checks import Resolved, check_price
@@ -60,19 +61,21 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
     # Upload the source first: if that is rejected, nothing has started, and the job's name is still free.
     code = (*_script(job, folder, facts), _source(folder, bundle))
     steps = () if running else (*code, _spec(job, folder, start, facts), _create(description, through))
+    quotes = tuple(explain.quote_of(job.train, resolved.on(instance), facts) for instance in resolved.instances)
     return Plan(
         title=_title(resolved, name, start, running),
         payload=Launch(resolved, folder, facts.region, description, through, running),
         facts=explain.facts_of(resolved, facts, job.train, description, bundle, image),
         steps=steps,
-        quotes=tuple(explain.quote_of(job.train, resolved.on(instance), facts) for instance in resolved.instances),
+        quotes=quotes,
         not_counted=explain.not_counted(resolved),
-        warnings=explain.warnings(resolved, facts, image, job.train),
+        warnings=(*explain.warnings(resolved, facts, image, job.train), *ended_early(quotes)),
         problems=(
             *facts.problems,
             *_differences(job, resolved, running),
             *_unreadable_source(facts),
             *_too_expensive(resolved, facts),
+            *(() if running else misfits(quotes, anyway=job.where.anyway)),
         ),
         arguments=_arguments(description, through),
         later=_later(resolved, description),

@@ -9,7 +9,7 @@ from pathlib import Path
 from launch.aws.client import Aws
 from launch.aws.pricelist import cache_of, no_cache
 from launch.core.clock import Clock
-from launch.core.terminal import Say, confirm, may_detach, say
+from launch.core.terminal import Say, approve, confirm, may_detach, say
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Runtime:
     results: Path  # the folder into which results are fetched
     prices_file: Callable[[str], Path | None] = no_cache  # by region: the cache of its prices
     confirm: Callable[[str], None] = confirm  # asks before jobs are stopped
+    approve: Callable[[str], None] = approve  # asks before a job is started
 
 
 # By region, None for the configured one.

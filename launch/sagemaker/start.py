@@ -7,13 +7,16 @@ closed, the job keeps running; Ctrl-C asks.
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from typing import Any
 
+from launch.aws.client import Aws
 from launch.aws.lookup import SET_UP, earlier_jobs, is_sent
 from launch.aws.names import STARTED_TAG
 from launch.aws.upload import FOLDER
 from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer
-from launch.core.job import Job, default_job_name
+from launch.core.job import Job, job_name
 from launch.core.perform import Answer, perform
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.sagemaker import sdk
@@ -21,15 +24,15 @@ from launch.sagemaker.checks import resolve
 from launch.sagemaker.description import Description
 from launch.sagemaker.follow import detached, follow, stop
 from launch.sagemaker.lookup import look_up, stack_without_sources
-from launch.sagemaker.names import command
+from launch.sagemaker.names import command, job_of
 from launch.sagemaker.options import SageMakerOptions, Through
 from launch.sagemaker.planner import Launch, SageMakerPlan
 from launch.sagemaker.planner import plan as make_plan
 from launch.sagemaker.request import OPERATION
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.training_job import TrainingJob
-from launch.sagemaker.training_jobs import find
-from trainer.contract import STOPPED, Exit, random_letters
+from launch.sagemaker.training_jobs import find, running_names
+from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome
 
@@ -42,7 +45,7 @@ SETTLE_S = 20.0
 def prepare(job: Job[SageMakerOptions], runtime: Runtime) -> SageMakerPlan:
     """Check the settings of `job`, make all look-ups and return the plan.  Raises SettingsError, before any call."""
     resolved, now = resolve(job), runtime.clock.utc()
-    name = job.where.job_name or default_job_name(job.train.label, now.astimezone(), random_letters())
+    name = job_name(job, now.astimezone(), partial(_running, runtime.aws, now))
     facts = look_up(runtime.aws, resolved, name, now, runtime.prices_file, job.train.data_url)
     resolved = resolve(job, facts.types) if facts.types else resolved
     if facts.bucket is not None and not facts.problems:
@@ -56,6 +59,14 @@ def prepare(job: Job[SageMakerOptions], runtime: Runtime) -> SageMakerPlan:
     if through == "estimator" and not sdk.is_installed():
         facts = replace(facts, problems=(*facts.problems, sdk.missing()))
     return make_plan(job, resolved, name, facts, through)
+
+
+def _running(aws: Aws, now: datetime) -> list[str]:
+    """The jobs that run; none if SageMaker does not answer, which is among the problems of the plan."""
+    try:
+        return [job_of(name) for name in running_names(aws, now)]
+    except TrainerError:
+        return []
 
 
 def _default_way(options: SageMakerOptions) -> Through:

@@ -59,6 +59,14 @@ def _with_tags(aws: Aws, described: Mapping[str, Any]) -> TrainingJob:
     return read_training_job(described, {tag["Key"]: tag["Value"] for tag in tags}, aws.region)
 
 
+def running_names(aws: Aws, now: datetime) -> list[str]:
+    """The names of all training jobs that run in the region; none without credentials.  Raises AwsError."""
+    if not aws.has_credentials:
+        return []
+    rows = listed_since(aws, now - LONGEST_LIFE, {"StatusEquals": RUNNING})
+    return [row["TrainingJobName"] for row in rows]
+
+
 # ---- the starts of a job
 
 

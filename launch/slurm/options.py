@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from launch.core.jobs import JobOptions
-from launch.core.options import Options, Place, WordList
+from launch.core.options import NEW, Options, Place, WordList
 from trainer.settings.argparser import IS_PATH
 
 
@@ -39,6 +39,7 @@ class SlurmOptions(Options):
     job_name: str | None = Field(
         None, description="letters, digits and hyphens (default: from data set, model and time)"
     )
+    new: bool = NEW
     max_restarts: int = Field(10, ge=0, description="times to requeue after a time limit, a preemption or a lost node")
     save_before_s: int = Field(120, ge=1, le=65_535, description="seconds before the time limit at which to save")
     launcher: Literal["srun", "torchrun"] = Field(

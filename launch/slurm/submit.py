@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from launch.aws.lookup import content_at, region_or_some
-from launch.core.job import Job, default_job_name
+from launch.core.job import Job, job_name
 from launch.core.manifest import MANIFEST, Content, content_in
 from launch.core.training.base import Training
 from launch.slurm import checks, planner
@@ -25,7 +26,6 @@ from launch.slurm.planner import Facts, SlurmPlan
 from launch.slurm.runtime import Runtime
 from launch.slurm.script import directives
 from launch.slurm.status import conclude, outcome_of
-from trainer.contract import random_letters
 from trainer.errors import SettingsError, TrainerError
 from trainer.files import open_lock, read_json, write_atomically
 from trainer.outcome import Outcome
@@ -137,14 +137,20 @@ def plan_for(job: Job[SlurmOptions], runtime: Runtime) -> SlurmPlan:
 
 def _name(job: Job[SlurmOptions], runtime: Runtime) -> str:
     """The job's name; derived from --run-dir if that is given without a name."""
-    if job.where.job_name:
-        return job.where.job_name
-    if job.train.run_dir:
+    if job.train.run_dir and not job.where.job_name:
         name = re.sub(r"[^A-Za-z0-9]+", "-", job.train.run_dir.name)[:48].strip("-")
         if name:
             return name
     now = datetime.fromtimestamp(runtime.clock.now(), UTC).astimezone()
-    return default_job_name(job.train.label, now, random_letters())
+    return job_name(job, now, partial(_running, runtime))
+
+
+def _running(runtime: Runtime) -> list[str]:
+    """The jobs in the queue; none if Slurm does not answer, which is among the problems of the plan."""
+    try:
+        return [queued.name for queued in Slurm(environment(runtime.env)).queue()]
+    except TrainerError:
+        return []
 
 
 def _facts(job: Job[SlurmOptions], name: str, runtime: Runtime) -> Facts:

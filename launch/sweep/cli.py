@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from launch.core import backend as backends
 from launch.core.backend import BACKENDS, Backend
-from launch.core.options import Options, WordList
+from launch.core.options import DRY_RUN, DryRun, Options, WordList
 from launch.core.training.options import SCRIPT_SECTION, TRAINS
 from launch.core.training.options import split as at_the_end
 from launch.sweep import grid
@@ -62,9 +62,7 @@ class SweepOptions(Options):
     max_usd: float | None = Field(None, gt=0, description="refuse a sweep that may cost more than this in total")
     usd_per_hour: float | None = Field(None, gt=0, description="USD per machine-hour, for backends without prices")
     yes: bool = Field(False, description="skip the confirmation before it costs money")
-    dry_run: bool | Literal["json"] = Field(
-        False, description="print the runs and their cost, and start nothing; --dry-run=json prints JSON"
-    )
+    dry_run: DryRun = DRY_RUN
 
 
 @dataclass(frozen=True)

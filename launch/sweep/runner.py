@@ -81,7 +81,7 @@ def command(run: Planned, context: "Context") -> list[str]:
             context.folder(run).absolute()
         )  # absolute() instead of resolve(): the same path as when it was submitted
         return [*this_python(), "-m", run.backend.module, "attach", named, "--outcome", str(folder / LAUNCHER)]
-    words = ["--outcome", str(folder / LAUNCHER)]
+    words = ["--yes", "--outcome", str(folder / LAUNCHER)]
     if run.backend.shares_folders:
         words += ["--run-dir", str(context.folder(run))]
     if "job_name" in run.backend.options.model_fields:

@@ -160,6 +160,11 @@ def find(aws: Aws, job: str | None = None, *, limits: bool = True) -> Fleet:
     )
 
 
+def running_jobs(aws: Aws) -> list[str]:
+    """The names of the jobs that have nodes; none without credentials."""
+    return sorted({node.job for node in _in_order(_instances(aws, None)) if node.lives}) if aws.has_credentials else []
+
+
 def nodes_of(aws: Aws, job: str) -> Fleet:
     """The nodes of find(), with one request."""
     return Fleet(_in_order(_instances(aws, job)))

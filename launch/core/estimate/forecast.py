@@ -198,10 +198,14 @@ def peak_gib(training: Training) -> Figure:
 
     In the backward pass, the largest activation, its gradient and the next one's exist at the same time.
     """
-    activations = training.cost.kept + 2 * training.cost.largest
-    number_bytes = 2 if training.kind.half else 4
-    total = _fixed_bytes(training) + _most_images(training) * activations * 1e6 * number_bytes
+    total = _fixed_bytes(training) + _most_images(training) * _image_bytes(training)
     return figure(table("rates")["memory"]).times(total / GIB)
+
+
+def _image_bytes(training: Training) -> float:
+    """Bytes of the activations of one image."""
+    activations = training.cost.kept + 2 * training.cost.largest
+    return activations * 1e6 * (2 if training.kind.half else 4)
 
 
 def _most_images(training: Training) -> int:
@@ -234,8 +238,20 @@ def misfit(training: Training, instance: Instance) -> tuple[str, bool]:
     claim = "does not fit" if is_sure else "may not fit"
     return (
         f"a batch of {batch:,} {claim} into the {whole}: about {needs.value:,.3g} GiB ({needs.best:,.3g} to "
-        f"{needs.worst:,.3g}); lower --batch-size, or raise --accumulate with it."
+        f"{needs.worst:,.3g}); {_remedy(training, batch, room)}."
     ), is_sure
+
+
+def _remedy(training: Training, batch: int, room: Figure) -> str:
+    """The settings with which the same update fits."""
+    bytes_free = room.worst * GIB / figure(table("rates")["memory"]).worst - _fixed_bytes(training)
+    most = int(bytes_free / _image_bytes(training))
+    if most < 1:
+        return "no batch does; choose GPUs with more memory, a smaller model, or --strategy fsdp on more GPUs"
+    most = most // 8 * 8 or most
+    passes = training.config.accumulate * -(-batch // most)
+    is_global = training.config.global_batch_size or training.config.batch_ramp
+    return f"give {'' if is_global else f'--batch-size {most} '}--accumulate {passes}"
 
 
 def lifted(training: Training, instance: Instance) -> Forecast:

@@ -1,9 +1,11 @@
 """What all launchers do with a command line, shown on one that only takes notes."""
 
 import json
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from pydantic import BaseModel, Field
@@ -11,7 +13,8 @@ from pydantic import BaseModel, Field
 from launch.core.backend import Backend, Place
 from launch.core.cli import Launcher, main
 from launch.core.job import Job
-from launch.core.terminal import confirm, may_detach
+from launch.core.quote import Quote
+from launch.core.terminal import approve, confirm, may_detach
 from launch.rehearse.backend import RehearsedJob
 from trainer.errors import MachineError, SettingsError
 from trainer.outcome import Outcome, read
@@ -19,13 +22,20 @@ from trainer.outcome import Outcome, read
 
 class Where(BaseModel):
     rooms: int = Field(1, ge=1, description="how many rooms")
+    max_usd: float | None = Field(None, description="the most")
+
+
+def shown(plan: str, form: bool | str) -> str:
+    return json.dumps(plan) if form == "json" else plan.upper()
 
 
 @dataclass
 class Notes:
-    """A backend that writes down what it was asked to perform."""
+    """A backend that writes down what it was asked to perform, and what the user was asked."""
 
     performed: list[str] = field(default_factory=list)
+    quotes: tuple[Quote, ...] = ()
+    asked: list[str] = field(default_factory=list)
 
     def plan(self, job: Job[Where]) -> str:
         return f"{job.train.epochs} epochs in {job.where.rooms} rooms"
@@ -37,8 +47,9 @@ class Notes:
     def launch(self, *argv: str, rehearsal: str = "") -> int:
         backend = Backend("notes", "takes notes", Where, place=lambda wanted: Place({}, 1), rehearsal=rehearsal)
         launcher = Launcher(
-            backend, "Takes notes.", plan=self.plan, show=str.upper, show_json=json.dumps, perform=self.perform
-        )
+            backend, "Takes notes.", plan=self.plan, show=shown, perform=self.perform, brief=str.title,
+            quotes=lambda plan: self.quotes, approve=self.asked.append,
+        )  # fmt: skip
         return main(launcher, argv)
 
 
@@ -49,12 +60,51 @@ def test_a_job_is_planned_and_performed_and_its_exit_code_is_ours() -> None:
     assert notes.performed == ["3 epochs in 2 rooms"]
 
 
+PRICED = (Quote("big", usd_per_hour=2.0, estimate_s=900, most_usd=4.0), Quote("bigger", most_usd=8.0))
+
+
+def test_what_costs_money_is_asked_for_with_its_price() -> None:
+    notes = Notes(quotes=PRICED)
+
+    assert notes.launch("--epochs", "3") == 75
+    assert notes.asked == ["start it, for about 0.50 USD, at most 8.00 USD"]
+    assert len(notes.performed) == 1
+
+
+@pytest.mark.parametrize("answer", [["--yes"], ["--max-usd", "9"], ["--dry-run"]])
+def test_a_flag_answers_the_question(answer: list[str]) -> None:
+    notes = Notes(quotes=PRICED)
+    notes.launch(*answer)
+    assert notes.asked == []
+
+
+def test_what_costs_nothing_is_not_asked_for() -> None:
+    notes = Notes()
+    assert (notes.launch(), notes.asked) == (75, [])
+
+
+def test_without_a_terminal_what_costs_money_needs_a_flag(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    notes = Notes(quotes=PRICED)
+    monkeypatch.setattr(notes, "asked", mock.Mock(append=approve))
+
+    assert notes.launch() == 2
+    assert notes.performed == []
+    assert {"--yes", "--max-usd"} <= set(re.findall(r"--[a-z-]+", capsys.readouterr().err))
+
+
 def test_a_dry_run_shows_the_same_plan_and_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     notes = Notes()
 
     assert notes.launch("--rooms", "2", "--epochs", "3", "--dry-run") == 0
     assert notes.performed == []
-    assert capsys.readouterr().out == "3 EPOCHS IN 2 ROOMS\n"
+    command = "python -m launch.notes --rooms 2 --epochs 3"
+    assert capsys.readouterr().out == f"3 EPOCHS IN 2 ROOMS\n\nto start it:\n  {command}\n"
+
+    assert notes.launch("--rooms", "2", "--epochs", "3", "--dry-run=json") == 0
+    assert capsys.readouterr().out == '"3 epochs in 2 rooms"\n'
 
 
 @pytest.mark.parametrize(

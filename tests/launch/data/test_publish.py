@@ -251,7 +251,7 @@ def test_without_mke2fs_it_can_publish_to_s3(desk: Desk, capsys: Capture) -> Non
 
 
 def test_a_dry_run_writes_nothing_and_shows_every_price(desk: Desk) -> None:
-    assert desk.publish("--dry-run", "--upload-mbit-s", "8") == 0
+    assert desk.publish("--dry-run=full", "--upload-mbit-s", "8") == 0
 
     assert desk.writes() == []
     assert not desk.folder.with_name("photos-publishing").exists()
@@ -290,7 +290,7 @@ def test_images_are_prepared_in_another_process_first(
     desk: Desk, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands, target = list[list[str]](), photos.with_name("photos-prepared")
-    assert desk.publish("--dry-run", source=photos) == 0
+    assert desk.publish("--dry-run=full", source=photos) == 0
     assert f"$ python -m trainer.prepare {photos} {target}" in desk.text
     assert not target.exists()
 
@@ -309,7 +309,7 @@ def test_images_are_prepared_in_another_process_first(
 @pytest.mark.parametrize("suffix", [".zip", ".tar", ".tar.gz", ".tar.xz"])
 def test_an_archive_gives_its_name_without_the_suffix(desk: Desk, suffix: str, tmp_path: Path) -> None:
     (tmp_path / f"birds{suffix}").write_bytes(b"an archive")
-    assert desk.type("publish", str(tmp_path / f"birds{suffix}"), "--to", "s3", "--dry-run") == 0, desk.text
+    assert desk.type("publish", str(tmp_path / f"birds{suffix}"), "--to", "s3", "--dry-run=full") == 0, desk.text
     assert "data set birds," in desk.text
 
 
@@ -327,7 +327,7 @@ def test_images_that_were_added_after_preparing_are_not_left_out(desk: Desk, pho
     manifest = json.loads((target / "manifest.json").read_text())
     manifest["source"] = {"kind": "folder", "images": 4, "bytes": 4 * len(b"an image")}
     (target / "manifest.json").write_text(json.dumps(manifest))
-    assert desk.publish("--to", "s3", "--dry-run", source=photos) == 0, desk.text
+    assert desk.publish("--to", "s3", "--dry-run=full", source=photos) == 0, desk.text
 
     (photos / "train/cat/1.jpg").write_bytes(b"another")
     assert desk.publish("--to", "s3", source=photos) == 2

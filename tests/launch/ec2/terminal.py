@@ -42,7 +42,7 @@ class Terminal:
 
     @property
     def runtime(self) -> Runtime:
-        return Runtime(self.account.aws, self.clock, self.said.append, lambda: False, {})
+        return Runtime(self.account.aws, self.clock, self.said.append, lambda: False, {}, approve=lambda what: None)
 
     def refused(self, *words: str) -> TrainerError:
         """The error that the command line `words` ends with."""

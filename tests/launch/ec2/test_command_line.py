@@ -42,7 +42,7 @@ def test_what_cannot_work_is_refused_before_any_call(
 
 
 def test_a_dry_run_shows_the_plan_and_writes_nothing(account: Account, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--nodes", "2", "--dry-run"]) == 0
+    assert main(["--nodes", "2", "--dry-run=full"]) == 0
     text = capsys.readouterr().out
     assert "g5.2xlarge: 16 vCPUs needed, 0 in use, 768 allowed" in text
     assert account.image_digest in text
@@ -66,12 +66,15 @@ def test_a_dry_run_tells_what_speaks_against_the_launch(account: Account, capsys
         assert account.left() == []
 
 
-def test_a_launch_says_what_it_costs_before_anything_is_started(account: Account, tmp_path: Path) -> None:
+def test_a_launch_says_what_it_costs_before_anything_is_started(
+    account: Account, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     terminal = Terminal(account)
     words = ("--nodes", "2", "--detach", "--job-name", "demo", "--data-dir", "mine", "--outcome", str(tmp_path))
     assert terminal.type(*words) == 0
-    before = terminal.said[: terminal.said.index("save the settings")]
-    assert any("at most" in text and "warning: --data-dir mine" in text for text in before)
+    shown = capsys.readouterr().out
+    assert "at most" in shown
+    assert "warning: --data-dir mine" in shown
     assert list(tmp_path.iterdir()) == []  # no outcome yet
 
 
@@ -85,7 +88,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_dry_run_needs_no_credentials_and_marks_what_it_could_not_look_up(nobody: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "launch.ec2", "--nodes", "2", "--dry-run"]
+    command = [sys.executable, "-m", "launch.ec2", "--nodes", "2", "--dry-run=full"]
     done = subprocess.run(command, cwd=ROOT, env=nobody, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "<newest Deep Learning AMI>" in done.stdout

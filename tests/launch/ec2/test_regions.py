@@ -357,7 +357,7 @@ def test_a_limit_in_usd_counts_with_the_regions_own_prices(
 
 
 def test_a_dry_run_shows_the_regions_and_their_plans(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*LAUNCH, "--dry-run"], terminal.runtime) == 0
+    assert main([*LAUNCH, "--dry-run=full"], terminal.runtime) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"job {NAME} starts in the first of these regions that has capacity:")
     assert f"\nin {WEST}: 2 x g5.2xlarge on EC2, job {NAME}\n" in text

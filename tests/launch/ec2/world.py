@@ -67,7 +67,14 @@ class Stage:
         return plan
 
     def runtime(self) -> Runtime:
-        return Runtime(lambda _region: self.aws, self.clock(), self.said.append, lambda: self.may_detach, {})
+        return Runtime(
+            lambda _region: self.aws,
+            self.clock(),
+            self.said.append,
+            lambda: self.may_detach,
+            {},
+            approve=lambda what: None,
+        )
 
     def launch(self) -> int:
         """python -m launch.ec2 ...; returns the exit code."""

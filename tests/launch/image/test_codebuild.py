@@ -157,7 +157,7 @@ def test_the_same_context_is_uploaded_once(machine: Machine, builds: Builds) -> 
 
 
 def test_a_dry_run_shows_every_request_and_what_it_costs_and_makes_none(machine: Machine, builds: Builds) -> None:
-    assert machine.type("push", "--dry-run") == 0
+    assert machine.type("push", "--dry-run=full") == 0
 
     assert machine.calls == ["sts:GetCallerIdentity", "ecr:DescribeImages", "ecr:DescribeImages",
                              "ecr:BatchGetImage", "s3:ListObjectsV2", "codebuild:BatchGetProjects"]  # fmt: skip

@@ -108,7 +108,7 @@ def test_a_patched_base_is_noticed_and_again_builds_on_it(machine: Machine) -> N
     machine.type("push")
     assert machine.out.startswith(f"already pushed: {digests()[TAG]}\n")
     after = patch("patched")
-    for words in (("push", "--dry-run"), ("push",)):
+    for words in (("push", "--dry-run=full"), ("push",)):
         machine.type(*words)
         assert f"{digests()[TAG]}, but its base has been updated since; --again" in machine.out
 
@@ -184,7 +184,7 @@ def test_what_the_builder_refuses_ends_with_a_sentence_and_no_login_stays(refuse
 
 
 def test_a_dry_run_changes_nothing_and_shows_all(machine: Machine) -> None:
-    assert machine.type("push", "--dry-run") == 0
+    assert machine.type("push", "--dry-run=full") == 0
 
     assert machine.ran == []
     assert machine.calls == ["sts:GetCallerIdentity", "ecr:DescribeImages", "ecr:DescribeImages", "ecr:BatchGetImage"]
@@ -210,7 +210,7 @@ def test_a_dry_run_works_without_an_account(machine: Machine, monkeypatch: pytes
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
 
-    assert machine.type("push", "--dry-run") == 0
+    assert machine.type("push", "--dry-run=full") == 0
 
     assert "account        not looked up; 123456789012 stands in for it\n" in machine.out
     assert machine.out.splitlines()[-1].startswith("problem: no AWS credentials;")

@@ -42,7 +42,7 @@ class Shell(Terminal):
 
     @property
     def runtime(self) -> Runtime:
-        return Runtime(self.make_aws, self.clock)
+        return Runtime(self.make_aws, self.clock, approve=lambda what: None)
 
     def type(self, *words: str, events: tuple[Event, ...] = ()) -> int:
         """events: what happens at each of the command's sleeps, in turn."""

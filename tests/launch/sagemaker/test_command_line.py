@@ -42,7 +42,7 @@ def test_settings_come_from_a_file_and_flags_win(
     stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "job.yaml").write_text("instance-type: ml.g5.12xlarge\nnodes: 2\nmodel: cnn\nspot: true\n")
-    assert stage.type("--config", str(tmp_path / "job.yaml"), "--nodes", "1", "--dry-run") == 0
+    assert stage.type("--config", str(tmp_path / "job.yaml"), "--nodes", "1", "--dry-run=full") == 0
     text = capsys.readouterr().out
     assert text.startswith("1 x ml.g5.12xlarge on SageMaker, job cifar10-cnn-")
     assert "EnableManagedSpotTraining: True" in text

@@ -32,7 +32,7 @@ def stage() -> Iterator[Stage]:
 
 def test_a_plan_is_the_command_lines(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     made = sagemaker.plan(job_name=NAME, instance_type="ml.g5.12xlarge", epochs=3)
-    stage.type("--job-name", NAME, "--instance-type", "ml.g5.12xlarge", "--epochs", "3", "--dry-run")
+    stage.type("--job-name", NAME, "--instance-type", "ml.g5.12xlarge", "--epochs", "3", "--dry-run=full")
     typed = capsys.readouterr().out
 
     def timeless(text: str) -> list[str]:

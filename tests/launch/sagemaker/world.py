@@ -149,7 +149,8 @@ class Stage:
             print(text)
 
         def runtime_of(region: str | None) -> Runtime:
-            return Runtime(one_aws(region or self.account.region), self.clock(), say, lambda: False, self.results)
+            return Runtime(one_aws(region or self.account.region), self.clock(), say, lambda: False, self.results,
+                           approve=lambda what: None)  # fmt: skip
 
         return main(list(words), runtime_of)
 

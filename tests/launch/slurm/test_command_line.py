@@ -24,7 +24,7 @@ def user(tmp_path: Path) -> User:
 
 
 def test_a_dry_run_shows_the_script_on_a_laptop(user: User, capsys: pytest.CaptureFixture[str]) -> None:
-    assert user.run("--nodes", "2", "--job-name", "job", "--dry-run") == 0
+    assert user.run("--nodes", "2", "--job-name", "job", "--dry-run=full") == 0
 
     out = capsys.readouterr().out
     assert "  #SBATCH --nodes=2\n" in out

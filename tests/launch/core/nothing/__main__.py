@@ -28,8 +28,7 @@ NOTHING = cli.Launcher(
     backend=BACKEND,
     about="Trains nothing.",
     plan=_plan,
-    show=str,
-    show_json=json.dumps,
+    show=lambda plan, form: json.dumps(plan) if form == "json" else plan,
     perform=lambda plan: Outcome(state_of(0), 0),
     verbs=job_verbs(BACKEND.command, lambda options: _jobs(), lacks=("ssh",)),
 )

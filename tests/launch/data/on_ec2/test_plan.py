@@ -21,7 +21,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ec2Desk]:
 
 
 def test_a_plan_compares_both_places_and_has_every_request(desk: Ec2Desk) -> None:
-    assert desk.publish_s3("--dry-run") == 0, desk.text
+    assert desk.publish_s3("--dry-run=full") == 0, desk.text
     for words in ("--by here  ", "--by instance (c6id.xlarge)  ", "ec2:RunInstances", "scheduler:CreateSchedule",
                   "ec2:CreateSecurityGroup", "s3:PutObject"):  # fmt: skip
         assert words in desk.text
@@ -30,10 +30,10 @@ def test_a_plan_compares_both_places_and_has_every_request(desk: Ec2Desk) -> Non
 
 def test_the_cheaper_place_is_chosen(desk: Ec2Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small data set costs a few cents by an instance, and nothing from here."""
-    assert desk.publish_s3("--dry-run", by="cheaper") == 0, desk.text
+    assert desk.publish_s3("--dry-run=full", by="cheaper") == 0, desk.text
     assert "ec2:RunInstances" not in desk.text
     monkeypatch.setattr("launch.data.costs.OUT_GB", 1000.0)  # USD of traffic per GB
-    assert desk.publish_s3("--dry-run", by="cheaper") == 0, desk.text
+    assert desk.publish_s3("--dry-run=full", by="cheaper") == 0, desk.text
     assert "ec2:RunInstances" in desk.text
 
 
@@ -42,14 +42,14 @@ def test_a_type_is_chosen_that_the_region_has(desk: Ec2Desk, monkeypatch: pytest
         return {name: frozenset({"us-east-1a"} if name == "i4i.4xlarge" else ()) for name in types}
 
     monkeypatch.setattr("launch.data.on_ec2.facts.offered_zones", offered)
-    assert desk.publish_s3("--dry-run") == 0, desk.text
+    assert desk.publish_s3("--dry-run=full") == 0, desk.text
     assert "--by instance (i4i.4xlarge)" in desk.text
 
 
 def test_a_source_in_another_bucket_is_a_warning(desk: Ec2Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     large = Source("s3://theirs/photos", "theirs", (Item("a.tar", "photos/a.tar", 155 * 10**9, '"e"'),))
     monkeypatch.setattr("launch.data.on_ec2.facts.find_source", lambda aws, source: large)
-    assert desk.publish_s3("--dry-run") == 0, desk.text
+    assert desk.publish_s3("--dry-run=full") == 0, desk.text
     assert "s3://theirs is not the toolkit's bucket" in desk.text
     assert "3.10 USD more" in desk.text  # of traffic between regions
 
