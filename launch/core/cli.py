@@ -243,6 +243,7 @@ def _rehearse(
         backend=launcher.backend,
         argv=(*words, *_rehearsal_words(job.train)),
         arguments=tuple(arguments),
+        on_aws=tuple(_of_job(words)),
         name=options.get("job_name") or default_job_name(job.train.label, datetime.now(), random_letters()),
         options=options,
         train=job.train,

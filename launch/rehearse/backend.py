@@ -32,6 +32,7 @@ class RehearsedJob:
     train: Training
     env: Mapping[str, str]  # the user's
     arguments: tuple[str, ...] = ()
+    on_aws: tuple[str, ...] = ()  # the command line without the rehearsal, as the user gave it
     faults: tuple[Fault, ...] = ()
     data: Path | None = None  # a folder with what the data set's volume or channel holds
 

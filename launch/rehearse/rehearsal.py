@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -16,7 +17,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from launch.core import shell
@@ -188,6 +188,16 @@ def _write_receipt(rehearsal: Rehearsal, code: int) -> None:
     receipt = Receipt.of(rehearsal, code, folder, files)
     rehearsal.display.text("\n" + as_text(receipt))
     write(receipt)
+    rehearsal.display.text("\n".join(["", "next, on AWS:", *(f"  {line}" for line in _next(rehearsal.job))]))
+
+
+def _next(job: RehearsedJob) -> list[str]:
+    """The commands that prepare the account, show the plan and start the job."""
+    after = ["--", *job.arguments] if job.arguments else []
+    doctor = ["python", "-m", "launch.doctor", "--for", job.backend.name, "--fix"]
+    launch = job.backend.command.split()
+    commands = (doctor, []), (launch, ["--dry-run"]), (launch, [])
+    return [shlex.join([*command, *job.on_aws, *more, *after]) for command, more in commands]
 
 
 @contextmanager
@@ -257,5 +267,5 @@ def _check_requirements(job: RehearsedJob) -> None:
         raise NotSetUp(
             f"nodes of a rehearsal have the packages of this Python and no package index, and {source.requirements} "
             f"asks for more ({one_line(''.join(reasons[-1:]).removeprefix('ERROR: '), 200)}); run pip install -r "
-            f"{quote(str(listed))}"
+            f"{shlex.quote(str(listed))}"
         )

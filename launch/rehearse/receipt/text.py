@@ -23,7 +23,8 @@ def as_text(receipt: Receipt) -> str:
         f"requests: {receipt.request_summary}": _requests(receipt),
         f"resources: {receipt.resource_summary}": _resources(receipt),
         f"on AWS: about {receipt.usd:.4f} USD": [
-            f"nodes and volumes for these seconds, on demand in {receipt.regions}"
+            f"nodes and volumes for these seconds, on demand in {receipt.regions};",
+            "the plan above has the expected price of the whole job",
         ],
         f"results in {receipt.folder}": _contents(receipt),
         "differences from AWS": [row for text in receipt.differences for row in _wrapped(text)],

@@ -68,7 +68,7 @@ def without_g7(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_type_that_the_catalog_lacks_is_planned_as_ec2_describes_it(
     without_g7: None, account: Account, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--nodes", "2", "--instance-type", "g7.12xlarge", "--dataset", "cifar10", "--dry-run"]) == 0
+    assert main(["--nodes", "2", "--instance-type", "g7.12xlarge", "--dataset", "cifar10", "--dry-run=full"]) == 0
 
     text = capsys.readouterr().out
     assert "processes      4" in text
@@ -78,14 +78,16 @@ def test_a_type_that_the_catalog_lacks_is_planned_as_ec2_describes_it(
 
 
 def test_a_limit_needs_a_price(without_g7: None, account: Account, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--instance-type", "g7.12xlarge", "--dataset", "cifar10", "--max-usd", "5", "--dry-run"]) != 0
+    assert main(["--instance-type", "g7.12xlarge", "--dataset", "cifar10", "--max-usd", "5", "--dry-run=full"]) != 0
     assert "--max-usd" in capsys.readouterr().out
 
 
 def test_a_type_that_the_catalog_lacks_cannot_have_more_processes_than_gpus(
     without_g7: None, account: Account, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--instance-type", "g7.12xlarge", "--dataset", "cifar10", "--nproc-per-node", "3", "--dry-run"]) == 2
+    assert (
+        main(["--instance-type", "g7.12xlarge", "--dataset", "cifar10", "--nproc-per-node", "3", "--dry-run=full"]) == 2
+    )
     assert "g7.12xlarge has 2 GPUs" in capsys.readouterr().err
 
 
@@ -95,7 +97,7 @@ def test_a_gpu_that_todays_drivers_leave_out_is_recognized() -> None:
 
 
 def test_a_type_whose_network_is_not_known_has_no_forecast(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--nodes", "2", "--dataset", "synthetic", "--instance-type", "m6i.xlarge", "--allow-cpu", "--dry-run"]
+    words = ["--nodes", "2", "--dataset", "synthetic", "--instance-type", "m6i.xlarge", "--allow-cpu", "--dry-run=full"]
     assert main(words) in (0, 4)
     assert "not in the catalog" in capsys.readouterr().out
 

@@ -57,13 +57,14 @@ def test_the_same_request_has_the_same_token() -> None:
 
 
 @pytest.mark.parametrize("backend", ["local", "ec2", "sagemaker", "slurm"])
-def test_two_launches_of_one_second_have_names_of_their_own(
+def test_two_jobs_of_one_second_have_names_of_their_own(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)  # no AWS and no Slurm here, so that the plans lack what would be looked up
     letters = set()
-    for _ in range(2):
-        import_module(f"launch.{backend}.__main__").main(["--dataset", "digits", "--model", "cnn", "--dry-run"])
+    for lr in ("0.1", "0.2"):
+        words = ["--dataset", "digits", "--model", "cnn", "--lr", lr, "--dry-run"]
+        import_module(f"launch.{backend}.__main__").main(words)
         (suffix,) = set(re.findall(r"digits-cnn-\d{8}-\d{6}-([a-z2-7]{5})\b", capsys.readouterr().out))
         letters.add(suffix)
 

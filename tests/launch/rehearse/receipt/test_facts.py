@@ -101,7 +101,8 @@ resources: 4 made, 4 removed, 0 left
   not counted: the job folder and the logs, which stay on AWS as well
 
 on AWS: about 0.0570 USD
-  nodes and volumes for these seconds, on demand in us-east-1
+  nodes and volumes for these seconds, on demand in us-east-1;
+  the plan above has the expected price of the whole job
 
 results in runs/digits-cnn
   receipt.html    this receipt as a page, with a replay

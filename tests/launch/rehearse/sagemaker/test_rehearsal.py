@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.rehearse.sagemaker.conftest import SETTINGS, Rehearse, needs_network
+from tests.launch.rehearse.sagemaker.conftest import SETTINGS, TRAINING, Rehearse, needs_network
 from tests.launch.rehearse.terminal import Kept, Start, Terminal
 
 pytestmark = pytest.mark.timeout(600)  # with the undisturbed rehearsal, on a busy machine
@@ -58,7 +58,13 @@ def test_a_job_trains_and_leaves_nothing(undisturbed: Kept) -> None:
     assert "mpirun" in undisturbed.text
     assert (undisturbed.folder / "runs/job/requests.jsonl").exists()
     assert list((undisturbed.folder / "runs/job/logs").glob("algo-1-*.log"))
-    assert all(seconds > 0 for name, seconds in undisturbed.phases().items() if name != "boot")
+    assert all(seconds > 0 for name, seconds in undisturbed.phases().items() if name not in ("boot", "provision"))
+    job = "--job-name job --through boto3 " + " ".join(TRAINING)
+    assert [line.strip() for line in undisturbed.text.splitlines()[-3:]] == [
+        f"python -m launch.doctor --for sagemaker --fix {job}",
+        f"python -m launch.sagemaker {job} --dry-run",
+        f"python -m launch.sagemaker {job}",
+    ]
 
 
 @needs_network
