@@ -9,6 +9,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from io import BytesIO
+from pathlib import Path
 from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -157,6 +158,20 @@ class Aws:
                 return None, ""
             raise
         return answer["Body"].read(), str(answer.get("ETag", ""))
+
+    def download(self, bucket: str, key: str, path: Path) -> None:
+        """Download an object in parts and in parallel; `path` is replaced at the end.  Raises as call() does, OSError.
+
+        https://docs.aws.amazon.com/boto3/latest/reference/services/s3/client/download_file.html
+        """
+        from boto3.exceptions import Boto3Error
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self.in_words("s3", "GetObject"):
+                self.client("s3").download_file(bucket, key, str(path))
+        except Boto3Error as error:  # the connection broke off again and again
+            raise NoAnswer(f"s3://{bucket}/{key} could not be downloaded: {error}", "", "GetObject") from error
 
     @contextmanager
     def in_words(self, service: str, operation: str) -> Iterator[None]:

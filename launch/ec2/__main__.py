@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from launch.core import cli
 from launch.core.job import Job
-from launch.core.jobs import job_verbs
+from launch.core.job_verbs import job_verbs
 from launch.ec2.backend import BACKEND, Runtime
-from launch.ec2.options import Ec2Options, VerbOptions
+from launch.ec2.options import VERB_OPTIONS, Ec2Options, VerbOptions
 from trainer.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ With several nodes, each line begins with the rank of its node: [1].  The last h
 A resource is a leak if its job is past the time limit, or has no nodes any more and does not wait for capacity.
 Snapshots, logs and job folders never are.
 """,
-    "attach": "Nodes that it loses are replaced, and the job is removed at its end.\n",
+    "attach": "Lost nodes are replaced.  At its end the job is removed, and its results are fetched into runs/.\n",
 }
 
 
@@ -55,7 +55,7 @@ def main(argv: Sequence[str], runtime: Runtime | None = None) -> int:
         quotes=_quotes,
         approve=runtime.approve,
         perform=partial(_perform, runtime),
-        verbs=job_verbs(BACKEND.command, partial(_jobs, runtime), VerbOptions, notes=NOTES),
+        verbs=job_verbs(BACKEND.command, partial(_jobs, runtime), VerbOptions, VERB_OPTIONS, NOTES),
         check=_check,
         env=runtime.env,
     )

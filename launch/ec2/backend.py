@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch.aws.names import TOOLKIT
@@ -50,6 +51,7 @@ class Runtime:
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)  # the user's, for rehearsals
     confirm: Callable[[str], None] = confirm  # asks before resources are removed
     approve: Callable[[str], None] = approve  # asks before a job that costs money
+    results: Path = Path("runs")  # the folder into which results are fetched
 
 
 # The default training; flags and --config override it.

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from launch.aws.names import SCHEDULER_ROLE
+from launch.core.job_verbs import AttachOptions
 from launch.core.options import ANYWAY, NEW, Options, WordList
 from launch.core.price import FILL_VOLUMES, Pay
 from launch.core.secrets import References
@@ -89,6 +90,7 @@ class Ec2Options(Options):
         description="hours to keep asking for machines, every 5 minutes, in all zones and for all types",
     )
     wait: bool = Field(True, description="follow the job to its end, then remove its resources")
+    fetch: bool = Field(True, description="fetch the results into runs/ at the end")
     detach: bool = Field(
         False, description="return once the nodes run, like --no-wait; attach follows the job, stop ends it"
     )
@@ -104,3 +106,7 @@ class VerbOptions(RegionsOptions):
     """Options of verbs about one job."""
 
     bucket: str | None = Field(None, description="bucket of the job folder, for an ended job that had its own --bucket")
+
+
+# Verbs with other options than in launch.core.jobs.
+VERB_OPTIONS: dict[str, type[Options]] = {"attach": AttachOptions}

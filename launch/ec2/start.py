@@ -12,9 +12,11 @@ from launch.aws.instances import removal
 from launch.aws.instances.inventory import Fleet, find
 from launch.aws.progress import put_outcome
 from launch.aws.refusals import DENIED, EXPIRED, INVALID_KEYS, THROTTLED
+from launch.aws.results import fetch_at_end, fetch_run
 from launch.aws.retry import RETRY_S, is_busy, is_transient, retrying
 from launch.core.clock import duration
 from launch.core.errors import AwsError, Ended, Forbidden, LeftRunning, NoAnswer, NotSetUp
+from launch.core.jobs import without_checkpoints
 from launch.core.plan import Plan
 from launch.core.price import usd
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
@@ -141,12 +143,20 @@ class _Life:
             else:
                 outcome = self._take_down(outcome, unsure=False)
         if outcome.exit_code != Exit.DONE:
-            self._show_commands("see also:", "logs", "status")
+            self._show_commands("see also:", "logs", "status", "fetch")
             raise Ended(outcome.reason, outcome.exit_code, outcome)
-        folder, job = self.cluster.folder, self.cluster.job
-        self.say("the training is done; to get its results:")
-        self.say(f"  aws s3 sync {folder.uri}/run runs/{job} --region {self.cluster.region}")
+        self.say("the training is done")
+        self._fetch()
         return outcome
+
+    def _fetch(self) -> None:
+        folder, job, region = self.cluster.folder, self.cluster.job, self.cluster.region
+        if not self.cluster.resolved.options.fetch:
+            self._show_commands("to fetch its results:", "fetch")
+            return
+        target, rest = self.runtime.results / job, command("fetch", job, region, "--all")
+        fetch = partial(fetch_run, self.aws, folder, target, without_checkpoints, rest)
+        fetch_at_end(fetch, self.say, command("fetch", job, region))
 
     def _follow(self, follower: Follower) -> Outcome:
         """The outcome.  Raises LeftRunning if this machine cannot reach AWS: the nodes continue without it."""

@@ -314,7 +314,7 @@ def _next(view: View) -> Iterator[str]:
         yield command("ssh", job, region, "--node", "0")
     else:
         yield command("logs", job, region)
-        yield f"aws s3 sync {view.folder.uri}/run runs/{job} --region {region}"
+        yield command("fetch", job, region)
     if not view.fleet.is_empty:
         yield command("stop", job, region)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,11 @@ from launch.aws.instances.inventory import Fleet, Node, find, nodes_of
 from launch.aws.logs import LogTail, follow
 from launch.aws.names import Folder
 from launch.aws.regions import query_each, query_regions
+from launch.aws.results import fetch_run
 from launch.aws.retry import is_busy, retrying
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.jobs import Leak, Log, State
+from launch.core.jobs import Choice, Leak, Log, Results, State
 from launch.core.terminal import Say
 from launch.ec2 import status
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
@@ -201,7 +202,13 @@ class Ec2Jobs:
             stop=command("stop", job, aws.region),
         )
 
-    # ---- stop, leaks
+    # ---- fetch, stop, leaks
+
+    def fetch(self, options: Any, choice: Choice) -> Results:
+        aws, fleet = self._find(options, options.bucket)
+        job = needed(options.job, "fetch", fleet)
+        folder, rest = known_folder(aws, fleet, job, options.bucket), command("fetch", job, aws.region, "--all")
+        return fetch_run(aws, folder, self.runtime.results / job, choice, rest)
 
     def stop(self, options: Any) -> None:
         doubts = list[str]()
@@ -260,7 +267,7 @@ class Ec2Jobs:
         """Plan the job again from its job.json, so that lost nodes can be replaced, and follow it."""
         aws, fleet = self._find(options, options.bucket)
         job = job_named(aws, fleet, options.job, options.bucket)
-        plan = plan_job(job, self.runtime)
+        plan = plan_job(replace(job, where=job.where.model_copy(update={"fetch": options.fetch})), self.runtime)
         if plan.problem is not None:
             raise plan.problem
         attach(plan, self.runtime)

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Mapping
 
 from launch.core import shell
+from launch.core.terminal import say
 from launch.local.planner import LocalPlan
 from trainer import outcome
 from trainer.contract import LAUNCHER, STOPPED, Exit
@@ -19,6 +20,8 @@ def perform(plan: LocalPlan, env: Mapping[str, str]) -> Outcome:
     """
     # Forward SIGTERM, on which torchrun and the trainer end without printing a message.
     code = shell.run(plan.command, {**env, LAUNCHER: str(os.getpid())}, stop_signal=signal.SIGTERM)
+    if plan.is_script and plan.run_dir.is_dir():  # the trainer says it itself
+        say(f"results: {plan.run_dir}")
     written = outcome.read(plan.run_dir)
     if written and written.exit_code == code:
         return written

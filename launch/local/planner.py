@@ -7,6 +7,7 @@ from pathlib import Path
 
 from launch.core.job import Job
 from launch.core.training.base import Training
+from launch.core.training.script import Script
 from launch.local.options import LocalOptions
 from trainer.contract import TIME_IN_NAMES
 
@@ -17,6 +18,7 @@ class LocalPlan:
 
     command: tuple[str, ...]
     run_dir: Path  # of its results
+    is_script: bool = False  # of the user's own
 
 
 def plan(job: Job[LocalOptions], *, python: Sequence[str], now: datetime, letters: str) -> LocalPlan:
@@ -34,7 +36,7 @@ def plan(job: Job[LocalOptions], *, python: Sequence[str], now: datetime, letter
         *("--max-restarts", str(job.where.max_restarts)),
         *job.train.at(run_dir=run_dir).words,
     )
-    return LocalPlan(command, run_dir)
+    return LocalPlan(command, run_dir, is_script=isinstance(job.train, Script))
 
 
 def new_run_dir(train: Training, now: datetime, letters: str) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from launch.core import cli
-from launch.core.jobs import job_verbs
+from launch.core.job_verbs import job_verbs
 from launch.core.options import RegionOptions
 from launch.sagemaker.backend import BACKEND
 from launch.sagemaker.options import VERB_OPTIONS, SageMakerOptions

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from launch.aws.client import Aws
 from launch.aws.logs import LogDisplay, LogTail, Streams
+from launch.aws.results import fetch_at_end
 from launch.aws.retry import RETRY_S, Retry, is_transient, retrying
 from launch.core.clock import duration
 from launch.core.errors import AwsError, Ended, LeftRunning
+from launch.core.jobs import Results
 from launch.core.price import usd
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.core.terminal import Say
@@ -179,14 +181,15 @@ def _finish(training_job: TrainingJob, runtime: Runtime, lines: Sequence[str], *
     if training_job.registers_in is not None:
         say(register(runtime.aws, training_job))
     if fetch:
-        say(f"result: {_fetch(training_job, runtime, outcome)}")
+        again = command("fetch", training_job.job, training_job.region)
+        fetch_at_end(lambda: _fetch(training_job, runtime, outcome), say, again)
     if training_job.checkpoints is not None:
         say(f"checkpoints: {training_job.checkpoints}")
     return outcome
 
 
-def _fetch(training_job: TrainingJob, runtime: Runtime, outcome: Outcome) -> Path:
-    """Fetch the result; return its folder, with outcome.json in it, which includes the cost."""
+def _fetch(training_job: TrainingJob, runtime: Runtime, outcome: Outcome) -> Results:
+    """Fetch the result; outcome.json goes beside it, which includes the cost."""
 
     def fetch() -> Path:
         return fetch_result(runtime.aws, training_job, runtime.results)
@@ -196,11 +199,11 @@ def _fetch(training_job: TrainingJob, runtime: Runtime, outcome: Outcome) -> Pat
         outcome.write(folder)
     except OSError as error:
         runtime.say(f"warning: the outcome was not written to {folder}: {error.strerror}")
-    return folder
+    return Results(folder)
 
 
 def _is_connection_lost(error: TrainerError) -> bool:
-    """Whether S3 or the network failed.  The training is done, and a sweep must not count it as failed."""
+    """Whether S3 or the network failed."""
     return isinstance(error, AwsError) and bool(error.operation) and is_transient(error)
 
 

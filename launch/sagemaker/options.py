@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from launch.core.jobs import JobOptions, LogsOptions, SshOptions
+from launch.core.job_verbs import AttachOptions, LogsOptions, SshOptions
 from launch.core.options import ANYWAY, NEW, Options, Pairs, WordList
 from launch.core.secrets import References
 from launch.sagemaker.channels import Channel
@@ -148,12 +148,8 @@ class NodeSshOptions(SshOptions):
     node: int = Field(1, ge=1, description="the instance; algo-1 is number 1")
 
 
-class FetchOptions(JobOptions):
-    fetch: bool = Field(True, description="fetch the result into runs/ at the end")
-
-
 # Verbs with other options than in launch.core.jobs.
-VERB_OPTIONS: dict[str, type[Options]] = {"logs": NodeLogsOptions, "ssh": NodeSshOptions, "attach": FetchOptions}
+VERB_OPTIONS: dict[str, type[Options]] = {"logs": NodeLogsOptions, "ssh": NodeSshOptions, "attach": AttachOptions}
 
 
 MOST_TAGS, OWN_TAGS = 50, 10  # the toolkit's own are fewer

@@ -4,16 +4,38 @@ import gzip
 import shutil
 import tarfile
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 from launch.aws.client import Aws
 from launch.aws.names import parse_s3
+from launch.aws.results import fetch_run
 from launch.core.errors import AwsError
+from launch.core.jobs import Choice, Results
 from launch.sagemaker.names import command
 from launch.sagemaker.training_job import TrainingJob
 from trainer.datasets.archive import DAMAGED, Part, tar_of
 from trainer.errors import MachineError, one_line
+from trainer.files import below
+
+ARCHIVE = "model.tar.gz"
+
+
+def fetch_job(aws: Aws, training_job: TrainingJob, folder: Path, choice: Choice) -> Results:
+    """Fetch the result, if the job has one and `choice` its archive, and the chosen files of its run folder.
+
+    Raises AwsError, MachineError.
+    """
+    target, rest = folder / training_job.name, command("fetch", training_job.job, training_job.region, "--all")
+    files = dict[str, int]()
+    if training_job.is_over and training_job.model is not None and choice({ARCHIVE: 0}):
+        fetch_result(aws, training_job, folder)
+        files = {str(path.relative_to(target)): path.stat().st_size for path in below(target) if path.is_file()}
+    if training_job.folder is None:
+        return Results(target, files)
+    run = fetch_run(aws, training_job.folder, target, choice, rest)
+    return replace(run, files={**files, **run.files})
 
 
 def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
@@ -23,7 +45,7 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
     """
     if training_job.model is None:
         raise AwsError(f"{training_job.name} left no result.")
-    target, attach = folder / training_job.name, command("attach", training_job.job, training_job.region)
+    target = folder / training_job.name
     try:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as packed, tempfile.TemporaryDirectory(dir=folder) as unpacked:
@@ -37,8 +59,9 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
         elsewhere = f"; the run folder is in {training_job.checkpoints}" if training_job.checkpoints else ""
         raise AwsError(f"{training_job.model} is damaged: {one_line(error, 200)}{elsewhere}.") from error
     except OSError as error:
+        again = command("fetch", training_job.job, training_job.region)
         raise MachineError(
-            f"cannot write to {target} ({error.strerror}); free some space and fetch the result again:\n  {attach}"
+            f"cannot write to {target} ({error.strerror}); free some space and fetch the result again:\n  {again}"
         ) from error
     return target
 

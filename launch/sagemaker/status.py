@@ -120,6 +120,6 @@ def _epochs(training_job: TrainingJob) -> str:
 def _next(training_job: TrainingJob) -> Iterator[str]:
     job, region = training_job.job, training_job.region
     yield command("logs", job, region, *([] if training_job.is_over else ["--follow"]))
-    yield command("attach", job, region)
+    yield command("fetch" if training_job.is_over else "attach", job, region)
     if not training_job.is_over or training_job.pool == "Available":
         yield command("stop", job, region)

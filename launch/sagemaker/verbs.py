@@ -14,7 +14,7 @@ from launch.aws.regions import query_regions
 from launch.aws.retry import is_busy, retrying
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.jobs import Leak, Log, State
+from launch.core.jobs import Choice, Leak, Log, Results, State
 from launch.core.terminal import Say
 from launch.sagemaker import status, training_jobs
 from launch.sagemaker.follow import failure_lines, streams_of
@@ -22,6 +22,7 @@ from launch.sagemaker.follow import follow as follow_job
 from launch.sagemaker.leaks import COLUMNS, leaks_of
 from launch.sagemaker.names import command
 from launch.sagemaker.outcome import is_unexplained, outcome_of, recorded
+from launch.sagemaker.result import fetch_job
 from launch.sagemaker.runtime import Runtime, RuntimeOf
 from launch.sagemaker.stop import end
 from launch.sagemaker.training_job import TrainingJob
@@ -107,6 +108,9 @@ class SageMakerJobs:
             nothing=lambda: _no_logs(training_job, options),
             stop=command("stop", job, region),
         )
+
+    def fetch(self, options: Any, choice: Choice) -> Results:
+        return fetch_job(self.runtime.aws, self._newest(options, "fetch"), self.runtime.results, choice)
 
     def stop(self, options: Any) -> None:
         def look() -> tuple[str, Sequence[TrainingJob]]:

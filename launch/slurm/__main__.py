@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from launch.core import cli
 from launch.core.job import Job
-from launch.core.jobs import job_verbs
+from launch.core.job_verbs import job_verbs
 from launch.core.terminal import say
 from launch.slurm.backend import BACKEND
 from launch.slurm.options import VERB_OPTIONS, SlurmOptions
@@ -33,6 +33,7 @@ Training settings go on the same line.  Run it on a login node, in a folder that
 # Additions to the help of verbs on this backend.  JOB is a name, or Slurm's id.
 NOTES = {
     "status": "JOB is the name of a job or its Slurm id; jobs of others are not shown.\n",
+    "fetch": "The nodes share the job's folder with this machine: it is only named.\n",
     "stop": """\
 The job saves first; the same command with --job-name resumes it.  Jobs that were not submitted by this toolkit are
 never touched.

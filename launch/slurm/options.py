@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from launch.core.jobs import JobOptions
+from launch.core.job_verbs import JobOptions
 from launch.core.options import NEW, Options, Place, WordList
 from trainer.settings.argparser import IS_PATH
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from launch.aws.progress import newest_of, pace_in_words
 from launch.aws.retry import retrying
 from launch.core.errors import LeftRunning
-from launch.core.jobs import Leak, Log, State
+from launch.core.jobs import Choice, Leak, Log, Results, State
 from launch.core.runs import read_epochs
 from launch.core.terminal import Say, confirm
 from launch.slurm import status
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from launch.core.clock import Clock
-    from launch.core.jobs import JobOptions, StopOptions
+    from launch.core.job_verbs import FetchOptions, JobOptions, StopOptions
     from launch.slurm.listing import QueuedJob
     from launch.slurm.options import AttachOptions, QueueLogsOptions
     from launch.slurm.runtime import Runtime
@@ -104,6 +104,10 @@ class SlurmJobs:
             nothing=lambda: f"the log of {job.name} is empty so far",
             stop=command("stop", job.name),
         )
+
+    def fetch(self, options: FetchOptions, choice: Choice) -> Results:
+        """The job's folder, which this machine shares with the nodes."""
+        return Results(self._find(options.job or self._only_job("fetch")).folder.path)
 
     def attach(self, options: AttachOptions) -> Outcome:
         try:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from launch.core.jobs import NO_LEAKS, JobOptions, Leak, job_verbs
+from launch.core.job_verbs import JobOptions, job_verbs
+from launch.core.jobs import NO_LEAKS, Leak
 from launch.core.options import Options
 from launch.core.verbs import run_verb
 from tests.launch.core.listed import ListedJobs
@@ -143,7 +144,7 @@ def test_a_backend_has_the_verbs_that_it_does_not_lack_with_options_of_its_own()
 
     verbs = job_verbs(COMMAND, lambda _: ListedJobs(), options={"attach": Fetch}, lacks=("leaks", "ssh"))
 
-    assert list(verbs) == ["status", "logs", "stop", "attach"]
+    assert list(verbs) == ["status", "logs", "fetch", "stop", "attach"]
     assert set(verbs["attach"].options.model_fields) == {"job", "fetch"}
 
 

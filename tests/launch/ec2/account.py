@@ -10,6 +10,8 @@ with Account.opened() as account:
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +30,12 @@ SPOT_INTERRUPTION = "Server.SpotInstanceTermination: Spot instance termination"
 
 
 class Account(Asked, rehearsed.Ec2Account):
-    """capacity, quota, spot_usd, slow: see rules.Rules.  requests: every call since it was opened."""
+    """capacity, quota, spot_usd, slow: see rules.Rules.  requests: every call since it was opened.
+
+    results: the folder into which its launchers fetch.
+    """
+
+    results: Path
 
     def __init__(self, rules: Rules) -> None:
         super().__init__(self.region, rules=rules)
@@ -48,7 +55,8 @@ class Account(Asked, rehearsed.Ec2Account):
         """A new account, until the end of the block.  Only one at a time."""
         rules = Rules()
         rules.access.throttling.now = pauses.now
-        with opened(lambda: cls(rules), patched(rules)) as account, without_pauses():
+        with opened(lambda: cls(rules), patched(rules)) as account, without_pauses(), TemporaryDirectory() as results:
+            account.results = Path(results)
             yield account
 
     # ---- what a test asks it

@@ -8,7 +8,7 @@ from typing import Any
 
 from launch.aws.names import Folder, group_name, tags
 from launch.core.clock import Clock
-from launch.core.jobs import job_verbs
+from launch.core.job_verbs import job_verbs
 from launch.ec2.__main__ import main
 from launch.ec2.backend import Runtime
 from launch.ec2.options import VerbOptions
@@ -42,7 +42,10 @@ class Terminal:
 
     @property
     def runtime(self) -> Runtime:
-        return Runtime(self.account.aws, self.clock, self.said.append, lambda: False, {}, approve=lambda what: None)
+        said, results = self.said.append, self.account.results
+        return Runtime(
+            self.account.aws, self.clock, said, lambda: False, {}, approve=lambda what: None, results=results
+        )
 
     def refused(self, *words: str) -> TrainerError:
         """The error that the command line `words` ends with."""

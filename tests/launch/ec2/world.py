@@ -74,6 +74,7 @@ class Stage:
             lambda: self.may_detach,
             {},
             approve=lambda what: None,
+            results=self.account.results,
         )
 
     def launch(self) -> int:

@@ -114,6 +114,14 @@ def run_of(folder: Path, script: str) -> Outcome:
     return perform(LocalPlan(("bash", "-c", script), folder), dict(os.environ))
 
 
+def test_a_script_ends_with_where_its_results_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").touch()
+
+    assert main(["--script", str(tmp_path / "train.py"), "--run-dir", str(tmp_path / "run")], trainer_env()) == 0
+
+    assert capsys.readouterr().out.splitlines()[-1] == f"results: {tmp_path / 'run'}"
+
+
 def test_the_outcome_that_the_training_leaves_is_the_launchers_but_not_that_of_an_earlier_run(tmp_path: Path) -> None:
     Outcome("failed", 3, "no images.", 7.5).write(tmp_path)
     assert run_of(tmp_path, "exit 3") == Outcome("failed", 3, "no images.", 7.5)

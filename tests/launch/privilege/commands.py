@@ -42,7 +42,7 @@ class Shell(Terminal):
 
     @property
     def runtime(self) -> Runtime:
-        return Runtime(self.make_aws, self.clock, approve=lambda what: None)
+        return Runtime(self.make_aws, self.clock, approve=lambda what: None, results=self.account.results)
 
     def type(self, *words: str, events: tuple[Event, ...] = ()) -> int:
         """events: what happens at each of the command's sleeps, in turn."""
@@ -122,7 +122,14 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     spot = ("--nodes", "2", "--spot", "--job-name", "two", "--detach", "--instance-type", "g5.2xlarge,g6.2xlarge")
     assert shell.type(*spot) == 0
     logs = ("logs", "two", "--node", "1", "--since", "30")
-    for words in (("status",), ("status", "two"), logs, ("ssh", "two", "--node", "1"), ("leaks",)):
+    for words in (
+        ("status",),
+        ("status", "two"),
+        logs,
+        ("fetch", "two", "--all"),
+        ("ssh", "two", "--node", "1"),
+        ("leaks",),
+    ):
         assert shell.type(*words) == 0
     shell.lose("two")()
     assert shell.type(*spot) == 0
@@ -164,7 +171,7 @@ def every_command_on_sagemaker(stage: Stage) -> list[Words]:
     stage.events = iter([stage.log("hello"), stage.complete()])
     tracked = ("--wandb", "project", "--secret", "WANDB_API_KEY=secretsmanager:ddp-toolkit/wandb")
     type_in(*machines, *tracked, "--job-name", NAME, "--max-usd", "100")
-    for words in (("status",), ("status", NAME), ("attach", NAME), ("logs", NAME, "-f"),
+    for words in (("status",), ("status", NAME), ("attach", NAME), ("logs", NAME, "-f"), ("fetch", NAME),
                   ("logs", NAME, "--node", "1", "--since", "30")):  # fmt: skip
         type_in(*words)
     looks = ("--remote-debug", "--infra-check", "--profiler", "--through", "boto3")

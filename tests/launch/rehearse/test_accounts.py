@@ -135,7 +135,7 @@ def test_what_a_job_on_ec2_names(words: str, tmp_path: Path) -> None:
 
     said: list[str] = []
     with aws_of(account, ec2_patches.patched, fill, job, "node"):
-        runtime = Ec2Runtime(lambda region: Aws(region or job.region), Clock(sleep=look), said.append)
+        runtime = Ec2Runtime(lambda region: Aws(region or job.region), Clock(sleep=look), said.append, results=tmp_path)
         with pytest.raises(Started):
             raise AssertionError((on_ec2(job.launch_words, runtime), said))
 

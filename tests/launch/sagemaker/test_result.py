@@ -75,7 +75,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_made(
     with pytest.raises(MachineError, match="No space left on device") as error:
         fetch_result(stage.aws, DONE, tmp_path)
     assert error.value.code == 6
-    assert str(error.value).endswith(typed("attach"))
+    assert str(error.value).endswith(typed("fetch"))
     assert files_in(tmp_path) == []
 
 
@@ -163,7 +163,7 @@ def test_a_hard_link_to_a_file_of_the_result_is_kept(stage: Stage, tmp_path: Pat
 def test_a_folder_that_cannot_be_written_is_told_with_the_way_around(stage: Stage, tmp_path: Path) -> None:
     stage.account.write(KEY, tar_gz({"model.pt": "w"}))
     (tmp_path / "runs").write_text("a file in the way")
-    with pytest.raises(MachineError, match=rf"python -m launch.sagemaker attach {NAME}"):
+    with pytest.raises(MachineError, match=rf"python -m launch.sagemaker fetch {NAME}"):
         fetch_result(stage.aws, DONE, tmp_path / "runs")
 
 

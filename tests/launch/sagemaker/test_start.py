@@ -79,7 +79,7 @@ def test_a_job_is_started_followed_and_its_result_fetched(stage: Stage) -> None:
         "Uploading: Uploading generated training model",
         "Completed: Training job completed",
         "the training is done; 1 h 0 min billed, about 1.51 USD",
-        f"result: {stage.results / NAME}",
+        f"results: {stage.results / NAME}",
         f"checkpoints: s3://{BUCKET}/jobs/{NAME}/run",
     ]
     assert (stage.results / NAME / "model.pt").read_text() == "the weights"
@@ -461,6 +461,14 @@ def test_a_result_whose_download_breaks_off_is_fetched_again(stage: Stage, monke
     assert broke
     assert (stage.results / NAME / "model.pt").exists()
     assert "warning: no answer to s3:GetObject" in stage.text
+
+
+def test_a_result_that_cannot_be_written_here_is_a_warning_and_no_failed_job(stage: Stage) -> None:
+    (stage.results / NAME).write_text("a file in the way")
+    stage.events = iter([train(stage), stage.complete()])
+    assert stage.launch() == 0
+    assert f"warning: the results are not all here: cannot write to {stage.results / NAME}" in stage.text
+    assert f"to fetch them again:\n  {typed('fetch')}" in stage.text
 
 
 # ---- doubts

@@ -7,7 +7,8 @@ from launch.nothing.backend import BACKEND, NothingOptions
 
 from launch.core import cli
 from launch.core.job import Job
-from launch.core.jobs import Jobs, Leak, job_verbs
+from launch.core.job_verbs import job_verbs
+from launch.core.jobs import Jobs, Leak
 from launch.core.terminal import say
 from trainer.outcome import Outcome, state_of
 

@@ -1,0 +1,141 @@
+"""A user at the command line of each backend, beside a job called `demo` that another terminal has started."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from moto.s3.models import s3_backends
+
+from launch.aws.client import Aws
+from launch.core.clock import Clock
+from launch.rehearse.aws.sagemaker.changes import complete
+from launch.slurm.__main__ import main
+from launch.slurm.names import SCRIPT, comment_of
+from launch.slurm.runtime import Runtime
+from tests.launch.ec2.account import Account
+from tests.launch.ec2.terminal import Terminal
+from tests.launch.sagemaker.world import Stage
+from tests.launch.slurm.jobs import left
+
+JOB = "demo"
+EPOCH = {"epoch": 3, "train_loss": 1.25, "images_per_s": 2450.5, "epoch_s": 523.0}
+
+
+@dataclass
+class World:
+    """One backend with the job, which runs."""
+
+    run: Callable[..., int]  # types words after `python -m launch.BACKEND`; returns the exit code
+    said: list[str]  # printed by the last command
+    results: Path  # the job's results on this machine, once they are fetched
+    put: Callable[[str, bytes], None]  # writes a file into the job's run folder, as the training does
+    end: Callable[[], object]  # the job ends well
+    log: Callable[[str], object]  # a line of the training's output
+
+    def type(self, *words: str) -> int:
+        self.said.clear()
+        return self.run(*words)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.said)
+
+    def json(self, *words: str, code: int = 0) -> list[Any]:
+        """What a command prints with --json: an object in each line."""
+        assert self.type(*words, "--json") == code, self.text
+        return [json.loads(line) for line in self.text.splitlines()]
+
+
+def _put(account: Any, key: str, content: bytes) -> None:
+    s3_backends[account.id]["aws"].put_object(account.bucket, key, content)
+
+
+@contextmanager
+def on_ec2(_: Path) -> Iterator[World]:
+    with Account.opened() as account:
+        terminal = Terminal(account)
+        (node,) = terminal.start(JOB)
+        yield World(
+            terminal.type,
+            terminal.said,
+            account.results / JOB,
+            lambda name, content: _put(account, f"jobs/{JOB}/run/{name}", content),
+            lambda: _end_on_ec2(account, node),
+            lambda line: _log_on_ec2(account.aws(), line),
+        )
+
+
+def _end_on_ec2(account: Account, node: str) -> None:
+    now = int(time.time())
+    record = {"instance": node, "rank": 0, "generation": 1, "code": 0, "step": "train", "reason": "done",
+              "restarts": 0, "at": now}  # fmt: skip
+    account.put_json(f"jobs/{JOB}/exits/{node}.json", record)
+    account.put_json(f"jobs/{JOB}/job.json", {**account.s3(f"jobs/{JOB}/job.json"), "ended": now})
+    account.kill(node, "Client.InstanceInitiatedShutdown: Instance initiated shutdown")
+
+
+def _log_on_ec2(aws: Aws, line: str) -> None:
+    group, stream = "/aws-ddp-toolkit/ec2", f"{JOB}/node-0"
+    aws.call("logs", "CreateLogGroup", {"logGroupName": group})
+    aws.call("logs", "CreateLogStream", {"logGroupName": group, "logStreamName": stream})
+    event = {"timestamp": int(time.time() * 1000), "message": line}
+    aws.call("logs", "PutLogEvents", {"logGroupName": group, "logStreamName": stream, "logEvents": [event]})
+
+
+@contextmanager
+def on_sagemaker(_: Path) -> Iterator[World]:
+    with Stage.opened(instance_type="ml.g5.12xlarge") as stage:
+        job = stage.started(JOB)
+        name = job.request["TrainingJobName"]
+        yield World(
+            stage.type,
+            stage.said,
+            stage.results / name,
+            lambda file, content: _put(stage.account, f"jobs/{JOB}/run/{file}", content),
+            lambda: complete(job),
+            lambda line: stage.account.log(name, "algo-1", [line]),
+        )
+
+
+@contextmanager
+def on_slurm(folder: Path) -> Iterator[World]:
+    """Slurm is a program that prints a line of the queue."""
+    path, said = left(folder / "runs" / JOB), list[str]()
+    queue, squeue = folder / "queue", folder / "squeue"
+    columns = (
+        "7",
+        "RUNNING",
+        "None",
+        "10:00",
+        "1:00",
+        "2",
+        "n[0-1]",
+        "main",
+        "N/A",
+        path / SCRIPT,
+        JOB,
+        comment_of(JOB),
+    )
+    queue.write_text("\t".join(map(str, columns)) + "\n")
+    squeue.write_text(f"#!/bin/sh\ncat {queue}\n")
+    squeue.chmod(0o755)
+    runtime = Runtime({"PATH": f"{folder}:/usr/bin:/bin"}, folder, "python", Clock(), said.append)
+
+    def put(name: str, content: bytes) -> None:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
+
+    def run(*words: str) -> int:
+        return main(words, runtime)
+
+    def end() -> None:
+        queue.write_text("")
+
+    yield World(run, said, path, put, end, lambda line: put("job.log", f"{line}\n".encode()))
+
+
+WORLDS: Mapping[str, Callable[[Path], Any]] = {"ec2": on_ec2, "sagemaker": on_sagemaker, "slurm": on_slurm}
