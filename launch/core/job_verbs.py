@@ -6,9 +6,12 @@ here.  To add a verb: its text and options in VERBS, and a method of Commands.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
+from shutil import which
 from typing import Any, cast
 
 from pydantic import Field, create_model
@@ -16,8 +19,10 @@ from pydantic import Field, create_model
 from launch.core.jobs import (
     NO_LEAKS,
     CloudJobs,
+    Connection,
     Jobs,
     Leak,
+    event_files,
     everything,
     leaks_as_table,
     leaks_as_text,
@@ -26,7 +31,8 @@ from launch.core.jobs import (
 from launch.core.options import Options
 from launch.core.verbs import Verb
 from trainer.contract import STOPPED, Exit
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, TrainerError
+from trainer.files import below
 from trainer.settings.argparser import flag
 
 
@@ -60,6 +66,16 @@ class LeaksOptions(Options):
 
 class SshOptions(JobOptions):
     node: int = Field(0, ge=0, description="rank of the node")
+    print: bool = Field(False, description="print the command in place of running it")
+
+
+class ForwardOptions(SshOptions):
+    port: int | None = Field(None, ge=1, le=65535, description="port on the node; may be given after the job")
+    local_port: int | None = Field(None, ge=1, le=65535, description="port on this machine (default: the same)")
+
+
+class TensorboardOptions(JobOptions):
+    port: int = Field(6006, ge=1, le=65535, description="port on this machine; may be given after the job")
 
 
 class AttachOptions(JobOptions):
@@ -123,11 +139,29 @@ touched.  Exit code 0: no leak is left; 4: one is, or AWS did not answer.  Suita
     ),
     "ssh": (
         """\
-print the command that opens a shell on a machine of a job, without keys or open ports
+open a shell on a machine of a job, without keys or open ports
 
   {command} ssh JOB --node 1
+  {command} ssh JOB --print
 """,
         SshOptions,
+    ),
+    "forward": (
+        """\
+make a port of a machine of a job reachable at the same port of localhost, until Ctrl-C
+
+  {command} forward JOB 8888
+  {command} forward JOB 8888 --local-port 9999 --node 1
+""",
+        ForwardOptions,
+    ),
+    "tensorboard": (
+        """\
+show a job in TensorBoard: fetches its events, again every 30 s, until Ctrl-C
+
+  {command} tensorboard JOB
+""",
+        TensorboardOptions,
     ),
     "attach": (
         """\
@@ -167,6 +201,9 @@ def job_verbs(
         return Verb(about.format(command=command), model, partial(act, name))
 
     return {name: verb(name) for name in VERBS if name not in lacks}
+
+
+REFRESH_S = 30.0  # as often as TensorBoard reads its events again
 
 
 @dataclass(frozen=True)
@@ -255,9 +292,45 @@ class Commands:
             self.jobs.say(text)
 
     def ssh(self, options: Any) -> int:
-        for line in self._cloud.shell(options):
-            self.jobs.say(line)
-        return Exit.DONE
+        return self._connect(self._cloud.shell(options), options)
+
+    def forward(self, options: Any) -> int:
+        if options.port is None:
+            raise SettingsError(f"give the port, too: {self.command} forward JOB PORT")
+        return self._connect(self._cloud.forward(options), options)
+
+    def _connect(self, connection: Connection, options: Any) -> int:
+        if options.print:
+            self.jobs.say(str(connection))
+            return Exit.DONE
+        missing = [how for program, how in connection.programs.items() if which(program) is None]
+        if missing:
+            raise SettingsError("\n".join([*missing, "or print the command, to run it elsewhere: add --print"]))
+        from launch.core.shell import become
+
+        self.jobs.say(shlex.join(connection.command))
+        return become(connection.command)
+
+    def tensorboard(self, options: Any) -> int:
+        folder = self.jobs.fetch(options, event_files).folder
+        if not (folder.is_dir() and event_files({str(path): 0 for path in below(folder)})):
+            raise SettingsError(f"{folder} has no events of TensorBoard; train with --tensorboard.")
+        if find_spec("tensorboard") is None:
+            raise SettingsError(
+                f"TensorBoard is not installed; its events are in {folder}:\n  pip install tensorboard\n"
+                f"  tensorboard --logdir {shlex.quote(str(folder))}"
+            )
+        from launch.core.shell import run_beside, this_python
+
+        self.jobs.say(f"http://localhost:{options.port}, until Ctrl-C")
+        words = ("-m", "tensorboard.main", "--logdir", str(folder), "--port", str(options.port))
+        return run_beside([*this_python(), *words], REFRESH_S, partial(self._refresh, options))
+
+    def _refresh(self, options: Any) -> None:
+        try:
+            self.jobs.fetch(options, event_files)
+        except TrainerError as error:
+            self.jobs.say(f"warning: {error}")
 
     def attach(self, options: Any) -> int:
         outcome = self.jobs.attach(options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,11 @@ def without_checkpoints(sizes: Mapping[str, int]) -> Collection[str]:
     return [name for name in sizes if not (is_large and name in checkpoints)]
 
 
+def event_files(sizes: Mapping[str, int]) -> Collection[str]:
+    """TensorBoard's events."""
+    return [name for name in sizes if "tfevents" in name.rpartition("/")[2]]
+
+
 @dataclass(frozen=True)
 class Results:
     """The results of a job on this machine."""
@@ -74,6 +80,18 @@ class Results:
         count, megabytes = len(self.left), sum(self.left.values()) / 1e6
         what = f"{count} file{'' if count == 1 else 's'} of {megabytes:,.0f} MB"
         return f"results: {self.folder}, without {what}; to fetch these, too:\n  {self.rest}"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A command that connects this terminal with a machine of a job."""
+
+    command: Sequence[str]
+    programs: Mapping[str, str]  # that the command needs -> a sentence on how to install each
+    notes: Sequence[str] = ()  # on what to do there
+
+    def __str__(self) -> str:
+        return "\n".join([shlex.join(self.command), *(f"# {note}" for note in self.notes)])
 
 
 @dataclass(frozen=True)
@@ -132,4 +150,5 @@ class CloudJobs(Jobs, Protocol):
     """Jobs on machines that are rented: they can be leaks, and have shells.  Other backends lack those verbs."""
 
     def leaks(self, options: Any) -> tuple[Sequence[Leak], bool]: ...  # also: whether all regions answered
-    def shell(self, options: Any) -> Iterable[str]: ...  # lines to paste
+    def shell(self, options: Any) -> Connection: ...
+    def forward(self, options: Any) -> Connection: ...  # to options.port

@@ -1,5 +1,6 @@
 """Run commands on this machine and end all of their processes.  The only module that starts processes."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from launch.core.signals import MARK, Ending, handling
 from trainer.errors import MachineError
@@ -262,6 +263,24 @@ class Captured:
 def run_here(command: Sequence[str]) -> int:
     """Run a command that may ask the user, with this terminal and environment; return its exit code."""
     return subprocess.run(command, check=False).returncode
+
+
+def become(command: Sequence[str]) -> NoReturn:
+    """Run a command in place of this process: it gets the terminal's signals, and its exit code is ours."""
+    os.execvp(command[0], list(command))  # nosec B606  # without a shell, on purpose
+
+
+def run_beside(command: Sequence[str], every_s: float, act: Callable[[], object]) -> int:
+    """Run a command with this terminal until it ends or Ctrl-C; call act() meanwhile.  Returns its exit code, or 0."""
+    with subprocess.Popen(command) as process:
+        try:
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(every_s)
+                act()
+        except KeyboardInterrupt:
+            process.terminate()  # it may have been sent to us alone
+            return 0
 
 
 def run_captured(command: Sequence[str], env: Mapping[str, str], folder: str | None = None) -> Captured:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from pydantic import BaseModel
@@ -16,7 +17,8 @@ from trainer.settings.argparser import version
 
 SHORT = {"-f": "--follow"}
 MOST_CODE = 255
-FIRST_WORDS = ("job", "source", "name")  # the first of these options that a verb has may be given without its flag
+# Options that may be given without their flags, in this order: of each row the first that a verb has.
+BARE_WORDS = (("job", "source", "name"), ("port",))
 
 Table = Mapping[str, tuple[str, type[BaseModel]]]  # of verbs by name: their texts and options
 
@@ -25,7 +27,7 @@ Table = Mapping[str, tuple[str, type[BaseModel]]]  # of verbs by name: their tex
 class Verb:
     """A command for a started job, such as status.  act returns the exit code and may raise TrainerError.
 
-    about: one line and an example.  A first word without hyphens is the option `job`, or another of FIRST_WORDS.
+    about: one line and an example.  First words without hyphens are the option `job`, and others of BARE_WORDS.
     """
 
     about: str
@@ -80,17 +82,19 @@ def verb_of(verbs: Mapping[str, Verb], argv: Sequence[str]) -> str:
 def run_verb(prog: str, verbs: Mapping[str, Verb], name: str, argv: Sequence[str]) -> int:
     """Run the verb `name` with the words after it; return its exit code."""
     verb = verbs[name]
-    words, first = [SHORT.get(word, word) for word in argv], _first_word(verb.options)
-    if first and words and not words[0].startswith("-"):
-        words = [f"--{first}", *words]
-    prog = f"{prog} {name} [{first.upper()}]" if first else f"{prog} {name}"
-    (options,) = flags.parse(words, [verb.options], prog=prog, about=verb.about, sections={})
+    words, bare = [SHORT.get(word, word) for word in argv], _bare_words(verb.options)
+    given = list(takewhile(lambda word: not word.startswith("-"), words[: len(bare)]))
+    flagged = [part for option, word in zip(bare, given, strict=False) for part in (f"--{option}", word)]
+    prog = " ".join([prog, name, *(f"[{option.upper()}]" for option in bare)])
+    rest = words[len(given) :]
+    (options,) = flags.parse([*flagged, *rest], [verb.options], prog=prog, about=verb.about, sections={})
     return verb.act(options)
 
 
-def _first_word(options: type[BaseModel]) -> str:
-    """The option that may be given as the first word, without its flag; empty if there is none."""
-    return next((name for name in FIRST_WORDS if name in options.model_fields), "")
+def _bare_words(options: type[BaseModel]) -> list[str]:
+    """The options that may be given as the first words, without their flags."""
+    rows = ([name for name in row if name in options.model_fields] for row in BARE_WORDS)
+    return [row[0] for row in rows if row]
 
 
 def unknown_verb(word: str, verbs: Mapping[str, Verb]) -> SettingsError:

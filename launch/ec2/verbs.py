@@ -15,9 +15,10 @@ from launch.aws.names import Folder
 from launch.aws.regions import query_each, query_regions
 from launch.aws.results import fetch_run
 from launch.aws.retry import is_busy, retrying
+from launch.aws.session import forwarding, shell_on
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.jobs import Choice, Leak, Log, Results, State
+from launch.core.jobs import Choice, Connection, Leak, Log, Results, State
 from launch.core.terminal import Say
 from launch.ec2 import status
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
@@ -128,9 +129,6 @@ def _spec(place: Place, job: str, bucket: str | None) -> Spec:
         return spec_of(aws, folder_of(aws, fleet, job, bucket), BACKEND_NAME) or {}
     except TrainerError:
         return {}
-
-
-PLUGIN = "https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-install-plugin.html"
 
 
 @dataclass(frozen=True)
@@ -248,20 +246,28 @@ class Ec2Jobs:
         targets = (Target(self.runtime.make_aws(leak.region), leak.job, leak.resources) for leak in leaks)
         return remove_all(targets, self.clock, self.say)
 
-    # ---- ssh, attach
+    # ---- ssh, forward, attach
 
-    def shell(self, options: Any) -> Iterator[str]:
+    def shell(self, options: Any) -> Connection:
+        return shell_on(
+            *self._node(options, "ssh"),
+            "then, for a shell in the training's container: sudo docker exec -it ddp bash",
+            "and for the boot log: sudo tail -f /var/lib/ddp/boot.log",
+        )
+
+    def forward(self, options: Any) -> Connection:
+        return forwarding(*self._node(options, "forward"), options.port, options.local_port or options.port)
+
+    def _node(self, options: Any, verb: str) -> tuple[str, str]:
+        """The id of the node with the rank of the options, and its region.  Raises SettingsError if there is none."""
         aws, fleet = self._find(options, options.bucket)
-        job = needed(options.job, "ssh", fleet)
+        job = needed(options.job, verb, fleet)
         folder, living = known_folder(aws, fleet, job, options.bucket), fleet.of(job).living
         if not living:
             raise SettingsError(f"job {job} has no nodes; for its logs run {command('logs', job, aws.region)}")
         nodes = _by_rank(living, _members(aws, folder))
         _check_rank(job, options.node, nodes)
-        yield f"# needs AWS's Session Manager plugin: {PLUGIN}"
-        yield f"aws ssm start-session --target {nodes[options.node].id} --region {aws.region}"
-        yield "# then, for a shell in the training's container: sudo docker exec -it ddp bash"
-        yield "# and for the boot log: sudo tail -f /var/lib/ddp/boot.log"
+        return nodes[options.node].id, aws.region
 
     def attach(self, options: Any) -> None:
         """Plan the job again from its job.json, so that lost nodes can be replaced, and follow it."""

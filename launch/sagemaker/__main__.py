@@ -77,7 +77,7 @@ def main(argv: Sequence[str], runtime_of: "RuntimeOf | None" = None) -> int:
         brief=lambda plan: plan.brief,
         quotes=lambda plan: () if plan.payload.running else plan.quotes,
         approve=approve,
-        verbs=job_verbs(BACKEND.command, jobs, RegionOptions, VERB_OPTIONS, NOTES),
+        verbs=job_verbs(BACKEND.command, jobs, RegionOptions, VERB_OPTIONS, NOTES, lacks=("forward",)),
         check=_check,
         env=os.environ,
     )

@@ -12,9 +12,10 @@ from launch.aws.client import Aws
 from launch.aws.logs import LogTail, follow
 from launch.aws.regions import query_regions
 from launch.aws.retry import is_busy, retrying
+from launch.aws.session import shell_on
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.jobs import Choice, Leak, Log, Results, State
+from launch.core.jobs import Choice, Connection, Leak, Log, Results, State
 from launch.core.terminal import Say
 from launch.sagemaker import status, training_jobs
 from launch.sagemaker.follow import failure_lines, streams_of
@@ -33,11 +34,9 @@ from trainer.script.pace import Pace
 if TYPE_CHECKING:
     from launch.core.options import RegionOptions
 
-PLUGIN = "https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-install-plugin.html"
 
-
-def shell_of(training_job: TrainingJob, node: int) -> Iterator[str]:
-    """The commands for a shell on algo-`node`.  Raises SettingsError if there cannot be one."""
+def shell_of(training_job: TrainingJob, node: int) -> Connection:
+    """A shell on algo-`node`.  Raises SettingsError if there cannot be one."""
     job, region = training_job.job, training_job.region
     if training_job.is_over:
         raise SettingsError(f"job {job} has ended; for its logs run {command('logs', job, region)}")
@@ -51,9 +50,7 @@ def shell_of(training_job: TrainingJob, node: int) -> Iterator[str]:
         )
     if node > training_job.nodes:
         raise SettingsError(f"--node {node}: {job} has {training_job.nodes}, numbered from 1.")
-    yield f"# needs AWS's Session Manager plugin: {PLUGIN}"
-    target = f"sagemaker-training-job:{training_job.name}_algo-{node}"
-    yield f"aws ssm start-session --target {target} --region {region}"
+    return shell_on(f"sagemaker-training-job:{training_job.name}_algo-{node}", region)
 
 
 @dataclass(frozen=True)
@@ -143,7 +140,7 @@ class SageMakerJobs:
         end(lambda one: places[one.region], [leak.resources for leak in leaks], self.clock, self.say)
         return ()
 
-    def shell(self, options: Any) -> Iterator[str]:
+    def shell(self, options: Any) -> Connection:
         return shell_of(self._newest(options, "ssh"), options.node)
 
     def attach(self, options: Any) -> Outcome | None:

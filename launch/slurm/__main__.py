@@ -50,7 +50,11 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
         plan=partial(_plan, runtime),
         perform=partial(_perform, runtime),
         verbs=job_verbs(
-            BACKEND.command, partial(_jobs, runtime), options=VERB_OPTIONS, notes=NOTES, lacks=("leaks", "ssh")
+            BACKEND.command,
+            partial(_jobs, runtime),
+            options=VERB_OPTIONS,
+            notes=NOTES,
+            lacks=("leaks", "ssh", "forward"),
         ),
     )
     return cli.main(launcher, argv)

@@ -35,6 +35,7 @@ class World:
     put: Callable[[str, bytes], None]  # writes a file into the job's run folder, as the training does
     end: Callable[[], object]  # the job ends well
     log: Callable[[str], object]  # a line of the training's output
+    is_cloud: bool = True  # its machines are rented
 
     def type(self, *words: str) -> int:
         self.said.clear()
@@ -89,7 +90,7 @@ def _log_on_ec2(aws: Aws, line: str) -> None:
 @contextmanager
 def on_sagemaker(_: Path) -> Iterator[World]:
     with Stage.opened(instance_type="ml.g5.12xlarge") as stage:
-        job = stage.started(JOB)
+        job = stage.started(JOB, remote_debug=True)
         name = job.request["TrainingJobName"]
         yield World(
             stage.type,
@@ -135,7 +136,7 @@ def on_slurm(folder: Path) -> Iterator[World]:
     def end() -> None:
         queue.write_text("")
 
-    yield World(run, said, path, put, end, lambda line: put("job.log", f"{line}\n".encode()))
+    yield World(run, said, path, put, end, lambda line: put("job.log", f"{line}\n".encode()), is_cloud=False)
 
 
 WORLDS: Mapping[str, Callable[[Path], Any]] = {"ec2": on_ec2, "sagemaker": on_sagemaker, "slurm": on_slurm}

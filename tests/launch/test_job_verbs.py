@@ -1,12 +1,15 @@
 """Promises of the verbs that every backend keeps."""
 
-from collections.abc import Iterator
+import os
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from launch.core.jobs import LARGE_BYTES, without_checkpoints
-from tests.launch.job_worlds import WORLDS, World
+from tests.launch.job_worlds import WORLDS, World, on_ec2
 
 METRICS, WEIGHTS, CHECKPOINT = "metrics.jsonl", "model.pt", "checkpoints/step-7.pt"
 
@@ -102,3 +105,102 @@ def test_checkpoints_are_left_by_their_folders_name_if_they_are_large_together()
 
     assert set(without_checkpoints(files)) == set(files)
     assert set(without_checkpoints({**files, "lightning_logs/checkpoints/c.ckpt": 1})) == {"model.pt", "checkpoint.md"}
+
+
+# ---- ssh, forward, tensorboard
+
+
+@pytest.fixture
+def become(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Sequence[str]]:
+    """What this process becomes, where the programs that a session needs are installed."""
+    commands = list[Sequence[str]]()
+
+    def record(command: Sequence[str]) -> NoReturn:
+        commands.append(command)
+        raise SystemExit(0)
+
+    for name in ("aws", "session-manager-plugin"):
+        (tmp_path / name).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr("launch.core.shell.become", record)
+    return commands
+
+
+def test_ssh_runs_the_command_that_it_prints(cloud: World, become: list[Sequence[str]]) -> None:
+    assert cloud.type("ssh", "demo", "--print") == 0
+    command, *notes = cloud.text.splitlines()
+    assert command.startswith("aws ssm start-session --target ")
+    assert all(note.startswith("# ") for note in notes)
+    assert become == []
+
+    with pytest.raises(SystemExit):
+        cloud.type("ssh", "demo")
+    assert [shlex.join(words) for words in become] == [command]
+
+
+def test_without_the_plugin_ssh_says_how_to_install_it(
+    cloud: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert cloud.type("ssh", "demo") == 2
+
+    error = capsys.readouterr().err
+    assert "\n  pip install awscli\n" in error
+    assert "\n  sudo dpkg -i session-manager-plugin.deb\n" in error
+
+
+def test_forward_makes_a_port_of_a_node_one_of_localhost(tmp_path: Path, become: list[Sequence[str]]) -> None:
+    """https://docs.aws.amazon.com/systems-manager/latest/userguide/getting-started-specify-session-document.html"""
+    with on_ec2(tmp_path) as world:
+        for words in (("8888",), ("8888", "--local-port", "9999")):
+            with pytest.raises(SystemExit):
+                world.type("forward", "demo", *words)
+        assert world.type("forward", "demo") == 2  # without a port
+
+    assert [words[words.index("--document-name") + 1] for words in become] == ["AWS-StartPortForwardingSession"] * 2
+    assert [words[-1] for words in become] == [
+        "portNumber=8888,localPortNumber=8888",
+        "portNumber=8888,localPortNumber=9999",
+    ]
+
+
+def test_tensorboard_shows_the_events_and_fetches_nothing_else(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it runs it fetches new ones."""
+    ran, first, second = list[Sequence[str]](), "tensorboard/events.out.tfevents.1", "tensorboard/events.out.tfevents.2"
+
+    def run_beside(command: Sequence[str], every_s: float, act: Callable[[], object]) -> int:
+        ran.append(command)
+        world.put(second, b"more")
+        act()
+        return 0
+
+    monkeypatch.setattr("launch.core.shell.run_beside", run_beside)
+    world.put(WEIGHTS, b"large")
+    world.put(first, b"events")
+
+    assert world.type("tensorboard", "demo", "7007") == 0
+
+    assert [words[-5:] for words in ran] == [["tensorboard.main", "--logdir", str(world.results), "--port", "7007"]]
+    assert {first, second} <= files_in(world.results).keys()
+    if world.is_cloud:
+        assert WEIGHTS not in files_in(world.results)
+
+
+def test_tensorboard_without_events_says_which_flag_writes_them(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.put(METRICS, b"{}\n")
+
+    assert world.type("tensorboard", "demo") == 2
+    assert "train with --tensorboard" in capsys.readouterr().err
+
+
+def test_where_tensorboard_is_not_installed_its_command_is_said(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("launch.core.job_verbs.find_spec", lambda name: None)
+    world.put("events.out.tfevents.1", b"events")
+
+    assert world.type("tensorboard", "demo") == 2
+    assert f"  tensorboard --logdir {world.results}" in capsys.readouterr().err

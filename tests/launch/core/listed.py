@@ -1,11 +1,12 @@
 """Jobs of a backend that does nothing, for the verbs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from launch.core.clock import Clock
-from launch.core.jobs import Leak, Log, State
+from launch.core.jobs import Choice, Connection, Leak, Log, Results, State
 from launch.core.terminal import Say
 from trainer.errors import SettingsError
 from trainer.outcome import Outcome
@@ -73,5 +74,11 @@ class ListedJobs:
         self.there = [one for one in self.there if one.job not in gone]
         return [f"{one.job}: AWS refused" for one in leaks if one.job in self.fails]
 
-    def shell(self, options: Any) -> Iterator[str]:
-        yield f"aws ssm start-session --target node-{options.node}"
+    def fetch(self, options: Any, choice: Choice) -> Results:
+        return Results(Path(options.job))
+
+    def shell(self, options: Any) -> Connection:
+        return Connection(("ssh", f"node-{options.node}"), {})
+
+    def forward(self, options: Any) -> Connection:
+        return Connection(("ssh", "-L", f"{options.port}:localhost:{options.port}", f"node-{options.node}"), {})

@@ -144,7 +144,7 @@ def test_a_backend_has_the_verbs_that_it_does_not_lack_with_options_of_its_own()
 
     verbs = job_verbs(COMMAND, lambda _: ListedJobs(), options={"attach": Fetch}, lacks=("leaks", "ssh"))
 
-    assert list(verbs) == ["status", "logs", "fetch", "stop", "attach"]
+    assert list(verbs) == ["status", "logs", "fetch", "stop", "forward", "tensorboard", "attach"]
     assert set(verbs["attach"].options.model_fields) == {"job", "fetch"}
 
 

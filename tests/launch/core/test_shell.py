@@ -185,3 +185,23 @@ def test_the_command_cannot_wait_for_the_keyboard() -> None:
     )
 
     assert ended.stdout == "code 0\n"
+
+
+def test_a_process_becomes_another_with_its_exit_code() -> None:
+    code = "from launch.core.shell import become; become(['sh', '-c', 'exit 7'])"
+
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 7
+
+
+def test_while_a_command_runs_something_is_done_again_and_again() -> None:
+    done = list[bool]()
+
+    assert shell.run_beside(["sh", "-c", "sleep 0.5; exit 3"], 0.02, lambda: done.append(True)) == 3
+    assert len(done) > 1
+
+
+def test_ctrl_c_ends_the_command_and_is_no_failure() -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    assert shell.run_beside(["sleep", "60"], 0.02, interrupted) == 0

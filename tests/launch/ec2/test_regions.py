@@ -269,8 +269,8 @@ def test_verbs_find_the_job_in_whichever_region_it_is(given: str, terminal: Term
     terminal.type(*LAUNCH, "--detach")
     assert terminal.type("status", NAME, *regions) == 0
     assert terminal.said[0].startswith(f"job {NAME} in {WEST}: 2 of 2 nodes")
-    assert terminal.type("ssh", NAME, *regions) == 0
-    assert terminal.said[1].endswith(f"--region {WEST}")
+    assert terminal.type("ssh", NAME, "--print", *regions) == 0
+    assert terminal.text.splitlines()[0].endswith(f"--region {WEST}")
     assert terminal.type("stop", NAME, *regions) == 0
     assert terminal.account.left() == []
     assert terminal.type("status", NAME, *regions) == 0

@@ -122,15 +122,12 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     spot = ("--nodes", "2", "--spot", "--job-name", "two", "--detach", "--instance-type", "g5.2xlarge,g6.2xlarge")
     assert shell.type(*spot) == 0
     logs = ("logs", "two", "--node", "1", "--since", "30")
-    for words in (
-        ("status",),
-        ("status", "two"),
-        logs,
-        ("fetch", "two", "--all"),
-        ("ssh", "two", "--node", "1"),
-        ("leaks",),
-    ):
+    connections = (("ssh", "two", "--node", "1", "--print"), ("forward", "two", "8888", "--print"))
+    for words in (("status",), ("status", "two"), logs, ("fetch", "two", "--all"), *connections, ("leaks",)):
         assert shell.type(*words) == 0
+    account.put_json("jobs/two/run/events.out.tfevents.1", "an event")
+    with mock.patch("launch.core.shell.run_beside", return_value=0):
+        assert shell.type("tensorboard", "two") == 0
     shell.lose("two")()
     assert shell.type(*spot) == 0
     assert shell.type("attach", "two", events=(*idle(2), shell.end("two"))) == 0
@@ -176,7 +173,7 @@ def every_command_on_sagemaker(stage: Stage) -> list[Words]:
         type_in(*words)
     looks = ("--remote-debug", "--infra-check", "--profiler", "--through", "boto3")
     type_in(*machines, *looks, "--job-name", "looked-at", "--detach")
-    type_in("ssh", "looked-at", "--node", "1")
+    type_in("ssh", "looked-at", "--node", "1", "--print")
     type_in("stop", "looked-at")
     type_in(*machines, "--spot", "--max-wait-hours", "4", "--job-name", "spare", "--detach")
     type_in("stop", "spare")

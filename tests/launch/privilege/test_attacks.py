@@ -68,6 +68,7 @@ NODE, VOLUME, GROUP, CARD, NEW_CARD = (
     ec2("network-interface/eni-1"),
     ec2("network-interface/*"),
 )
+AWSS_DOCUMENTS = "arn:aws:ssm:us-east-1::document"
 RESERVED = ec2("capacity-reservation/cr-1")
 TRAINING = arn("sagemaker", "training-job/j")
 SNAPSHOT, COPY = ec2("snapshot/snap-1"), ec2("snapshot/*")  # what is being made is a star to IAM
@@ -259,7 +260,9 @@ ESCALATION = [
         for thing in ("model-package-group/payroll", "model-package/payroll/7")
     ),
     Row("builder", "ecr:PutImage", arn("ecr", "repository/payroll")),
-    Row("launcher", "ssm:StartSession", arn("ssm", "document/AWS-StartPortForwardingSession")),
+    # To what a node reaches, such as a database: https://docs.aws.amazon.com/systems-manager/latest/userguide/
+    # session-manager-working-with-sessions-start.html#sessions-remote-port-forwarding
+    Row("launcher", "ssm:StartSession", f"{AWSS_DOCUMENTS}/AWS-StartPortForwardingSessionToRemoteHost"),
     Row("launcher", "ssm:StartSession", arn("ssm", "document/AWS-StartInteractiveCommand")),
     Row("launcher", "scheduler:CreateSchedule", arn("scheduler", "schedule/default/mine")),
     Row("launcher", "scheduler:DeleteSchedule", arn("scheduler", "schedule/default/aws-ddp-toolkit-sweeper")),
@@ -377,7 +380,8 @@ TWINS = [
     Row("launcher", "ec2:CreateTags", NODE, {**new(), "ec2:CreateAction": "RunInstances"}),
     Row("launcher", "ec2:CreateTags", GROUP, {**new(), "ec2:CreateAction": "CreateSecurityGroup"}),
     Row("launcher", "ssm:StartSession", NODE, {f"ssm:resourceTag/{JOB}": "j"}),
-    Row("launcher", "ssm:StartSession", "arn:aws:ssm:us-east-1::document/SSM-SessionManagerRunShell"),
+    Row("launcher", "ssm:StartSession", f"{AWSS_DOCUMENTS}/SSM-SessionManagerRunShell"),
+    Row("launcher", "ssm:StartSession", f"{AWSS_DOCUMENTS}/AWS-StartPortForwardingSession"),
     Row("launcher", "ssm:ResumeSession", arn("ssm", f"session/{ME}-0123")),
     Row("launcher", "sagemaker:CreateTrainingJob", TRAINING, new()),
     Row("launcher", "sagemaker:StopTrainingJob", TRAINING, TAGGED),

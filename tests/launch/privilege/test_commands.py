@@ -27,7 +27,7 @@ from tests.launch.privilege.enforced import Watch, idle
 ARGUED = {
     "ec2:DescribeInstanceTypes": "a type that the catalog lacks",
     "ec2:DescribeDhcpOptions": "where a VPC has DNS servers of its own",
-    "ssm:StartSession": "`ssh` prints the command that needs it: aws ssm start-session",
+    "ssm:StartSession": "`ssh` and `forward` run the command that needs it: aws ssm start-session",
     "ssm:ResumeSession": "that command's plugin, when the connection breaks",
     "ssm:TerminateSession": "that command's plugin, at Ctrl-C",
     "ssmmessages:OpenDataChannel": "that command's plugin, to talk to the node at all; "

@@ -30,7 +30,7 @@ WIDE = {
     ("doctor.json", "AskWhatRolesMayDo"): "reads only: what a role may do, whatever it is named",
     ("doctor.json", "LookAtAccount"): "reads only, of what has no name to limit it to",
     ("launcher.json", "AnyNetwork"): "--subnet: what a node may reach there is for security groups to say",
-    ("launcher.json", "ShellDocument"): "one document, of AWS's own",
+    ("launcher.json", "ShellDocument"): "two documents, of AWS's own",
     ("launcher.json", "OwnShells"): "sessions of the user's own, by the user's id",
     ("node.json", "SayThatAShellCanBeOpened"): "Session Manager's agent: a node's name is not known before it is",
     ("node.json", "CarryTheShell"): "the same; its channels are no resource to IAM",

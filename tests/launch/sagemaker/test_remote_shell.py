@@ -10,7 +10,7 @@ from tests.launch.sagemaker.world import Stage
 def test_a_running_job_has_a_shell_on_each_instance(stage: Stage) -> None:
     """The target is as on https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html"""
     stage.started(remote_debug=True, nodes=2)
-    assert stage.type("ssh", NAME, "--node", "2") == 0
+    assert stage.type("ssh", NAME, "--node", "2", "--print") == 0
     target = f"sagemaker-training-job:{NAME}_algo-2"
     assert stage.said[-1] == f"aws ssm start-session --target {target} --region us-east-1"
 
