@@ -1,14 +1,16 @@
 """Read and follow the logs of a job's machines in CloudWatch, which outlive the machines."""
 
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from launch.aws.client import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
+from launch.core.jobs import Line, Show
 from launch.core.terminal import Say, harmless
 from trainer.errors import one_line
 
@@ -77,6 +79,10 @@ class LogTail:
         return self._rest is not None
 
     def new_lines(self) -> list[str]:
+        """read() as text."""
+        return [str(line) for line in self.read()]
+
+    def read(self) -> list[Line]:
         """The lines since the last call; none while there is no log.  Raises AwsError.
 
         A call returns limited numbers of lines and reads limited numbers of pages: see has_more.
@@ -90,13 +96,13 @@ class LogTail:
         self._remember(fresh)
         return [self._line(event) for event in fresh]
 
-    def show_all(self, say: Say) -> int:
-        """Show new_lines() until there are no more; return their number."""
+    def show_all(self, show: Show) -> int:
+        """Show lines until there are no more; return their number."""
         shown = 0
         while True:
-            lines = self.new_lines()
+            lines = self.read()
             for line in lines:
-                say(line)
+                show(line)
             shown += len(lines)
             if not self.has_more:
                 return shown
@@ -138,21 +144,26 @@ class LogTail:
         # Older events are not requested again.
         self._seen = {event: time for event, time in self._seen.items() if time >= self._start_ms}
 
-    def _line(self, event: Mapping[str, Any]) -> str:
+    def _line(self, event: Mapping[str, Any]) -> Line:
         text = harmless(self._streams.rewrite(str(event["message"]).rstrip("\r\n")))
-        if self._only is None and (self._several or len(self._speakers) > 1):
-            return f"[{one_line(self._streams.mark(event['logStreamName']), 20)}] {text}"
-        return text
+        number = self._streams.mark(event["logStreamName"])
+        is_marked = self._only is None and (self._several or len(self._speakers) > 1)
+        return Line(
+            text,
+            int(number) if re.fullmatch("[0-9]{1,9}", number) else None,
+            datetime.fromtimestamp(event["timestamp"] / 1000, UTC),
+            one_line(number, 20) if is_marked else "",
+        )
 
 
-def follow(tail: LogTail, is_running: Callable[[], bool], clock: Clock, say: Say) -> None:
+def follow(tail: LogTail, is_running: Callable[[], bool], clock: Clock, show: Show) -> None:
     """Show lines as they arrive until the job has ended, and then late ones."""
     quiet = 0
     while True:
         runs = is_running()  # before the lines, so that a last line is not missed
-        lines = tail.new_lines()
+        lines = tail.read()
         for line in lines:
-            say(line)
+            show(line)
         quiet = 0 if runs or lines or tail.has_more else quiet + 1
         if quiet == QUIET_POLLS:
             return

@@ -1,27 +1,36 @@
 """The verbs for jobs that were started, once for every backend: status, logs, fetch, stop, ...
 
 A backend finds its jobs and acts on them, as Jobs.  What is asked and printed, confirmation, Ctrl-C and exit codes are
-here.  To add a verb: its text and options in VERBS, and a method of Commands.
+here.  To add a verb: its text and options in jobs.VERBS, and a method of Commands.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from shutil import which
 from typing import Any, cast
 
-from pydantic import Field, create_model
+from pydantic import create_model
+from pydantic_core import to_jsonable_python
 
 from launch.core.jobs import (
     NO_LEAKS,
+    VERBS,
     CloudJobs,
     Connection,
     Jobs,
     Leak,
+    Line,
+    Overview,
+    State,
+    Summary,
     event_files,
     everything,
     leaks_as_table,
@@ -29,149 +38,12 @@ from launch.core.jobs import (
     without_checkpoints,
 )
 from launch.core.options import Options
+from launch.core.terminal import complain
 from launch.core.verbs import Verb
 from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError
 from trainer.files import below
 from trainer.settings.argparser import flag
-
-
-class JobOptions(Options):
-    """Options of a verb about one job."""
-
-    job: str | None = Field(None, description="name of the job; may be given first, without the flag")
-
-
-class LogsOptions(JobOptions):
-    follow: bool = Field(False, description="-f: keep printing until the job has ended")
-    node: int | None = Field(None, ge=0, description="only the node with this rank")
-    since: float | None = Field(None, gt=0, description="only the last N minutes")
-
-
-class FetchOptions(JobOptions):
-    all: bool = Field(False, description="also large checkpoints")
-
-
-class StopOptions(JobOptions):
-    all: bool = Field(False, description="every job")
-    yes: bool = Field(False, description="skip the confirmation of --all")
-
-
-class LeaksOptions(Options):
-    all_regions: bool = Field(False, description="check every region that is enabled for the account")
-    delete: bool = Field(False, description="remove the leaks, after confirmation")
-    yes: bool = Field(False, description="skip the confirmation of --delete")
-    running: bool = Field(False, description="with --delete: also remove jobs within their time limit")
-
-
-class SshOptions(JobOptions):
-    node: int = Field(0, ge=0, description="rank of the node")
-    print: bool = Field(False, description="print the command in place of running it")
-
-
-class ForwardOptions(SshOptions):
-    port: int | None = Field(None, ge=1, le=65535, description="port on the node; may be given after the job")
-    local_port: int | None = Field(None, ge=1, le=65535, description="port on this machine (default: the same)")
-
-
-class TensorboardOptions(JobOptions):
-    port: int = Field(6006, ge=1, le=65535, description="port on this machine; may be given after the job")
-
-
-class AttachOptions(JobOptions):
-    fetch: bool = Field(True, description="fetch the results into runs/ at the end")
-
-
-# Verb -> its text for --help, where {command} is `python -m launch.BACKEND`, and its options.
-VERBS: Mapping[str, tuple[str, type[Options]]] = {
-    "status": (
-        """\
-show all jobs, or one: machines, cost, time left, progress, next commands
-
-  {command} status
-  {command} status JOB
-""",
-        JobOptions,
-    ),
-    "logs": (
-        """\
-print the log of a training, also after its end
-
-  {command} logs JOB --follow
-
-Ctrl-C ends this command, not the job.
-""",
-        LogsOptions,
-    ),
-    "fetch": (
-        """\
-fetch the results of a job into runs/JOB: metrics, weights, and what a script wrote; also while it runs
-
-  {command} fetch JOB
-  {command} fetch JOB --all
-
-Checkpoints of more than 100 MB stay where they are, unless --all is given.  Files that are here already are skipped.
-""",
-        FetchOptions,
-    ),
-    "stop": (
-        """\
-stop a job, and wait until nothing of it is left that costs money
-
-  {command} stop JOB
-  {command} stop --all --yes
-
-Logs, checkpoints and results are kept.  Stopping a job twice is safe.
-""",
-        StopOptions,
-    ),
-    "leaks": (
-        """\
-list what all jobs cost now, and which of it is a leak
-
-  {command} leaks --all-regions
-  {command} leaks --delete
-
---delete asks first; --yes skips the question.  What has a job's tag and not all of the toolkit's is listed, and never
-touched.  Exit code 0: no leak is left; 4: one is, or AWS did not answer.  Suitable for cron.
-""",
-        LeaksOptions,
-    ),
-    "ssh": (
-        """\
-open a shell on a machine of a job, without keys or open ports
-
-  {command} ssh JOB --node 1
-  {command} ssh JOB --print
-""",
-        SshOptions,
-    ),
-    "forward": (
-        """\
-make a port of a machine of a job reachable at the same port of localhost, until Ctrl-C
-
-  {command} forward JOB 8888
-  {command} forward JOB 8888 --local-port 9999 --node 1
-""",
-        ForwardOptions,
-    ),
-    "tensorboard": (
-        """\
-show a job in TensorBoard: fetches its events, again every 30 s, until Ctrl-C
-
-  {command} tensorboard JOB
-""",
-        TensorboardOptions,
-    ),
-    "attach": (
-        """\
-follow a job to its end, as its launcher would
-
-  {command} attach JOB
-""",
-        JobOptions,
-    ),
-}
 
 
 def job_verbs(
@@ -219,27 +91,49 @@ class Commands:
         return cast(CloudJobs, self.jobs)
 
     def status(self, options: Any) -> int:
-        for text in self.jobs.overview(options) if options.job is None else [str(self.jobs.state(options))]:
-            self.jobs.say(text)
+        if options.format == "json":
+            with _warnings_apart(options):
+                found = list(self._found(options))
+            self.jobs.say(_as_json(_summaries(found)))
+            return Exit.DONE
+        for one in self._found(options):
+            self.jobs.say(str(one))
         return Exit.DONE
 
+    def _found(self, options: Any) -> Iterable[State | Overview]:
+        return self.jobs.overview(options) if options.job is None else [self.jobs.state(options)]
+
     def logs(self, options: Any) -> int:
-        say, log = self.jobs.say, self.jobs.log(options)
-        if not log.show(say):
-            say(log.nothing())
+        show, tell = self._show_line, self.jobs.say
+        if options.format == "json":
+            show, tell = self._show_line_as_json, complain
+        with _warnings_apart(options):
+            log = self.jobs.log(options)
+        if not log.show(show):
+            tell(log.nothing())
         if not (options.follow and log.is_running):
             return Exit.DONE
         try:
-            ended = log.follow()
+            ended = log.follow(show)
         except KeyboardInterrupt:
-            say(f"the job keeps running; to stop it:\n  {log.stop}")
+            tell(f"the job keeps running; to stop it:\n  {log.stop}")
             return STOPPED
-        say(ended)
+        tell(ended)
         return Exit.DONE
 
+    def _show_line(self, line: Line) -> None:
+        self.jobs.say(str(line))
+
+    def _show_line_as_json(self, line: Line) -> None:
+        self.jobs.say(_as_json({"text": line.text, "node": line.node, "time": line.time}))
+
     def fetch(self, options: Any) -> int:
-        results = self.jobs.fetch(options, everything if options.all else without_checkpoints)
-        self.jobs.say(str(results) if results.folder.is_dir() else "there are no results yet")
+        with _warnings_apart(options):
+            results = self.jobs.fetch(options, everything if options.all else without_checkpoints)
+        if options.format == "json":
+            self.jobs.say(_as_json(results))
+        else:
+            self.jobs.say(str(results) if results.folder.is_dir() else "there are no results yet")
         return Exit.DONE
 
     def stop(self, options: Any) -> int:
@@ -263,18 +157,24 @@ class Commands:
     def leaks(self, options: Any) -> int:
         if options.running and not options.delete:
             raise SettingsError("--running needs --delete; all jobs are listed anyway.")
+        if options.format == "json":
+            return self._leaks_as_json(options)
         found, is_complete = self._cloud.leaks(options)
         if options.delete and self._deleted(options, found):
             found, is_complete = self._cloud.leaks(options)
-        return self._report(options, found, is_complete)
-
-    def _report(self, options: Any, found: Sequence[Leak], is_complete: bool) -> int:
-        """Prints what was found; returns the exit code of `leaks`."""
         self._show(found, NO_LEAKS if is_complete else "")
-        leaks = [leak for leak in found if leak.is_leak]
-        if any(leak.is_removable for leak in leaks):
+        if any(leak.is_removable for leak in found if leak.is_leak):
             self.jobs.say(f"to remove the leaks:\n  {self.command} leaks --delete{_where(options)}")
-        return Exit.DONE if is_complete and not leaks else Exit.AWS
+        return _code(found, is_complete)
+
+    def _leaks_as_json(self, options: Any) -> int:
+        if options.delete:
+            raise SettingsError("--json lists leaks, and --delete asks before it removes them; leave one of them out.")
+        with _warnings_apart(options):
+            found, is_complete = self._cloud.leaks(options)
+        rows = [{name: getattr(leak, name) for name in LEAK_FIELDS} for leak in found]
+        self.jobs.say(_as_json({"jobs": rows, "is_complete": is_complete}))
+        return _code(found, is_complete)
 
     def _deleted(self, options: Any, found: Sequence[Leak]) -> bool:
         """Removes the leaks, and asks first; returns whether there were any.  Raises SettingsError
@@ -342,6 +242,30 @@ class Commands:
         for sentence in failures:
             self.jobs.say(f"error: {sentence}")
         return Exit.AWS if failures else Exit.DONE
+
+
+LEAK_FIELDS = ("job", "region", "is_leak", "why", "usd_per_hour", "is_removable", "ids")
+
+
+def _code(found: Sequence[Leak], is_complete: bool) -> int:
+    """The exit code of `leaks`."""
+    return Exit.DONE if is_complete and not any(leak.is_leak for leak in found) else Exit.AWS
+
+
+def _warnings_apart(options: Any) -> AbstractContextManager[object]:
+    """Inside the block what is printed goes to standard error, if standard output is for JSON."""
+    return redirect_stdout(sys.stderr) if options.format == "json" else nullcontext()
+
+
+def _summaries(found: Sequence[State | Overview]) -> Summary | dict[str, Any]:
+    """What `status --json` prints: one job, or a list of several."""
+    if len(found) == 1 and isinstance(found[0], State):
+        return found[0].summary
+    return {"jobs": [job for one in found if isinstance(one, Overview) for job in one.jobs]}
+
+
+def _as_json(content: object) -> str:
+    return json.dumps(content, default=to_jsonable_python)
 
 
 def _names(leaks: Sequence[Leak]) -> str:

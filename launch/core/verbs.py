@@ -15,7 +15,7 @@ from trainer.errors import SettingsError, TrainerError, did_you_mean
 from trainer.settings import argparser, flags
 from trainer.settings.argparser import version
 
-SHORT = {"-f": "--follow"}
+SHORT = {"-f": "--follow", "--json": "--format=json"}
 MOST_CODE = 255
 # Options that may be given without their flags, in this order: of each row the first that a verb has.
 BARE_WORDS = (("job", "source", "name"), ("port",))

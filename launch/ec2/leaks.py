@@ -36,7 +36,8 @@ def leaks_of(fleet: Fleet, region: str, now: datetime, waiting: Collection[str] 
 def _leak(own: Fleet, job: str, region: str, now: datetime, *, waits: bool) -> Leak:
     is_leak, why = _verdict(own, job, now, waits=waits)
     rows = tuple(_rows(own, job, region, why, now))
-    return Leak(job, region, is_leak, why, usd_per_hour(own), rows, is_removable=has_proper_name(job), resources=own)
+    ids, is_ours = [row[1] for row in rows], has_proper_name(job)
+    return Leak(job, region, is_leak, why, usd_per_hour(own), rows, ids, is_ours, resources=own)
 
 
 def _verdict(own: Fleet, job: str, now: datetime, *, waits: bool) -> tuple[bool, str]:

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from launch.aws.names import SCHEDULER_ROLE
-from launch.core.job_verbs import AttachOptions
+from launch.core.jobs import AttachOptions
 from launch.core.options import ANYWAY, NEW, Options, WordList
 from launch.core.price import FILL_VOLUMES, Pay
 from launch.core.secrets import References

@@ -10,7 +10,8 @@ from launch.aws.names import TIME, Folder
 from launch.aws.progress import get_outcome, in_words, newest, pace, pace_in_words
 from launch.core.clock import duration
 from launch.core.errors import AwsError
-from launch.core.jobs import State
+from launch.core.jobs import Overview, State, Summary
+from launch.core.metrics import values_of
 from launch.core.price import usd
 from launch.core.terminal import table
 from launch.core.training.options import epochs_in
@@ -153,6 +154,12 @@ def all_as_text(fleet: Fleet, wanted: Mapping[str, int], region: str, now: datet
     return "\n".join([table(columns, rows), "", total, *_price_notes(fleet)])
 
 
+def overview(fleet: Fleet, wanted: Mapping[str, int], region: str, now: datetime) -> Overview:
+    """all_as_text(), also for programs."""
+    views = [View(region, Folder(fleet.buckets.get(job, ""), job), fleet.of(job), now) for job in fleet.jobs]
+    return Overview(all_as_text(fleet, wanted, region, now), [summary_of(view) for view in views])
+
+
 def _row(fleet: Fleet, job: str, wanted: int, now: datetime) -> tuple[str, ...]:
     started, deadline = fleet.started.get(job), fleet.deadlines.get(job)
     return (
@@ -182,7 +189,29 @@ def job_state(view: View) -> State:
     if ended := list(_end_rows(view)):
         columns = ("rank", "node", "exit code", "step", "restarts", "ended", "reason")
         tables.append(f"nodes that ended:\n{table(columns, ended)}")
-    return State(_headline(view), tuple(_facts(view)), tuple(_next(view)), tables, _price_notes(view.fleet))
+    summary = replace(summary_of(view), next=tuple(_next(view)))
+    return State(summary, _headline(view), tuple(_facts(view)), tables, _price_notes(view.fleet))
+
+
+def summary_of(view: View) -> Summary:
+    """The job for programs."""
+    fleet = view.fleet
+    known = Summary(
+        view.job,
+        "running" if fleet.living else "stopping" if fleet.present else "waiting",
+        region=view.region,
+        nodes=len(fleet.living),
+        started=view.started,
+        deadline=view.deadline,
+        usd_per_hour=usd_per_hour(fleet),
+        usd=cost_so_far(fleet, view.now),
+        folder=view.folder.uri if view.folder.bucket else None,
+        metrics=values_of(view.epoch) if view.epoch else None,
+    )
+    if fleet.present or (fleet.resources and (view.spec is None or _is_between_nodes(view))):
+        return known
+    outcome = outcome_of(view)
+    return replace(known, ended=view.ended, usd=outcome.usd).ended_with(outcome)
 
 
 def _headline(view: View) -> str:

@@ -18,7 +18,7 @@ from launch.aws.retry import is_busy, retrying
 from launch.aws.session import forwarding, shell_on
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.jobs import Choice, Connection, Leak, Log, Results, State
+from launch.core.jobs import Choice, Connection, Leak, Log, Overview, Results, Show, State
 from launch.core.terminal import Say
 from launch.ec2 import status
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
@@ -152,11 +152,11 @@ class Ec2Jobs:
 
     # ---- status
 
-    def overview(self, options: RegionsOptions) -> Iterator[str]:
+    def overview(self, options: RegionsOptions) -> Iterator[Overview]:
         now = self.clock.utc()
         for aws in self._places(options):
             fleet = find(aws)
-            yield status.all_as_text(fleet, status.expected_nodes(aws, fleet), aws.region, now)
+            yield status.overview(fleet, status.expected_nodes(aws, fleet), aws.region, now)
 
     def state(self, options: Any) -> State:
         aws, fleet = self._find(options, options.bucket)
@@ -188,8 +188,8 @@ class Ec2Jobs:
         since = self.clock.utc() - timedelta(minutes=options.since) if options.since else None
         tail = LogTail(aws, streams_of(job), only=options.node, several=len(living) > 1, since=since)
 
-        def follow_to_end() -> str:
-            follow(tail, lambda: bool(nodes_of(aws, job).living), self.clock, self.say)
+        def follow_to_end(show: Show) -> str:
+            follow(tail, lambda: bool(nodes_of(aws, job).living), self.clock, show)
             return f"all nodes of {job} have ended; to see how:\n  {command('status', job, aws.region)}"
 
         return Log(

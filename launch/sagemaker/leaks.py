@@ -32,7 +32,7 @@ def _leak(one: TrainingJob, now: datetime) -> Leak:
         why,
     )
     return Leak(
-        one.name, one.region, is_leak, why, one.usd_per_hour_now, (row,), is_removable=one.is_start, resources=one
+        one.name, one.region, is_leak, why, one.usd_per_hour_now, (row,), (one.name,), one.is_start, resources=one
     )
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from launch.core.job_verbs import AttachOptions, LogsOptions, SshOptions
+from launch.core.jobs import AttachOptions, LogsOptions, SshOptions
 from launch.core.options import ANYWAY, NEW, Options, Pairs, WordList
 from launch.core.secrets import References
 from launch.sagemaker.channels import Channel

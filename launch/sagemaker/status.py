@@ -1,18 +1,20 @@
 """The status of one job or all jobs of a region, as text: cost, time left, progress, outcome.  Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from launch.aws.progress import in_words, pace_in_words
 from launch.core.clock import duration
-from launch.core.jobs import State
+from launch.core.jobs import Overview, State, Summary
+from launch.core.metrics import values_of
 from launch.core.price import usd
 from launch.core.terminal import table
 from launch.core.training.options import OUR_EPOCHS
 from launch.sagemaker.names import command
 from launch.sagemaker.outcome import outcome_of
-from launch.sagemaker.training_job import TrainingJob
+from launch.sagemaker.training_job import STOPPING, TrainingJob
 from trainer.contract import SAGEMAKER_HYPERPARAMETER
 from trainer.outcome import Outcome
 from trainer.script.pace import Pace
@@ -32,6 +34,28 @@ def all_as_text(training_jobs: Sequence[TrainingJob], region: str, now: datetime
     rows = [_row(one, now) for one in training_jobs]
     hourly = sum(one.usd_per_hour_now for one in training_jobs)
     return "\n".join([table(headings, rows), "", f"{usd(hourly)} per hour in {region}"])
+
+
+def overview(training_jobs: Sequence[TrainingJob], region: str, now: datetime) -> Overview:
+    """all_as_text(), also for programs."""
+    return Overview(all_as_text(training_jobs, region, now), [summary_of(one, now) for one in training_jobs])
+
+
+def summary_of(training_job: TrainingJob, now: datetime) -> Summary:
+    """The job for programs, with the outcome as far as SageMaker knows it."""
+    known = Summary(
+        training_job.job,
+        "stopping" if training_job.status == STOPPING else "running" if training_job.started else "waiting",
+        region=training_job.region,
+        nodes=training_job.nodes,
+        started=training_job.created,
+        ended=training_job.ended,
+        deadline=training_job.deadline,
+        usd_per_hour=training_job.usd_per_hour_now,
+        usd=training_job.cost(now),
+        folder=training_job.folder.uri if training_job.folder else None,
+    )
+    return known.ended_with(outcome_of(training_job, now)) if training_job.is_over else known
 
 
 def _row(training_job: TrainingJob, now: datetime) -> tuple[str, ...]:
@@ -65,7 +89,10 @@ def job_state(
     epoch: its newest metrics; recorded: its outcome.json; pace: the progress of a script.
     """
     rows = [*_progress(training_job, epoch, pace, now), *_money(training_job, now), *_places(training_job)]
-    return State(_headline(training_job, now, recorded), rows, tuple(_next(training_job)))
+    summary = summary_of(training_job, now)
+    summary = replace(summary, metrics=values_of(epoch) if epoch else None, next=tuple(_next(training_job)))
+    summary = summary.ended_with(recorded) if recorded else summary
+    return State(summary, _headline(training_job, now, recorded), rows)
 
 
 def _headline(training_job: TrainingJob, now: datetime, recorded: Outcome | None) -> str:

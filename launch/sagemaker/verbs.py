@@ -15,7 +15,7 @@ from launch.aws.retry import is_busy, retrying
 from launch.aws.session import shell_on
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.jobs import Choice, Connection, Leak, Log, Results, State
+from launch.core.jobs import Choice, Connection, Leak, Log, Overview, Results, Show, State
 from launch.core.terminal import Say
 from launch.sagemaker import status, training_jobs
 from launch.sagemaker.follow import failure_lines, streams_of
@@ -73,9 +73,9 @@ class SageMakerJobs:
     def confirm(self) -> Callable[[str], None]:
         return self.runtime.confirm
 
-    def overview(self, options: RegionOptions) -> Iterator[str]:
+    def overview(self, options: RegionOptions) -> Iterator[Overview]:
         aws, now = self.runtime.aws, self.clock.utc()
-        yield status.all_as_text(training_jobs.recent(aws, now), aws.region, now)
+        yield status.overview(training_jobs.recent(aws, now), aws.region, now)
 
     def state(self, options: Any) -> State:
         aws, now, training_job = self.runtime.aws, self.clock.utc(), self._newest(options, "status")
@@ -94,8 +94,8 @@ class SageMakerJobs:
         several = training_job.nodes > 1
         tail = LogTail(aws, streams_of(training_job.name), only=options.node, several=several, since=since)
 
-        def follow_to_end() -> str:
-            follow(tail, lambda: not training_jobs.refreshed(aws, training_job).is_over, self.clock, self.say)
+        def follow_to_end(show: Show) -> str:
+            follow(tail, lambda: not training_jobs.refreshed(aws, training_job).is_over, self.clock, show)
             return f"{job} has ended; for its result:\n  {command('status', job, region)}"
 
         return Log(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from launch.core.job_verbs import JobOptions
+from launch.core.jobs import Formatted, JobOptions
 from launch.core.options import NEW, Options, Place, WordList
 from trainer.settings.argparser import IS_PATH
 
@@ -72,7 +72,7 @@ class AttachOptions(JobOptions):
     outcome: Path | None = Field(None, description="folder to write outcome.json into: state, exit code, seconds")
 
 
-class QueueLogsOptions(JobOptions):
+class QueueLogsOptions(JobOptions, Formatted):
     follow: bool = Field(False, description="-f: show new lines until the job ends")
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from launch.aws.progress import in_words as progress_in_words
 from launch.core.errors import Ended
-from launch.core.jobs import State
+from launch.core.jobs import Overview, State, Summary
+from launch.core.metrics import values_of
 from launch.core.terminal import Say, table
 from launch.slurm.explain import why_it_waits
 from launch.slurm.folder import JobFolder
@@ -27,6 +28,21 @@ def all_as_text(jobs: Sequence[QueuedJob]) -> str:
         return f"you have no jobs in the queue; to see one that has ended: {command('status', 'JOB')}"
     headings = ("job", "id", "state", "nodes", "ran", "left", "partition", "where")
     return table(headings, [_row(job) for job in jobs])
+
+
+def overview(jobs: Sequence[QueuedJob]) -> Overview:
+    """all_as_text(), also for programs."""
+    return Overview(all_as_text(jobs), [summary_of(job) for job in jobs])
+
+
+def summary_of(job: QueuedJob) -> Summary:
+    """A job in the queue, for programs."""
+    return Summary(
+        job.name,
+        "waiting" if job.is_waiting else "stopping" if job.state == "COMPLETING" else "running",
+        nodes=0 if job.is_waiting else job.nodes,
+        folder=str(job.folder),
+    )
 
 
 def _row(job: QueuedJob) -> tuple[str, ...]:
@@ -53,7 +69,10 @@ def job_state(
     else:
         headline = f"job {name} ended: {in_words(ended, folder.path) if ended else 'the outcome is unknown'}"
     facts = tuple(_rows(queued, folder, record, epochs, progress))
-    return State(headline, facts, next_commands(name, is_over=queued is None))
+    summary = summary_of(queued) if queued else Summary(name, "failed", folder=str(folder.path))
+    summary = summary.ended_with(ended) if ended else summary
+    metrics, commands = values_of(record) if record else None, next_commands(name, is_over=queued is None)
+    return State(replace(summary, metrics=metrics, next=commands), headline, facts)
 
 
 def _rows(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from launch.aws.progress import newest_of, pace_in_words
 from launch.aws.retry import retrying
 from launch.core.errors import LeftRunning
-from launch.core.jobs import Choice, Leak, Log, Results, State
+from launch.core.jobs import Choice, Leak, Line, Log, Overview, Results, Show, State
 from launch.core.runs import read_epochs
 from launch.core.terminal import Say, confirm
 from launch.slurm import status
 from launch.slurm.folder import JobFolder, find_named, name_in, pace_of, read_folder
-from launch.slurm.follow import FileTail, follow, follow_to_end
+from launch.slurm.follow import FileTail, follow
+from launch.slurm.follow import follow_to_end as follow_job
 from launch.slurm.lookup import Slurm, environment
 from launch.slurm.names import LOG, STOP, command, folder_of
 from launch.slurm.status import conclude, in_words, outcome_of
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from launch.core.clock import Clock
-    from launch.core.job_verbs import FetchOptions, JobOptions, StopOptions
+    from launch.core.jobs import FetchOptions, JobOptions, StopOptions
     from launch.slurm.listing import QueuedJob
     from launch.slurm.options import AttachOptions, QueueLogsOptions
     from launch.slurm.runtime import Runtime
@@ -74,12 +75,12 @@ class SlurmJobs:
     def _slurm(self) -> Slurm:
         return Slurm(environment(self.runtime.env))
 
-    def overview(self, options: JobOptions) -> list[str]:
-        return [status.all_as_text(self._slurm.queue())]
+    def overview(self, options: JobOptions) -> list[Overview]:
+        return [status.overview(self._slurm.queue())]
 
-    def state(self, options: JobOptions) -> State | str:
+    def state(self, options: JobOptions) -> State | Overview:
         if tasks := self._tasks(options.job or ""):
-            return status.all_as_text(tasks)
+            return status.overview(tasks)
         job = self._find(options.job or "")
         ended = None if job.queued else self._outcome(job)
         path = job.folder.path
@@ -91,16 +92,23 @@ class SlurmJobs:
         job = self._find(options.job or self._only_job("logs"))
         tail = FileTail(job.folder.path / LOG)
 
-        def show(say: Say) -> int:
+        def show_all(show: Show) -> int:
             lines = tail.new_lines(to_end=not options.follow)
             for line in lines:
-                say(line)
+                show(Line(line))
             return len(lines)
+
+        def follow_to_end(show: Show) -> str:
+            def say(text: str) -> None:
+                show(Line(text))
+
+            ended = follow_job(job.name, job.folder.path, tail, self._slurm, replace(self.runtime, say=say))
+            return f"job {job.name} ended: {in_words(ended, job.folder.path)}"
 
         return Log(
             is_running=job.queued is not None,
-            show=show,
-            follow=lambda: f"job {job.name} ended: {in_words(self._follow_to_end(job, tail), job.folder.path)}",
+            show=show_all,
+            follow=follow_to_end,
             nothing=lambda: f"the log of {job.name} is empty so far",
             stop=command("stop", job.name),
         )
@@ -157,9 +165,6 @@ class SlurmJobs:
     def _tasks(self, name: str) -> list[QueuedJob]:
         """The queued jobs that were submitted as one batch or one array."""
         return [job for job in self._slurm.queue() if job.array and name in (job.array[0], str(job.number[0]))]
-
-    def _follow_to_end(self, job: SlurmJob, tail: FileTail) -> Outcome:
-        return follow_to_end(job.name, job.folder.path, tail, self._slurm, self.runtime)
 
     def _follow(self, job: SlurmJob, tail: FileTail) -> Outcome:
         return follow(job.name, job.folder.path, tail, self._slurm, self.runtime)

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from moto.s3.models import s3_backends
 
 from launch.aws.client import Aws
 from launch.core.clock import Clock
+from launch.core.errors import AwsError
 from launch.rehearse.aws.sagemaker.changes import complete
 from launch.slurm.__main__ import main
 from launch.slurm.names import SCRIPT, comment_of
@@ -21,7 +22,7 @@ from tests.launch.ec2.terminal import Terminal
 from tests.launch.sagemaker.world import Stage
 from tests.launch.slurm.jobs import left
 
-JOB = "demo"
+JOB, WEIGHTS = "demo", b"the weights"
 EPOCH = {"epoch": 3, "train_loss": 1.25, "images_per_s": 2450.5, "epoch_s": 523.0}
 
 
@@ -29,11 +30,12 @@ EPOCH = {"epoch": 3, "train_loss": 1.25, "images_per_s": 2450.5, "epoch_s": 523.
 class World:
     """One backend with the job, which runs."""
 
+    backend: str
     run: Callable[..., int]  # types words after `python -m launch.BACKEND`; returns the exit code
     said: list[str]  # printed by the last command
     results: Path  # the job's results on this machine, once they are fetched
     put: Callable[[str, bytes], None]  # writes a file into the job's run folder, as the training does
-    end: Callable[[], object]  # the job ends well
+    end: Callable[[], object]  # the job ends well, and leaves model.pt
     log: Callable[[str], object]  # a line of the training's output
     is_cloud: bool = True  # its machines are rented
 
@@ -61,6 +63,7 @@ def on_ec2(_: Path) -> Iterator[World]:
         terminal = Terminal(account)
         (node,) = terminal.start(JOB)
         yield World(
+            "ec2",
             terminal.type,
             terminal.said,
             account.results / JOB,
@@ -71,18 +74,21 @@ def on_ec2(_: Path) -> Iterator[World]:
 
 
 def _end_on_ec2(account: Account, node: str) -> None:
+    _put(account, f"jobs/{JOB}/run/model.pt", WEIGHTS)
     now = int(time.time())
     record = {"instance": node, "rank": 0, "generation": 1, "code": 0, "step": "train", "reason": "done",
               "restarts": 0, "at": now}  # fmt: skip
     account.put_json(f"jobs/{JOB}/exits/{node}.json", record)
     account.put_json(f"jobs/{JOB}/job.json", {**account.s3(f"jobs/{JOB}/job.json"), "ended": now})
     account.kill(node, "Client.InstanceInitiatedShutdown: Instance initiated shutdown")
+    account.forget(node)
 
 
 def _log_on_ec2(aws: Aws, line: str) -> None:
     group, stream = "/aws-ddp-toolkit/ec2", f"{JOB}/node-0"
-    aws.call("logs", "CreateLogGroup", {"logGroupName": group})
-    aws.call("logs", "CreateLogStream", {"logGroupName": group, "logStreamName": stream})
+    with suppress(AwsError):  # they are there
+        aws.call("logs", "CreateLogGroup", {"logGroupName": group})
+        aws.call("logs", "CreateLogStream", {"logGroupName": group, "logStreamName": stream})
     event = {"timestamp": int(time.time() * 1000), "message": line}
     aws.call("logs", "PutLogEvents", {"logGroupName": group, "logStreamName": stream, "logEvents": [event]})
 
@@ -93,11 +99,12 @@ def on_sagemaker(_: Path) -> Iterator[World]:
         job = stage.started(JOB, remote_debug=True)
         name = job.request["TrainingJobName"]
         yield World(
+            "sagemaker",
             stage.type,
             stage.said,
             stage.results / name,
             lambda file, content: _put(stage.account, f"jobs/{JOB}/run/{file}", content),
-            lambda: complete(job),
+            lambda: (stage.leave_result(name, {"model.pt": WEIGHTS.decode()}), complete(job)),
             lambda line: stage.account.log(name, "algo-1", [line]),
         )
 
@@ -134,9 +141,14 @@ def on_slurm(folder: Path) -> Iterator[World]:
         return main(words, runtime)
 
     def end() -> None:
+        put("model.pt", WEIGHTS)
         queue.write_text("")
 
-    yield World(run, said, path, put, end, lambda line: put("job.log", f"{line}\n".encode()), is_cloud=False)
+    def log(line: str) -> None:
+        with (path / "job.log").open("a") as file:
+            file.write(f"{line}\n")
+
+    yield World("slurm", run, said, path, put, end, log, is_cloud=False)
 
 
 WORLDS: Mapping[str, Callable[[Path], Any]] = {"ec2": on_ec2, "sagemaker": on_sagemaker, "slurm": on_slurm}

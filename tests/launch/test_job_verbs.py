@@ -1,15 +1,24 @@
 """Promises of the verbs that every backend keeps."""
 
+import json
 import os
+import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
+from pydantic import TypeAdapter
 
-from launch.core.jobs import LARGE_BYTES, without_checkpoints
-from tests.launch.job_worlds import WORLDS, World, on_ec2
+from launch.core.job_verbs import job_verbs
+from launch.core.jobs import LARGE_BYTES, Leak, Overview, Summary, without_checkpoints
+from launch.core.terminal import say
+from launch.core.verbs import run_verb
+from tests.conftest import ROOT
+from tests.launch.core.listed import ListedJobs
+from tests.launch.job_worlds import EPOCH, WORLDS, World, on_ec2
 
 METRICS, WEIGHTS, CHECKPOINT = "metrics.jsonl", "model.pt", "checkpoints/step-7.pt"
 
@@ -47,6 +56,15 @@ def test_the_results_of_a_running_job_are_fetched_and_said_where_they_are(world:
         (CHECKPOINT, b"small"),
         ("plots/a.png", b"a picture"),
     }
+
+
+def test_the_results_of_a_job_that_has_ended_are_fetched_with_its_metrics(world: World) -> None:
+    world.put(METRICS, b"{}\n")
+    world.end()
+
+    assert world.type("fetch", "demo") == 0
+
+    assert files_in(world.results).items() >= {METRICS: b"{}\n", "model.pt": b"the weights"}.items()
 
 
 def test_large_checkpoints_are_left_with_the_command_that_fetches_them(
@@ -204,3 +222,114 @@ def test_where_tensorboard_is_not_installed_its_command_is_said(
 
     assert world.type("tensorboard", "demo") == 2
     assert f"  tensorboard --logdir {world.results}" in capsys.readouterr().err
+
+
+# ---- --json, which infra/README.md describes
+
+
+def documented(verb: str) -> set[str]:
+    """The fields in the table of a verb's JSON."""
+    page = (ROOT / "infra/README.md").read_text()
+    table = page.partition(f"| `{verb} --json`")[2].partition("\n\n")[0]
+    return {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+
+
+def check(summary: Mapping[str, Any]) -> Summary:
+    """The job that an object describes.  Fails unless it has the documented fields, each of its type."""
+    assert summary.keys() == documented("status")
+    return TypeAdapter(Summary).validate_json(json.dumps(summary))
+
+
+def test_status_is_an_object_for_a_job_and_a_list_for_all(world: World) -> None:
+    world.put(METRICS, json.dumps(EPOCH).encode() + b"\n")
+
+    (one,) = world.json("status", "demo")
+    (all_jobs,) = world.json("status")
+
+    job = check(one)
+    assert (job.job, job.status, job.exit_code) == ("demo", "running", None)
+    assert job.metrics == EPOCH
+    assert f"python -m launch.{world.backend} stop demo" in " ".join(job.next)
+    assert [(found.job, found.status, found.metrics) for found in map(check, all_jobs["jobs"])] == [
+        ("demo", "running", None)
+    ]
+    if world.is_cloud:
+        assert job.usd_per_hour
+        assert job.started
+        assert job.region == "us-east-1"
+
+
+def test_a_job_that_has_ended_has_its_exit_code(world: World) -> None:
+    world.end()
+
+    (one,) = world.json("status", "demo")
+
+    job = check(one)
+    assert (job.status, job.exit_code, job.reason) == ("done", 0, "")
+
+
+def test_logs_are_an_object_a_line(world: World) -> None:
+    world.log("epoch 1/3")
+    world.log('with "quotes" and \x1b[31mcolour')
+
+    first, second = world.json("logs", "demo")
+
+    assert first.keys() == documented("logs")
+    assert (first["text"], "quotes" in second["text"]) == ("epoch 1/3", True)
+    if world.is_cloud:
+        assert first["node"] in (0, 1)
+        assert datetime.fromisoformat(first["time"]).utcoffset() == timedelta(0)
+
+
+def test_logs_that_are_followed_are_nothing_but_lines(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.log("epoch 1/3")
+    world.end()
+
+    assert [line["text"] for line in world.json("logs", "demo", "--follow")] == ["epoch 1/3"]
+
+
+def test_leaks_are_a_list_with_what_they_cost(cloud: World) -> None:
+    (found,) = cloud.json("leaks")
+
+    assert found["is_complete"] is True
+    (job,) = found["jobs"]
+    assert job.keys() == documented("leaks")
+    assert (job["job"], job["is_leak"], job["is_removable"]) == ("demo", False, True)
+    assert job["usd_per_hour"] > 0
+    assert job["ids"]
+
+
+def test_the_json_of_leaks_removes_nothing(cloud: World) -> None:
+    assert cloud.type("leaks", "--json", "--delete", "--yes") == 2
+    assert cloud.json("leaks")[0]["jobs"]
+
+
+def test_fetch_names_the_files_that_are_here_and_those_that_are_not(
+    cloud: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launch.core.jobs.LARGE_BYTES", 3)
+    cloud.put(METRICS, b"{}\n")
+    cloud.put(CHECKPOINT, b"four")
+
+    (found,) = cloud.json("fetch", "demo")
+
+    assert found.keys() == documented("fetch")
+    assert (found["folder"], found["files"], found["left"]) == (str(cloud.results), {METRICS: 3}, {CHECKPOINT: 4})
+    assert found["rest"].endswith("fetch demo --all --region us-east-1")
+
+
+def test_warnings_do_not_disturb_the_json(capsys: pytest.CaptureFixture[str]) -> None:
+    class Warned(ListedJobs):
+        def overview(self, options: Any) -> list[Overview]:
+            say("warning: a region could not be searched")
+            return super().overview(options)
+
+    jobs = Warned([Leak("one", "here", is_leak=False, why="", usd_per_hour=0.0, rows=())])
+    jobs.say = say
+    command = "python -m launch.tests"
+
+    assert run_verb(command, job_verbs(command, lambda _: jobs), "status", ["--json"]) == 0
+
+    out, err = capsys.readouterr()
+    assert [job["job"] for job in json.loads(out)["jobs"]] == ["one"]
+    assert err == "warning: a region could not be searched\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.core.clock import Clock
-from launch.core.jobs import Choice, Connection, Leak, Log, Results, State
+from launch.core.jobs import Choice, Connection, Leak, Line, Log, Overview, Results, Show, State, Summary
 from launch.core.terminal import Say
 from trainer.errors import SettingsError
 from trainer.outcome import Outcome
@@ -37,25 +37,26 @@ class ListedJobs:
         if not self.agrees:
             raise SettingsError(f"{what}; add --yes to confirm.")
 
-    def overview(self, options: Any) -> list[str]:
-        return [f"{len(self.there)} jobs"]
+    def overview(self, options: Any) -> list[Overview]:
+        return [Overview(f"{len(self.there)} jobs", [Summary(one.job, "running") for one in self.there])]
 
     def state(self, options: Any) -> State:
-        return State(
-            f"job {options.job}",
-            (("cost", "1 USD"),),
-            (f"python -m launch.tests stop {options.job}",),
-            ("a  b",),
-            ("note",),
-        )
+        summary = Summary(options.job, "running", next=(f"python -m launch.tests stop {options.job}",))
+        return State(summary, f"job {options.job}", (("cost", "1 USD"),), ("a  b",), ("note",))
 
     def log(self, options: Any) -> Log:
-        def show(say: Say) -> int:
+        def show_all(show: Show) -> int:
             for line in self.lines:
-                say(line)
+                show(Line(line))
             return len(self.lines)
 
-        return Log(self.is_running, show, self.follow, lambda: "nothing yet", "python -m launch.tests stop one")
+        return Log(
+            self.is_running,
+            show_all,
+            lambda show: self.follow(),
+            lambda: "nothing yet",
+            "python -m launch.tests stop one",
+        )
 
     def stop(self, options: Any) -> None:
         self.removed.append(options.job)

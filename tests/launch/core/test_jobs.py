@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from launch.core.job_verbs import JobOptions, job_verbs
-from launch.core.jobs import NO_LEAKS, Leak
+from launch.core.job_verbs import job_verbs
+from launch.core.jobs import NO_LEAKS, JobOptions, Leak
 from launch.core.options import Options
 from launch.core.verbs import run_verb
 from tests.launch.core.listed import ListedJobs
