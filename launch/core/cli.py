@@ -32,6 +32,7 @@ from trainer.settings import flags
 from trainer.settings.argparser import flag
 
 if TYPE_CHECKING:
+    from launch.core.jobs import Jobs
     from launch.core.quote import Quote
 
 Plan = TypeVar("Plan")
@@ -93,6 +94,8 @@ class Launcher(Generic[Where, Plan]):
     # Why a plan cannot be performed, if so.
     problem: Callable[[Plan], TrainerError | None] = lambda plan: getattr(plan, "problem", None)
     verbs: Mapping[str, Verb] = field(default_factory=dict)
+    jobs: "Callable[[Any], Jobs] | None" = None  # of the options of a verb
+    name: Callable[[Plan], str] = lambda plan: ""  # of the planned job
     # Raises SettingsError for a job that cannot work, without calling AWS.
     check: Callable[[Job[Where]], object] = lambda job: None
     env: Mapping[str, str] = field(default_factory=dict)  # of the user, for rehearsals
@@ -281,6 +284,18 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
         config = flags.build(flags.over({**backend.defaults, **REHEARSED}, values), models)[-1]
     train = training_of(script, config, values, arguments, Path.cwd(), backend)
     return cast(LaunchOptions, launch), rehearsed, Job(train, cast(Where, where))
+
+
+def job_of(backend: Backend, settings: Mapping[str, Any]) -> Job[Any]:
+    """The job of settings named as the flags, for programs; what is not given has the backend's defaults.
+
+    Raises SettingsError.
+    """
+    models: list[type[BaseModel]] = [backend.options, *TRAINS]
+    where, script, config = flags.build(flags.over(backend.defaults, settings), models)
+    job = Job(training_of(script, config, settings, (), Path.cwd(), backend), where)
+    check_no_secret({**job.train.settings, **dict(job.where)})
+    return job
 
 
 def _check_words(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> None:

@@ -14,7 +14,6 @@ from launch.ec2.options import VERB_OPTIONS, Ec2Options, VerbOptions
 from trainer.outcome import Outcome
 
 if TYPE_CHECKING:
-    from launch.core.quote import Quote
     from launch.ec2.regions import Plans
     from launch.ec2.verbs import Ec2Jobs
 
@@ -45,21 +44,27 @@ Snapshots, logs and job folders never are.
 
 def main(argv: Sequence[str], runtime: Runtime | None = None) -> int:
     """Runs the command line and returns its exit code."""
+    return cli.main(launcher(runtime), argv)
+
+
+def launcher(runtime: Runtime | None = None) -> "cli.Launcher[Ec2Options, Plans]":
+    """The command line, which launch.api uses as well."""
     runtime = runtime or Runtime()
-    launcher: cli.Launcher[Ec2Options, Plans] = cli.Launcher(
+    return cli.Launcher(
         backend=BACKEND,
         about=ABOUT,
         plan=partial(_plan, runtime),
         show=_shown,
-        brief=_brief,
-        quotes=_quotes,
+        brief=lambda plans: plans.brief,
+        quotes=lambda plans: plans.quotes,
         approve=runtime.approve,
         perform=partial(_perform, runtime),
         verbs=job_verbs(BACKEND.command, partial(_jobs, runtime), VerbOptions, VERB_OPTIONS, NOTES),
         check=_check,
+        jobs=partial(_jobs, runtime),
+        name=lambda plans: plans.job,
         env=runtime.env,
     )
-    return cli.main(launcher, argv)
 
 
 # Heavier modules are imported where they are used, so that --help stays fast.
@@ -87,18 +92,6 @@ def _shown(plans: "Plans", form: bool | str) -> str:
     from launch.ec2.regions import data, full_text, text
 
     return {"full": full_text, "json": data}.get(str(form), text)(plans)
-
-
-def _brief(plans: "Plans") -> str:
-    from launch.ec2.regions import brief
-
-    return brief(plans)
-
-
-def _quotes(plans: "Plans") -> "Sequence[Quote]":
-    from launch.ec2.regions import quotes
-
-    return quotes(plans)
 
 
 def _perform(runtime: Runtime, plans: "Plans") -> Outcome | None:

@@ -112,6 +112,21 @@ class Plans:
     def job(self) -> str:
         return self.places[0].plan.payload.cluster.job
 
+    @property
+    def brief(self) -> str:
+        """What is shown before a start: the plan of the first region, with several below a line for each."""
+        text = self.tried[0].plan.brief
+        return text if self.home or len(self.places) == 1 else f"{overview(self)}\n\n{text}"
+
+    @property
+    def quotes(self) -> tuple[Quote, ...]:
+        """The prices of what a start would start; none if all nodes run."""
+        plan = self.tried[0].plan
+        return plan.quotes if plan.payload.missing else ()
+
+    def __str__(self) -> str:
+        return full_text(self)
+
 
 def _started(place: Place) -> int:
     return int((place.facts.spec or {}).get("started", 0))
@@ -188,19 +203,6 @@ def text(plans: Plans) -> str:
     if len(plans.places) == 1:
         return short_text(plans.places[0].plan)
     return "\n\n".join([overview(plans), *(short_text(place.plan) for place in plans.tried[:1])])
-
-
-def brief(plans: Plans) -> str:
-    """What is said before a start."""
-    if len(plans.places) == 1 or plans.home:
-        return plans.tried[0].plan.brief
-    return f"{overview(plans)}\n\n{plans.tried[0].plan.brief}"
-
-
-def quotes(plans: Plans) -> tuple[Quote, ...]:
-    """The prices of what a start would start; none if all nodes run."""
-    plan = plans.tried[0].plan
-    return plan.quotes if plan.payload.missing else ()
 
 
 def overview(plans: Plans) -> str:

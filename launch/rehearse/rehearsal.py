@@ -196,7 +196,7 @@ def _next(job: RehearsedJob) -> list[str]:
     after = ["--", *job.arguments] if job.arguments else []
     doctor = ["python", "-m", "launch.doctor", "--for", job.backend.name, "--fix"]
     launch = job.backend.command.split()
-    commands = (doctor, []), (launch, ["--dry-run"]), (launch, [])
+    commands: list[tuple[list[str], list[str]]] = [(doctor, []), (launch, ["--dry-run"]), (launch, [])]
     return [shlex.join([*command, *job.on_aws, *more, *after]) for command, more in commands]
 
 

@@ -49,6 +49,11 @@ The job must have been started with --remote-debug; the shell is in its containe
 
 def main(argv: Sequence[str], runtime_of: "RuntimeOf | None" = None) -> int:
     """Run the command line and return its exit code.  runtime_of: a region's runtime."""
+    return cli.main(launcher(runtime_of), argv)
+
+
+def launcher(runtime_of: "RuntimeOf | None" = None) -> "cli.Launcher[SageMakerOptions, SageMakerPlan]":
+    """The command line, which launch.api uses as well."""
     runtime_of = runtime_of or _terminal
 
     def plan(job: "Job[SageMakerOptions]") -> "SageMakerPlan":
@@ -69,7 +74,7 @@ def main(argv: Sequence[str], runtime_of: "RuntimeOf | None" = None) -> int:
 
         return SageMakerJobs(runtime_of(options.region), runtime_of)
 
-    launcher = cli.Launcher(
+    return cli.Launcher(
         backend=BACKEND,
         about=ABOUT,
         plan=plan,
@@ -79,9 +84,10 @@ def main(argv: Sequence[str], runtime_of: "RuntimeOf | None" = None) -> int:
         approve=approve,
         verbs=job_verbs(BACKEND.command, jobs, RegionOptions, VERB_OPTIONS, NOTES, lacks=("forward",)),
         check=_check,
+        jobs=jobs,
+        name=lambda plan: plan.payload.folder.job,
         env=os.environ,
     )
-    return cli.main(launcher, argv)
 
 
 def _terminal(region: str | None) -> "Runtime":

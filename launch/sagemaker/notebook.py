@@ -27,23 +27,11 @@ def plan(**settings: Any) -> "SageMakerPlan":
 
     print(plan.brief) shows the price; print(plan) shows every request, too.
     """
-    from typing import cast
-
-    from pydantic import BaseModel
-
-    from launch.core.job import Job
-    from launch.core.secrets import check_no_secret
-    from launch.core.training.options import TRAINS, training_of
+    from launch.core.cli import job_of
     from launch.sagemaker.backend import BACKEND
-    from launch.sagemaker.options import SageMakerOptions
     from launch.sagemaker.start import prepare
-    from trainer.settings import flags
 
-    models: list[type[BaseModel]] = [SageMakerOptions, *TRAINS]
-    where, script, config = flags.build(flags.over(BACKEND.defaults, settings), models)
-    train = training_of(script, config, settings, (), Path.cwd(), BACKEND)
-    job = Job(train, cast(SageMakerOptions, where))
-    check_no_secret({**train.settings, **dict(job.where)})
+    job = job_of(BACKEND, settings)
     return prepare(job, _runtime(job.where.region))
 
 

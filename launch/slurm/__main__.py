@@ -44,7 +44,12 @@ never touched.
 
 def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
     """Runs the command line and returns its exit code.  runtime: this process's if None."""
-    launcher = cli.Launcher(
+    return cli.main(launcher(runtime), argv)
+
+
+def launcher(runtime: "Runtime | None" = None) -> "cli.Launcher[SlurmOptions, SlurmPlan]":
+    """The command line, which launch.api uses as well."""
+    return cli.Launcher(
         backend=BACKEND,
         about=ABOUT,
         plan=partial(_plan, runtime),
@@ -56,8 +61,9 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
             notes=NOTES,
             lacks=("leaks", "ssh", "forward"),
         ),
+        jobs=partial(_jobs, runtime),
+        name=lambda plan: plan.payload.job.name,
     )
-    return cli.main(launcher, argv)
 
 
 # Heavier modules are imported where they are used, so that --help stays fast.
