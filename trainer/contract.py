@@ -57,7 +57,10 @@ SAGEMAKER_MODEL = PurePosixPath("/opt/ml/model")
 SAGEMAKER_CHECKPOINTS = PurePosixPath("/opt/ml/checkpoints")
 # The channel that brings the source of a script of the user's own, and the file in it.
 SAGEMAKER_CHANNEL, SAGEMAKER_ARCHIVE = "script", "source.tar.gz"
-SAGEMAKER_HYPERPARAMETER = "script"  # the words of its command, percent-encoded, with commas between them
+# The words of its command, as a JSON list.  AWS's toolkit passes other names on to the ranks as flags, which version
+# 5.1.0 hands to a shell; a name that begins with sagemaker_ is not passed on, and read from the file below /opt/ml.
+SAGEMAKER_HYPERPARAMETER = "sagemaker_ddp_script"
+SAGEMAKER_HYPERPARAMETERS = PurePosixPath("input/config/hyperparameters.json")
 # The entry point of the source bundle, beside the folder trainer/.
 SAGEMAKER_SCRIPT = "train.py"
 SAGEMAKER_PACKAGES = "packages.txt"  # beside it: what is installed when the job starts, with hashes

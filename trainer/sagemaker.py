@@ -23,7 +23,6 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
-from urllib.parse import unquote
 
 from trainer.__main__ import leave, read_settings
 from trainer.__main__ import main as train
@@ -38,6 +37,7 @@ from trainer.contract import (
     SAGEMAKER_CHECKPOINTS,
     SAGEMAKER_FAILURE,
     SAGEMAKER_HYPERPARAMETER,
+    SAGEMAKER_HYPERPARAMETERS,
     SAGEMAKER_INFERENCE,
     SAGEMAKER_MODEL,
     SAGEMAKER_PACKAGES,
@@ -82,7 +82,7 @@ def main(argv: Sequence[str], env: MutableMapping[str, str]) -> int:
             env.update(read_secrets(env))
             if read_ranks(env).is_head:  # the one that tracks
                 install(Path(sys.argv[0]).with_name(SAGEMAKER_PACKAGES))
-            if (words := script_words(argv)) is not None:
+            if (words := script_words(env)) is not None:
                 return _run_script(words, env)
             code = train(flags, env)
             if code == Exit.DONE and read_ranks(env).is_head:
@@ -122,13 +122,14 @@ def places(env: Mapping[str, str]) -> list[str]:
     return flags
 
 
-def script_words(argv: Sequence[str]) -> list[str] | None:
-    """The command line for trainer.script that launch.sagemaker has put into one hyperparameter; None without it."""
-    flag = f"--{SAGEMAKER_HYPERPARAMETER}"
-    if flag not in argv:
-        return None
-    text = argv[argv.index(flag) + 1]
-    return [unquote(word) for word in text.split(",")]
+def script_words(env: Mapping[str, str]) -> list[str] | None:
+    """The command line for trainer.script that launch.sagemaker has put into one hyperparameter; None without it.
+
+    https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-running-container.html
+    """
+    file = Path(_model_dir(env).parent / SAGEMAKER_HYPERPARAMETERS)
+    text = json.loads(file.read_text()).get(SAGEMAKER_HYPERPARAMETER) if file.is_file() else None
+    return None if text is None else list(json.loads(text))
 
 
 def _run_script(words: Sequence[str], env: Mapping[str, str]) -> int:

@@ -104,7 +104,7 @@ def _left_out(source: "Source") -> list[Fact]:
     return [Fact("left_out", list(names), text, "not sent")]
 
 
-_DIGEST = re.compile(r"--digest[ ,]([0-9a-f]{64})")
+_DIGEST = re.compile(r"--digest ([0-9a-f]{64})")
 
 
 def edited(then: str, now: str) -> str:

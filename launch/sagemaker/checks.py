@@ -1,5 +1,6 @@
 """Checks the settings of a job before any call to AWS, and resolves their defaults.  Pure."""
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from launch.sagemaker.channels import Channel, hold_images, read_channels
 from launch.sagemaker.images import check_image
 from launch.sagemaker.names import job_of
 from launch.sagemaker.options import MOST_HOURS, SageMakerOptions, check_limits
-from trainer.contract import SAGEMAKER_CHANNEL
+from trainer.contract import SAGEMAKER_CHANNEL, SAGEMAKER_HYPERPARAMETER
 from trainer.errors import SettingsError
 
 DISK_GB, DATA_DISK_GB = 30, 250  # ImageNet takes 150 GB
@@ -192,18 +193,21 @@ def _check_paths(train: Training) -> None:
 
 def _check_words(train: Training) -> None:
     """Raise SettingsError for values that a shell would change: AWS's toolkit 5.1.0, in many images, runs one."""
-    for name, text in train.hyperparameters.items():
-        if not _PLAIN.fullmatch(text):
+    for name, value in train.hyperparameters.items():
+        is_passed_on = name != SAGEMAKER_HYPERPARAMETER  # as a flag; the script's words are read from a file
+        if is_passed_on and not _PLAIN.fullmatch(value):
             raise SettingsError(
-                f"--{name} {text!r}: a shell in SageMaker's container would split or change it; use letters, digits "
+                f"--{name} {value!r}: a shell in SageMaker's container would split or change it; use letters, digits "
                 "and _ - + = : , . / @ % only."
             )
         # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html, HyperParameters; a
         # script's folders are added later.
-        if len(text) > LONGEST_VALUE - 300:
+        length = len(json.dumps(value))
+        if length > LONGEST_VALUE - 300:
+            what = f"--{name}" if is_passed_on else "the script's arguments"
             raise SettingsError(
-                f"--{name}: {len(text):,} characters, and SageMaker takes {LONGEST_VALUE:,} in a setting; put long "
-                "values into a file of the source."
+                f"{what}: {length:,} characters, and SageMaker takes {LONGEST_VALUE:,} in a setting; put long values "
+                "into a file of the source."
             )
 
 

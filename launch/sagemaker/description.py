@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from launch.aws import upload
 from launch.aws.containers import Image
@@ -45,7 +46,7 @@ class Description:
     script: str  # the entry point in `source`
     source: str  # the bundle in S3
     has_requirements: bool
-    hyperparameters: Mapping[str, str]
+    hyperparameters: Mapping[str, Any]
     environment: Mapping[str, str]
     metrics: Mapping[str, str]
     tags: Mapping[str, str]

@@ -117,7 +117,8 @@ def _differences(
     if is_one_of_them and wanted == (running.nodes, running.is_spot, running.settings):
         return ()
     here, there = (
-        str(settings.get(SAGEMAKER_HYPERPARAMETER)) for settings in (job.train.hyperparameters, running.settings)
+        " ".join(settings.get(SAGEMAKER_HYPERPARAMETER, ()))
+        for settings in (job.train.hyperparameters, running.settings)
     )
     why = edited(there, here)
     how = f"already, and {why}" if why else "with other settings"

@@ -11,6 +11,7 @@ from launch.core import catalog
 from launch.core.price import HOURS_PER_MONTH
 from launch.sagemaker.checks import DISK_USD
 from launch.sagemaker.names import REGISTER_TAG, job_of, number_of
+from trainer.contract import SAGEMAKER_HYPERPARAMETER
 from trainer.settings.hidden import without_secrets
 
 RUNNING, STOPPING = "InProgress", "Stopping"
@@ -112,8 +113,7 @@ class TrainingJob:
     @property
     def settings(self) -> dict[str, Any]:
         """The trainer's hyperparameters, without those of SageMaker's SDK; values that are not JSON stay text."""
-        own = {name: text for name, text in self.hyperparameters.items() if not name.startswith("sagemaker_")}
-        return {name: _value(text) for name, text in own.items()}
+        return {name: _value(text) for name, text in self.hyperparameters.items() if _is_own(name)}
 
     @property
     def usd_per_hour(self) -> float:
@@ -152,6 +152,10 @@ class TrainingJob:
         """USD so far.  Spot's saving is included only at the end, when SageMaker reports billed_s."""
         hours = self.billed(now).total_seconds() / 3600 + self.pool_s / 3600
         return self.usd_per_hour * hours
+
+
+def _is_own(name: str) -> bool:
+    return not name.startswith("sagemaker_") or name == SAGEMAKER_HYPERPARAMETER
 
 
 def _value(text: str) -> Any:

@@ -379,8 +379,11 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 def start(tmp_path: Path, env: Mapping[str, str], *flags: str) -> int:
     words = ["--source", "/s", "--digest", "0" * 64, "--work", "/w", *flags, "--", "train.py"]
+    file = tmp_path / "input/config/hyperparameters.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"sagemaker_ddp_script": json.dumps(words)}))
     places = {"SM_MODEL_DIR": str(tmp_path / "model"), "SM_CHANNEL_SCRIPT": str(tmp_path / "input/data/script")}
-    return sagemaker.main(["--script", ",".join(words)], {**places, **env})
+    return sagemaker.main([], {**places, **env})
 
 
 @pytest.mark.parametrize("env", [TORCHRUN, MPIRUN], ids=["torchrun", "mpirun"])

@@ -8,6 +8,7 @@ The launchers write such a line with to_words(), and each rank reads it with par
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -30,22 +31,6 @@ ABOUT = """Run one rank of a training of your own; what stands after -- is the s
 SECTIONS = {"run_dir": "what the script finds", "source": "its source", "processes": "how it runs"}
 
 
-# Of a variable's value, which may have a comma: CUDA_VISIBLE_DEVICES=0,1.
-_ESCAPED = (("%", "%25"), (",", "%2C"))
-
-
-def _escaped(word: str) -> str:
-    for plain, code in _ESCAPED:
-        word = word.replace(plain, code)
-    return word
-
-
-def _unescaped(word: str) -> str:
-    for plain, code in reversed(_ESCAPED):
-        word = word.replace(code, plain)
-    return word
-
-
 def described(description: str, *, least: float = -inf, most: float = inf) -> dict[str, Any]:
     """The metadata of a field that is a flag.  description: for --help; least, most: of a number."""
     return {"description": description, "least": least, "most": most}
@@ -64,7 +49,7 @@ class ScriptConfig:
     data_dir: Path | None = field(default=None, metadata=described("folder of the data: DDP_DATA_DIR (default: none)"))
     job: str = field(default="", metadata=described("name of the job: DDP_JOB"))
     variables: tuple[str, ...] = field(
-        default=(), metadata=described("NAME=VALUE,... for the script, a comma in a value as %2C (default: none)")
+        default=(), metadata=described("NAME=VALUE,... for the script, or a JSON list of them (default: none)")
     )
     restarts: int = field(
         default=0, metadata=described("how often the job was started again before: DDP_RESTARTS", least=0)
@@ -110,10 +95,7 @@ class ScriptConfig:
     def changed(self) -> dict[str, Any]:
         """The flags that differ from their defaults."""
         flags = {one.name: one.default for one in fields(self) if one.metadata}
-        found = {name: getattr(self, name) for name, usual in flags.items() if getattr(self, name) != usual}
-        if self.variables:
-            found["variables"] = tuple(map(_escaped, self.variables))
-        return found
+        return {name: getattr(self, name) for name, usual in flags.items() if getattr(self, name) != usual}
 
     @property
     def name(self) -> str:
@@ -134,16 +116,19 @@ def _check_inside(name: str, path: str) -> None:
 
 def to_words(config: ScriptConfig) -> tuple[str, ...]:
     """The command line that parse() reads as `config`; defaults are left out."""
-    flags = [word for name, value in config.changed.items() for word in (flag(name), as_text(value))]
+    flags = [word for name, value in config.changed.items() for word in (flag(name), _as_word(value))]
     return (*flags, "--", *config.words)
+
+
+def _as_word(value: Any) -> str:
+    # A list as JSON: a value may have commas, as in CUDA_VISIBLE_DEVICES=0,1.
+    return json.dumps(value) if isinstance(value, tuple) else as_text(value)
 
 
 def parse(argv: Sequence[str]) -> ScriptConfig:
     """The settings on a command line.  Raises SettingsError; exits for --help."""
     own, words = _parted(argv)
-    given = read(own, ScriptConfig, prog=PROG, about=ABOUT, sections=SECTIONS)
-    given["variables"] = tuple(map(_unescaped, given.get("variables", ())))
-    return ScriptConfig(**given, words=words)
+    return ScriptConfig(**read(own, ScriptConfig, prog=PROG, about=ABOUT, sections=SECTIONS), words=words)
 
 
 def _parted(argv: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
@@ -205,8 +190,7 @@ def _value(text: Any, setting: _Setting) -> Any:
     """What a text means, or a list of a YAML file.  Raises ValueError, which ends a sentence with what it must be."""
     kind = kinds_of(cast(Any, setting))[0]
     if get_origin(kind) is tuple:
-        words = text.split(",") if isinstance(text, str) else text
-        return tuple(str(word) for word in words if word)
+        return tuple(str(word) for word in _list(text) if word)
     if not isinstance(text, str):
         raise ValueError("a single value.")
     if kind in (int, float):
@@ -214,6 +198,17 @@ def _value(text: Any, setting: _Setting) -> Any:
     if get_origin(kind) is Literal:
         return _choice(text, get_args(kind))
     return Path(text) if kind is Path else text
+
+
+def _list(text: Any) -> Sequence[Any]:
+    if not isinstance(text, str):
+        return cast(Sequence[Any], text)
+    if not text.startswith("["):
+        return text.split(",")
+    try:
+        return cast(Sequence[Any], json.loads(text))
+    except ValueError:
+        raise ValueError("a JSON list, or values with commas between them.") from None
 
 
 def _choice(text: str, choices: Sequence[str]) -> str:

@@ -38,8 +38,8 @@ class Training(ABC):
 
     @property
     @abstractmethod
-    def hyperparameters(self) -> dict[str, str]:
-        """The same as SageMaker's hyperparameters, by the names of the flags."""
+    def hyperparameters(self) -> dict[str, Any]:
+        """The same as SageMaker's hyperparameters: by the names of the flags, or the words in one."""
 
     @property
     @abstractmethod

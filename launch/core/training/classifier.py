@@ -55,7 +55,7 @@ class Classifier(Training):
         return " ".join(to_argv(self.config))
 
     @property
-    def hyperparameters(self) -> dict[str, str]:
+    def hyperparameters(self) -> dict[str, Any]:
         return {name.replace("_", "-"): as_text(value) for name, value in self.config.changed.items()}
 
     @property

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote
 
 from launch.core.training.base import Training
 from trainer.contract import SAGEMAKER_HYPERPARAMETER
@@ -87,10 +86,8 @@ class Script(Training):
         return shlex.join(self.arguments)
 
     @property
-    def hyperparameters(self) -> dict[str, str]:
-        # A shell in AWS's toolkit 5.1.0 reads them: nothing that it could split or change.
-        words = to_words(self._config)
-        return {SAGEMAKER_HYPERPARAMETER: ",".join(quote(word, safe="_-+=:./@") for word in words)}
+    def hyperparameters(self) -> dict[str, Any]:
+        return {SAGEMAKER_HYPERPARAMETER: list(to_words(self._config))}
 
     @property
     def settings(self) -> Mapping[str, Any]:

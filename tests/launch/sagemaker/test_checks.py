@@ -181,7 +181,7 @@ def test_own_tags_and_environment_are_kept_with_their_equals_signs() -> None:
 def test_a_scripts_arguments_are_within_sagemakers_limits() -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html, HyperParameters"""
     options = known.job().where
-    with pytest.raises(SettingsError, match=r"--script: 3,\d+ characters, and SageMaker takes 2,500 in a setting"):
+    with pytest.raises(SettingsError, match=r"arguments: 3,\d+ characters, and SageMaker takes 2,500 in a setting"):
         checks.resolve(Job(Script(("train.py", "x" * 3000)), options))
     assert checks.resolve(Job(Script(("train.py", "a b", "$(c)", "é")), options)).channels == ()
 

@@ -128,6 +128,9 @@ time.sleep(60)
 """
 
 
+GIVEN = ["--lr", "a b", "", "$HOME '\"\n", "$(id)", "%2C,;"]
+
+
 def script_job(base: Path, bundle: str, text: str, *arguments: str) -> ContainerSpec:
     """The container of a job with a script of the user's own, which comes by a channel: the words are the planner's."""
     folder = base / "mine"
@@ -145,10 +148,10 @@ def script_job(base: Path, bundle: str, text: str, *arguments: str) -> Container
 
 @pytest.mark.slow("AWS's toolkit runs scripts that nobody here wrote, and says how the one of a rank of them ended")
 def test_a_script_runs_in_awss_toolkit_and_its_exit_code_and_sentence_arrive(tmp_path: Path, bundle: str) -> None:
-    ended = run(script_job(tmp_path, bundle, FOREIGN + SCRIPT, "--lr", "a b"))
+    ended = run(script_job(tmp_path, bundle, FOREIGN + SCRIPT, *GIVEN))
 
     assert missing_in(ended.log) == []  # trainings that nobody here wrote, on two ranks
-    assert "given ['--lr', 'a b']" in ended.log
+    assert f"given {GIVEN}" in ended.log
     assert failure(ended) == (3, "rank 1: train.py ended with exit code 3: no data")
     assert ended.failure.startswith("ExecuteUserScriptError:\nExitCode 3\n")  # mpirun's
     (line,) = (ended.spec.base / "checkpoints" / "metrics.jsonl").read_text().splitlines()

@@ -56,6 +56,7 @@ WRONG = [
     ("--run-dir x --max-silence-s nan -- t.py", "--max-silence-s nan"),
     ("--run-dir x --max-output-mb 1.5 -- t.py", "--max-output-mb 1.5"),
     ("--run-dir a\0b -- t.py", "--run-dir"),
+    ('--run-dir x --variables ["A=1", -- t.py', "--variables"),
 ]
 
 
