@@ -14,7 +14,7 @@ pytestmark = needs.slurm()
 SCRIPT = (
     FOREIGN
     + """\
-import os, sys
+import os, socket, sys
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.tensor([float(dist.get_rank() + 1)])
@@ -22,11 +22,15 @@ dist.all_reduce(total)
 if dist.get_rank() == 0:
     print(f"[METRIC] step=1 steps=2 total={total.item()}")
 print("rank", dist.get_rank(), "of", dist.get_world_size(), sys.argv[1:], os.environ["DDP_JOB"])
+with socket.socket() as probe:
+    probe.bind(("", 0))
+    port = torch.tensor(probe.getsockname()[1])
+dist.broadcast(port, 0)
 dist.barrier()
 dist.destroy_process_group()
 if "foreign" in sys.argv:
-    import time
-    time.sleep(2 * int(os.environ["RANK"]))  # until the first rank has closed the store of the group above
+    # The store still has the addresses of the group above, so the next one gets a store of its own.
+    os.environ |= {"MASTER_PORT": str(port.item()), "TORCHELASTIC_USE_AGENT_STORE": "False"}
     foreign()
 """
 )
