@@ -20,10 +20,8 @@ from trainer.files import write_atomically
 from trainer.health.check import Check
 from trainer.health.expected import NOTHING_EXPECTED, Expected
 from trainer.metrics.counters import GpuUse
-from trainer.metrics.curves import draw
-from trainer.metrics.log import Journal, open_journal, read_records
+from trainer.metrics.log import Journal, draw, epoch_record, headline, open_journal, opening, read_records, seconds_left
 from trainer.metrics.progress import Bar
-from trainer.metrics.record import epoch_record, headline, opening, seconds_left
 from trainer.outcome import Record, no_record
 from trainer.precision import warning_for_slow_precision
 from trainer.process.machine import pick_device, set_up, torch_errors_in_words

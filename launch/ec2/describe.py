@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from launch.aws import containers
+from launch.aws.containers import toolkit
 from launch.aws.instances.facts import Ami, Subnet, quota_of, shortage
 from launch.aws.lookup import unreadable
 from launch.aws.names import PULLS_SINCE, SHARED_SINCE, Folder, bucket_of
 from launch.aws.network import INTERNET, Exit, without_dns
 from launch.aws.pricelist import no_price
-from launch.aws.toolkit import toolkit
 from launch.aws.upload import edited
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError

@@ -1,19 +1,22 @@
 # PYTHON_ARGCOMPLETE_OK
-"""`python -m launch.local`: the command line."""
+"""`python -m launch.local`: the command line, and the command that it runs."""
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from launch.core import cli
+from launch.core import cli, shell
 from launch.core.shell import this_python
+from launch.core.terminal import say
 from launch.local.backend import BACKEND
-from launch.local.perform import perform
 from launch.local.planner import LocalPlan, plan
-from trainer.contract import random_letters
+from trainer import outcome
+from trainer.contract import LAUNCHER, STOPPED, Exit, random_letters
+from trainer.outcome import Outcome, state_of
 from trainer.process.parent import TORCHRUN_WITHIN_S, end_with_parent
 
 ABOUT = """\
@@ -46,6 +49,24 @@ def _shown(local: LocalPlan, form: bool | str) -> str:
 
     plan = Plan("training on this machine", local, command=local.command)
     return json_text({**as_data(plan), "run_dir": str(local.run_dir)})
+
+
+def perform(plan: LocalPlan, env: Mapping[str, str]) -> Outcome:
+    """Run the training; return the outcome in its run folder, else the one of its exit code.
+
+    Ctrl-C, SIGTERM and SIGHUP stop it: 75 if it has saved, else 130.  It also saves and ends if this process is killed.
+    Raises MachineError if another process killed it.
+    """
+    # Forward SIGTERM, on which torchrun and the trainer end without printing a message.
+    code = shell.run(plan.command, {**env, LAUNCHER: str(os.getpid())}, stop_signal=signal.SIGTERM)
+    if plan.is_script and plan.run_dir.is_dir():  # the trainer says it itself
+        say(f"results: {plan.run_dir}")
+    written = outcome.read(plan.run_dir)
+    if written and written.exit_code == code:
+        return written
+    if code == Exit.INTERRUPTED:
+        return Outcome("stopped", STOPPED, "stopped before it had saved")
+    return Outcome(state_of(code), code)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ from launch.rehearse.aws.server import Request, RequestLog, first, served
 from launch.rehearse.backend import RehearsedJob
 from launch.rehearse.faults import Fault
 from launch.rehearse.nodes.network import why_not_slow
-from launch.rehearse.nodes.sagemaker.agent import Agent, InstanceRun
 from launch.rehearse.nodes.sagemaker.container import KEY, TOKEN, Container
 from launch.rehearse.nodes.sagemaker.network import why_no_network
+from launch.rehearse.nodes.sagemaker.run import Agent, InstanceRun
 from trainer.errors import SettingsError
 
 NEEDED = ("sagemaker_training", "sagemaker_pytorch_container", "mpi4py")

@@ -5,8 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launch.aws.containers import Image
-from launch.aws.toolkit import requirements, tracking, trainer_files
+from launch.aws.containers import Image, requirements, tracking, trainer_files
 from launch.core.source.archive import Member, stored, tar
 from launch.core.training.base import Training
 from launch.sagemaker.options import SageMakerOptions

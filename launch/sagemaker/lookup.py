@@ -28,12 +28,11 @@ from launch.aws.refusals import DENIED
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
 from launch.core.price import CATALOGS
-from launch.sagemaker.channels import whole_in_s3
 from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import ACROSS_JOBS, Facts, Quota, quotas_of
 from launch.sagemaker.images import choose
 from launch.sagemaker.names import BACKEND, NOTEBOOK, SESSIONS_BUCKET
-from launch.sagemaker.options import SageMakerOptions
+from launch.sagemaker.options import SageMakerOptions, whole_in_s3
 from launch.sagemaker.training_job import RUNNING, TrainingJob, read_training_job
 from launch.sagemaker.training_jobs import LONGEST_LIFE, Listed, describe, listed_since, starts_of
 from trainer.errors import SettingsError, TrainerError

@@ -3,14 +3,16 @@
 from inspect import signature
 from typing import Any
 
+import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.config import TrainConfig
 from trainer.distributed.session import Session
-from trainer.strategies.base import Wrapped
-from trainer.strategies.hooks import register_hook
+from trainer.strategies.base import Compression, Wrapped
 
 # torch 2.13 gave it a new name and warns about the old one.
 _NAMES = signature(DistributedDataParallel).parameters
@@ -57,3 +59,92 @@ def settle_buckets(parallel: DistributedDataParallel, images: Tensor) -> None:
     with torch.no_grad():
         for buffer, before in zip(parallel.module.buffers(), buffers, strict=True):
             buffer.copy_(before)
+
+
+# Until then gradients are sent whole: the first ones change too much to be remembered.
+POWERSGD_FROM_UPDATE = 10
+
+
+def register_hook(model: DistributedDataParallel, config: TrainConfig, device: torch.device) -> Compression | None:
+    """Makes `model` compress its gradients as config.comm_hook says; returns what that remembers, if anything."""
+    match config.comm_hook:
+        case "fp16":
+            model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        case "bf16":
+            # torch's own bf16 hook refuses every back end but NCCL.
+            hook = default_hooks.bf16_compress_hook if device.type == "cuda" else bf16_hook
+            model.register_comm_hook(None, hook)
+        case "powersgd":
+            power_sgd = powerSGD_hook.PowerSGDState(
+                process_group=None if device.type == "cuda" else InTurn(),
+                matrix_approximation_rank=config.powersgd_rank,
+                start_powerSGD_iter=POWERSGD_FROM_UPDATE,
+            )
+            model.register_comm_hook(power_sgd, powerSGD_hook.powerSGD_hook)
+            return PowerSGD(power_sgd, device)
+    return None
+
+
+class InTurn(dist.ProcessGroup):
+    """gloo's group, whose sums are done when the call returns.
+
+    PowerSGD sums in several steps, and a thread of gloo's would begin each when the last one is done: two
+    ranks could meet in the sums of different buckets, which ends in an abort (seen with two buckets on two
+    ranks), and the last bits would depend on the thread, for not all of them multiply matrices alike.
+    """
+
+    def __init__(self) -> None:
+        group = dist.group.WORLD
+        assert group is not None
+        super().__init__(group.rank(), group.size())
+        self._group = group
+
+    def allreduce(self, tensors: Any, options: Any = None) -> Any:  # type: ignore[override]
+        """Sums in place, as gloo's own.  Collective."""
+        work = self._group.allreduce(tensors, options)
+        work.get_future().wait()
+        return work
+
+
+class PowerSGD:
+    """The memory of PowerSGD (Vogels et al. 2019): what compression lost on this rank, and the factors it began with.
+
+    The errors are added to the next gradients, so without them a resumed run would train otherwise.
+    """
+
+    def __init__(self, power_sgd: powerSGD_hook.PowerSGDState, device: torch.device) -> None:
+        self._power_sgd, self._device = power_sgd, device
+
+    def state(self) -> dict[str, Any]:
+        """errors, p, q: {bucket: tensor}; randomness: numpy's, as plain values."""
+        memory = self._power_sgd
+        name, keys, *rest = memory.rng.get_state(legacy=True)
+        return {
+            "iterations": memory.iter,
+            "randomness": [name, torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest],
+            **{part: _to(tensors, torch.device("cpu")) for part, tensors in self._tensors().items()},
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restores what state() returned."""
+        name, keys, *rest = state["randomness"]
+        self._power_sgd.iter = state["iterations"]
+        self._power_sgd.rng.set_state((name, keys.numpy().astype(np.uint32), *rest))
+        for part, tensors in self._tensors().items():
+            tensors.clear()
+            tensors.update(_to(state[part], self._device))
+
+    def _tensors(self) -> dict[str, dict[int, torch.Tensor]]:
+        memory = self._power_sgd
+        return {"errors": memory.error_dict, "p": memory.p_memory_dict, "q": memory.q_memory_dict}
+
+
+def _to(tensors: dict[int, torch.Tensor], device: torch.device) -> dict[int, torch.Tensor]:
+    return {bucket: tensor.to(device, copy=True) for bucket, tensor in tensors.items()}
+
+
+def bf16_hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
+    """The mean of the ranks' gradients, sent as bf16; works on gloo.  torch asks for these parameter names."""
+    half = bucket.buffer().to(torch.bfloat16).div_(dist.get_world_size())
+    sent = dist.all_reduce(half, async_op=True).get_future()
+    return sent.then(lambda done: bucket.buffer().copy_(done.value()[0]))

@@ -10,9 +10,17 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from launch.core.source.archive import Archive, Member, pack
-from launch.core.source.ignore import git_folder, tracked_but_ignored
 from launch.core.source.keys import check_name, check_text
-from launch.core.source.walk import File, Listing, check_size, list_files, unreadable, why_left_out
+from launch.core.source.walk import (
+    File,
+    Listing,
+    check_size,
+    git_folder,
+    list_files,
+    tracked_but_ignored,
+    unreadable,
+    why_left_out,
+)
 from trainer.errors import SettingsError, one_line
 from trainer.script.requirements import files_in, lines_of, text_of
 

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from itertools import accumulate
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined
 
-from launch.core.drawing.charts import alt
+from launch.core.drawing.charts import Line as Curve
+from launch.core.drawing.charts import Lines, alt, exactly
 from launch.core.drawing.picture import as_svg, data_uri
-from launch.rehearse.receipt.charts import (
-    by_number,
-    charts,
-    counted,
-    fault_marks,
-    own_table,
-    phase_bars,
-    replayed,
-    seconds,
-    state_bars,
-    ticks,
-    write_marks,
-)
+from launch.core.metrics import AXES, axis_of, course, merged, metrics_of, shown
+from launch.rehearse.backend import PHASES
 from launch.rehearse.receipt.facts import CONTENTS, Receipt, ReceiptNode
 from launch.rehearse.recording import epoch_between
 from trainer.files import write_atomically
@@ -38,6 +29,178 @@ from trainer.terminal import encodable
 
 if TYPE_CHECKING:
     from launch.rehearse.recording import Epoch, Line
+
+
+REPLAYED = {"epoch": "{:.0f}", "train_loss": "{:.4f}", "images_per_s": "{:,.0f}"}  # figures of an epoch
+# Name and label of each chart, the ending of its metrics' names, and the factor to its unit.
+CHARTS = (("Loss", "cross-entropy (nats)", "loss", 1.0), ("Accuracy", "accuracy (%)", "top1", 100.0))
+MAX_CHARTS, MAX_ROWS = 8, 200  # of a script
+
+
+def is_of_script(epochs: Sequence[Epoch]) -> bool:
+    """Whether none of the records has figures of our trainer, but some have others."""
+    return not any(epoch.is_ours for epoch in epochs) and bool(metrics_of(epoch.values for epoch in epochs))
+
+
+def by_number(epochs: Sequence[Epoch]) -> list[Epoch]:
+    """Each epoch once: the last record of one that was trained again after a fault."""
+    return [epoch for _, epoch in sorted({epoch.number: epoch for epoch in epochs}.items())]
+
+
+def charts(epochs: Sequence[Epoch]) -> list[Lines]:
+    """Loss and accuracy over the epochs, or each metric of a script; only those with figures."""
+    if is_of_script(epochs):
+        return _own_charts(epochs)
+    drawn = []
+    for name, label, ending, factor in CHARTS:
+        curves = [
+            _curve("training", f"train_{ending}", factor, epochs),
+            _curve("test", f"eval_{ending}", factor, epochs),
+        ]
+        if lines := tuple(curve for curve in curves if curve.points):
+            drawn.append(Lines(ending, f"{name} by epoch", "epoch", label, lines))
+    return drawn
+
+
+def _curve(label: str, name: str, factor: float, epochs: Sequence[Epoch]) -> Curve:
+    values = [(epoch.number, epoch.values.get(name, math.nan) * factor) for epoch in by_number(epochs)]
+    return Curve(label, tuple((float(number), exactly(value)) for number, value in values if math.isfinite(value)))
+
+
+def _own_charts(epochs: Sequence[Epoch]) -> list[Lines]:
+    """A script's metrics by step or epoch; those with a single value are not drawn."""
+    records, drawn = [epoch.values for epoch in epochs], []
+    for name in metrics_of(records):
+        axis = axis_of(records, name)
+        places = tuple((x, exactly(y)) for x, y in course(records, name, axis))
+        if len(places) > 1:
+            counted = axis or "record"
+            drawn.append(Lines(name, f"{name} by {counted}", counted, name, (Curve("", places),)))
+    return drawn[:MAX_CHARTS]
+
+
+def own_table(epochs: Sequence[Epoch]) -> tuple[list[str], list[list[str]]] | None:
+    """The columns and the newest rows of a script's metrics; None where the records are our trainer's."""
+    if not is_of_script(epochs):
+        return None
+    records = merged(epoch.values for epoch in epochs)
+    columns = [*(axis for axis in AXES if any(axis in record for record in records)), *metrics_of(records)]
+    return columns, [[shown(record.get(name)) for name in columns] for record in records[-MAX_ROWS:]]
+
+
+def replayed(epoch: Epoch) -> list[str]:
+    """An epoch's figures for the replay: its number, loss and images per second; empty where there are none."""
+    if epoch.is_ours:
+        return [epoch.formatted(name, template) for name, template in REPLAYED.items()]
+    return [str(epoch.number), epoch.formatted("loss", "{:.4g}"), ""]
+
+
+# ---- the timeline
+
+
+NUMBER = 5.5  # %: width of a number in a circle on a phone
+PHONE, SCREEN, CHARACTER = 320, 900, 7  # px: widths of a chart on a phone and on a screen, and of a letter
+TICK_STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar of the timeline."""
+
+    label: str
+    began: float
+    ended: float
+    x: float  # % of the whole time
+    width: float  # % of the whole time
+
+    @property
+    def fits(self) -> str:
+        """Where the label fits into the bar: any (also on a phone), wide (on a screen), or nowhere (empty)."""
+        needed = len(self.label) * CHARACTER + 8
+        if self.width / 100 * PHONE >= needed:
+            return "any"
+        return "wide" if self.width / 100 * SCREEN >= needed else ""
+
+
+@dataclass(frozen=True)
+class FaultMark:
+    """An injected fault on the timeline."""
+
+    at: float
+    x: float  # of its line, in % of the whole time
+    number_x: float  # of its number, in %
+    text: str
+
+
+def percent(at: float, total: float) -> float:
+    return round(100 * min(1.0, max(0.0, at / total)), 2) if total > 0 else 0.0
+
+
+def bar(label: str, began: float, ended: float, total: float) -> Bar:
+    x = percent(began, total)
+    return Bar(label, began, ended, x, round(percent(ended, total) - x, 2))
+
+
+def phase_bars(receipt: Receipt) -> list[Bar]:
+    lengths = [receipt.seconds[name] for name in PHASES]
+    starts = accumulate(lengths, initial=0.0)
+    bars = [
+        bar(name, start, start + length, receipt.total)
+        for name, start, length in zip(PHASES, starts, lengths, strict=False)
+    ]
+    return [one for one in bars if one.ended > one.began]
+
+
+def state_bars(receipt: Receipt, node: ReceiptNode) -> list[Bar]:
+    """The states of a node, one after the other."""
+    changes = [change for change in receipt.changes if change.node == node.name]
+    firsts = [next(group) for _, group in groupby(changes, key=lambda change: change.state)]
+    moments = [change.at for change in firsts] + [max(node.ended, changes[-1].at if changes else 0.0)]
+    return [
+        bar(change.state, began, ended, receipt.total)
+        for change, (began, ended) in zip(firsts, pairwise(moments), strict=True)
+        if not change.is_end
+    ]
+
+
+def write_marks(receipt: Receipt, by_launcher: bool) -> list[tuple[float, str]]:
+    """Where on the timeline requests wrote something, in %, with their names; near ones share a mark."""
+    places: dict[float, Counter[str]] = {}
+    for group in receipt.requests_of(by_launcher=by_launcher, is_write=True):
+        for at in group.at:
+            place = round(percent(at, receipt.total) * 2) / 2
+            places.setdefault(place, Counter())[group.name] += 1
+    return [(place, counted(names)) for place, names in sorted(places.items())]
+
+
+def fault_marks(receipt: Receipt) -> list[FaultMark]:
+    """The faults that have a time.  Their numbers never overlap."""
+    marks: list[FaultMark] = []
+    for at, text in receipt.faults:
+        if at is not None:
+            x = percent(at, receipt.total)
+            marks.append(FaultMark(at, x, max(x, marks[-1].number_x + NUMBER) if marks else x, text))
+    return marks
+
+
+def ticks(total: float) -> list[tuple[float, str]]:
+    """At most seven round moments, with their places in %."""
+    step = next((step for step in TICK_STEPS_S if total / step <= 6), TICK_STEPS_S[-1])
+    return [(percent(at, total), seconds(at, 0)) for at in range(0, int(total) + 1, step)]
+
+
+def seconds(value: float, places: int = 1) -> str:
+    """2.5 s, or 3 min 20 s."""
+    if value < 120:
+        return f"{value:.{places}f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min" + (f" {rest} s" if rest else "")
+
+
+def counted(names: Mapping[str, int]) -> str:
+    """Such as: ec2:CreateTags, 2 x ec2:RunInstances."""
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in names.items())
+
 
 NAME = "receipt.html"
 # Limits on the log, so that the page opens at once.  MARKUP: bytes of HTML around each line.

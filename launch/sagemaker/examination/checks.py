@@ -29,8 +29,8 @@ from launch.aws.network import closed_to, own_dns, without_dns
 from launch.aws.upload import FOLDER as SOURCES
 from launch.core.errors import AwsError
 from launch.sagemaker import bundle, images, lookup, training_jobs
-from launch.sagemaker.channels import Channel
 from launch.sagemaker.checks import Resolved
+from launch.sagemaker.options import Channel
 
 TrainingCase = Case[Resolved]
 

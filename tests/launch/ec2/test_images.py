@@ -11,8 +11,8 @@ from moto.ecr.models import ecr_backends
 from moto.iam.models import iam_backends
 
 from launch.aws import containers
+from launch.aws.containers import toolkit
 from launch.aws.names import ROLES_TAG, SCHEDULER_ROLE, STACK_TAG
-from launch.aws.toolkit import toolkit
 from launch.core import catalog
 from launch.core.training.classifier import Classifier
 from launch.ec2.__main__ import main

@@ -16,10 +16,9 @@ from launch import local
 from launch.core import shell
 from launch.core.job import Job
 from launch.core.training.classifier import Classifier
-from launch.local.__main__ import main
+from launch.local.__main__ import main, perform
 from launch.local.notebook import error_of
 from launch.local.options import LocalOptions
-from launch.local.perform import perform
 from launch.local.planner import LocalPlan, plan
 from tests.conftest import SMALL, trainer_env
 from tests.processes import left_of, processes_with

@@ -28,8 +28,7 @@ from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 from launch.rehearse.backend import RehearsedJob
 from launch.rehearse.environment import entered
 from launch.rehearse.nodes.ec2.node import KEY, TOKEN
-from launch.rehearse.nodes.sagemaker.agent import Agent
-from launch.rehearse.nodes.sagemaker.run import JobRun
+from launch.rehearse.nodes.sagemaker.run import Agent, JobRun
 from launch.sagemaker.__main__ import main as on_sagemaker
 from launch.sagemaker.runtime import Runtime
 from tests.launch.ec2.known import NAME

@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from launch.core.drawing.charts import LINES, Bars, Chart, Lines, lines_of
-from launch.core.drawing.picture import _lay_out, _look, figure_of, save
-from launch.core.drawing.plots import COLOURS, MARKERS, STYLES
+from launch.core.drawing.picture import COLOURS, MARKERS, STYLES, _lay_out, _look, figure_of, save
 from launch.core.runs import Run
 from launch.report import findings
 from launch.report.commands import all_charts

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.rehearse.aws.server import RequestLog, served
-from launch.rehearse.nodes.sagemaker import agent as rehearsed
+from launch.rehearse.nodes.sagemaker import run as rehearsed
 from launch.rehearse.nodes.sagemaker.run import POLL_S
 from tests.launch.sagemaker.account import SageMakerAccount
 

@@ -6,11 +6,12 @@ import io
 import os
 import shutil
 import tarfile
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
-from launch.aws import toolkit
+from launch.aws import containers
 from launch.sagemaker.bundle import make_bundle
 from tests.conftest import ROOT
 
@@ -35,7 +36,9 @@ def test_when_a_file_was_touched_changes_nothing(tmp_path: Path, monkeypatch: py
     for number, path in enumerate(sorted((tmp_path / "trainer").rglob("*"))):
         path.chmod(0o700)
         os.utime(path, (number, number))
-    monkeypatch.setattr(toolkit, "files", lambda package: tmp_path / package)
+    monkeypatch.setattr(
+        containers, "files", lambda package: tmp_path / package if package == "trainer" else files(package)
+    )
     assert make_bundle(REQUIREMENTS) == before
     with (tmp_path / "trainer/loop.py").open("a") as file:
         file.write("# another\n")
@@ -61,7 +64,9 @@ def test_nothing_of_the_working_directory_comes_along(tmp_path: Path, monkeypatc
 
 def test_what_python_leaves_beside_the_trainer_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "trainer", tmp_path / "trainer", ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(toolkit, "files", lambda package: tmp_path / package)
+    monkeypatch.setattr(
+        containers, "files", lambda package: tmp_path / package if package == "trainer" else files(package)
+    )
     before = make_bundle(REQUIREMENTS)
     for name in ("__pycache__/loop.cpython-311.pyc", "README.md", ".env", "datasets/cifar.tar", "notes.txt"):
         (tmp_path / "trainer" / name).parent.mkdir(exist_ok=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.sagemaker.channels import Channel, hold_images, read_channels
+from launch.sagemaker.options import Channel, hold_images, read_channels
 from trainer.errors import SettingsError
 
 FS = "fs-0123456789abcdef0"

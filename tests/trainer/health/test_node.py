@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from trainer.distributed.ranks import Ranks
-from trainer.health import node
+from trainer.health import check
+from trainer.health.check import factors, is_product, problems_here, wrong_products
 from trainer.health.expected import NOTHING_EXPECTED, Expected
-from trainer.health.node import factors, is_product, problems_here, wrong_products
 
 FIRST, SECOND = Ranks(0, 2, 0, 2), Ranks(1, 2, 1, 2)
 
@@ -19,8 +19,8 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The GPUs on which a product is computed, of four."""
     computed: list[int] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(node.nvidia, "ask", lambda: None)
-    monkeypatch.setattr(node, "wrong_products", lambda device: computed.append(device.index))
+    monkeypatch.setattr(check.nvidia, "ask", lambda: None)
+    monkeypatch.setattr(check, "wrong_products", lambda device: computed.append(device.index))
     return computed
 
 
@@ -43,7 +43,7 @@ def test_what_a_gpu_says_when_it_cannot_compute_is_one_clause(gpus: list[int], m
             raise RuntimeError("CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might be")
         return "a product of float32 matrices is wrong"
 
-    monkeypatch.setattr(node, "wrong_products", fail)
+    monkeypatch.setattr(check, "wrong_products", fail)
     assert problems_here("auto", FIRST, NOTHING_EXPECTED) == [
         "GPU 0: a product of float32 matrices is wrong",
         "GPU 2: cannot compute (CUDA error: uncorrectable ECC error encountered)",
@@ -52,8 +52,8 @@ def test_what_a_gpu_says_when_it_cannot_compute_is_one_clause(gpus: list[int], m
 
 def test_a_gpu_that_hangs_is_named_and_nobody_waits_for_it(gpus: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     forever = threading.Event()
-    monkeypatch.setattr(node, "wrong_products", lambda device: None if device.index == 0 else forever.wait(30))
-    monkeypatch.setattr(node, "PRODUCTS_WITHIN_S", 0.1)
+    monkeypatch.setattr(check, "wrong_products", lambda device: None if device.index == 0 else forever.wait(30))
+    monkeypatch.setattr(check, "PRODUCTS_WITHIN_S", 0.1)
     began = time.monotonic()
 
     found = problems_here("auto", FIRST, NOTHING_EXPECTED)

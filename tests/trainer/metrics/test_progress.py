@@ -13,8 +13,8 @@ import torch
 
 from trainer.config import TrainConfig
 from trainer.metrics.counters import Totals
+from trainer.metrics.log import seconds_left
 from trainer.metrics.progress import Bar, duration
-from trainer.metrics.record import seconds_left
 
 
 @pytest.mark.parametrize("columns", [60, 80])

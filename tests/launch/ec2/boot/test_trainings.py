@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from launch.aws import containers
-from launch.aws.toolkit import toolkit
+from launch.aws.containers import toolkit
 from launch.core.training.classifier import Classifier
 from tests.launch.ec2.boot.job import (
     BUCKET,

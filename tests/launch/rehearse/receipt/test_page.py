@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from launch.rehearse.receipt.charts import charts
-from launch.rehearse.receipt.page import LINE_CHARACTERS, LOG_CHARACTERS, as_html, write
+from launch.rehearse.receipt.page import LINE_CHARACTERS, LOG_CHARACTERS, as_html, charts, write
 from launch.rehearse.recording import Epoch, Line
 from tests import needs
 from tests.launch.rehearse.receipt.receipts import DEAD, FIRST, HOSTILE, RECEIPT, SECOND, THIRD
