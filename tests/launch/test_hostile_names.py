@@ -30,7 +30,7 @@ from launch.data.source import not_in_s3
 from launch.ec2 import requests
 from launch.ec2.checks import _publishing
 from launch.rehearse.receipt import page as receipt
-from launch.report import findings, page, tables
+from launch.report import commands, findings, tables
 from launch.slurm.script import render
 from launch.sweep.command import _close as sweep_closing
 from launch.sweep.table import CSV, log_hint, write_csv
@@ -168,7 +168,7 @@ class Structure(HTMLParser):
 def report_page(names: Sequence[str]) -> str:
     runs = [replace(run("a", batch=64 + place), name=name, reason=name) for place, name in enumerate(names)]
     results = findings.find(runs, None, target=None, unread=())
-    return page.as_html(results, (), [*names], tables.tables(results), title=" ".join(names), made=NOON)
+    return commands.as_html(results, (), [*names], tables.tables(results), title=" ".join(names), made=NOON)
 
 
 def receipt_page(names: Sequence[str]) -> str:
@@ -201,7 +201,7 @@ def test_every_page_is_tried() -> None:
         "script",
     }
     assert {name for name, text in programs.items() if re.search(r"(from|import) jinja2|Markup|<svg", text)} == {
-        "launch/report/page.py", "launch/rehearse/receipt/page.py",
+        "launch/report/commands.py", "launch/rehearse/receipt/page.py",
     }  # fmt: skip
 
 

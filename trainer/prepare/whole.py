@@ -26,7 +26,7 @@ from trainer.prepare import cifar, tars
 from trainer.prepare.listing import Found, Item, Listing, Origin
 from trainer.prepare.pool import run_all, shown
 from trainer.prepare.shard import PART, HalfWork, Recipe, check, make
-from trainer.process.folder_lock import IN_USE, FolderLock
+from trainer.process.run_folder import IN_USE, FolderLock
 
 BAD_IMAGES = "bad-images.txt"
 

@@ -19,8 +19,8 @@ from typing import NoReturn
 from trainer.contract import METRICS, PACE, RESTARTS, RUN_DIR, STOPPED, Exit
 from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import Interrupted, MachineError, SettingsError, TrainerError, not_writable, one_line, report_end
-from trainer.process.folder_lock import FolderLock, Taken, keep_out
 from trainer.process.parent import end_with_parent
+from trainer.process.run_folder import FolderLock, Taken, keep_out
 from trainer.script import child
 from trainer.script.config import ScriptConfig, parse
 from trainer.script.ending import SHOWN_LINES, End, OutcomeFile, end_of, process_start, results_in

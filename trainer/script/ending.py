@@ -17,7 +17,7 @@ from trainer import outcome
 from trainer.contract import METRICS, OUTCOME, PACE, STOP_WITHIN_S, STOPPED, Exit
 from trainer.errors import one_line
 from trainer.outcome import Outcome, state_of
-from trainer.process.folder_lock import IN_USE, another
+from trainer.process.run_folder import IN_USE, another
 from trainer.script.relay import ERR, Line
 from trainer.settings.hidden import without_secrets
 

@@ -6,7 +6,7 @@ To add a check: a function that takes the case and yields verdicts, and a line h
 from launch.aws.examination.case import Check, Examination
 from launch.aws.examination.image import PUSH
 from launch.ec2.checks import resolve
-from launch.ec2.examination import account, data, machines
+from launch.ec2.examination import account, machines
 
 EXAMINATION = Examination(
     resolve=resolve,
@@ -32,11 +32,11 @@ EXAMINATION = Examination(
         Check("offered", machines.offerings, machines.OTHER_PLACE),
         Check("AMI", machines.ami, "another --ami, or none"),
         Check("image", machines.image, PUSH),
-        Check("snapshot", data.snapshot, data.PUBLISH),
-        Check("snapshot's key", data.snapshots_key),
-        Check("file system", data.file_system, data.PUBLISH),
-        Check("data in S3", data.in_s3),
-        Check("volumes' key", data.default_key),
+        Check("snapshot", machines.snapshot, machines.PUBLISH),
+        Check("snapshot's key", machines.snapshots_key),
+        Check("file system", machines.file_system, machines.PUBLISH),
+        Check("data in S3", machines.in_s3),
+        Check("volumes' key", machines.default_key),
         Check("dry run", machines.dry_run),
         Check("log group", account.log_group),
         Check("schedule group", account.schedule_group),

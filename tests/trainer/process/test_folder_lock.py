@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests import warm
-from trainer.process.folder_lock import IN_USE, FolderLock, Taken, keep_out
+from trainer.process.run_folder import IN_USE, FolderLock, Taken, keep_out
 
 DEAD = {"host": "gone", "process": 42, "since": "2026-11-22T18:20:03.5+00:00"}
 

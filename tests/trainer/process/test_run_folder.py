@@ -9,8 +9,7 @@ from tests.trainer.test_failures import refused
 from trainer.__main__ import read_settings, run_folder
 from trainer.contract import CHECKPOINTS, OUTCOME
 from trainer.outcome import Outcome
-from trainer.process.folder_lock import FolderLock, Taken
-from trainer.process.run_folder import RunFolder
+from trainer.process.run_folder import FolderLock, RunFolder, Taken
 
 
 def new(path: Path) -> RunFolder:

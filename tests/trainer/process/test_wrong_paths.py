@@ -14,7 +14,7 @@ from tests import warm
 from tests.conftest import SMALL
 from trainer import __main__ as trainer_main
 from trainer.contract import CHECKPOINTS, CURVES, METRICS, OUTCOME, SETTINGS, SIGNATURE, WEIGHTS
-from trainer.process.folder_lock import IN_USE
+from trainer.process.run_folder import IN_USE
 from trainer.settings.flags import LONGEST_PATH
 
 NOBODY = 65534

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trainer.contract import OUTCOME, PACE, STOPPED, Exit
-from trainer.process.folder_lock import FolderLock
+from trainer.process.run_folder import FolderLock
 from trainer.script import __main__ as worker
 from trainer.script.ending import End, Ended, OutcomeFile, end_of, reason
 from trainer.script.relay import ERR, Line

@@ -17,7 +17,7 @@ from tests.processes import begun_with, left_of
 from tests.warm import Job, free_port
 from trainer.contract import Exit
 from trainer.distributed.ranks import read_ranks
-from trainer.process.folder_lock import FolderLock
+from trainer.process.run_folder import FolderLock
 from trainer.script.__main__ import main
 from trainer.script.child import FORCE_AFTER_S, Requests, Watch
 from trainer.script.environment import own_port, run_of

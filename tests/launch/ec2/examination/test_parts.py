@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.ec2.examination import account, data
+from launch.ec2.examination import account, machines
 from tests.launch.aws.examination.rights import ungranted
 from tests.launch.doctor.account import EXT4
 
@@ -26,4 +26,4 @@ def test_what_is_simulated_is_what_the_policies_grant() -> None:
     ],
 )
 def test_a_file_system_is_known_by_its_magic_number(block: bytes, kind: str) -> None:
-    assert data.kind_of(block) == kind
+    assert machines.kind_of(block) == kind
