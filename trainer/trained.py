@@ -110,7 +110,7 @@ def load(run: str | Path, device: torch.device | str = "cpu") -> Trained:
     if {"format", "model"} <= content.keys():
         name, signature, weights = _of_checkpoint(content, source)
     else:
-        name, signature = _beside(source)
+        name, signature = _settings_next_to(source)
         weights = content
     check_name("model", name, models.NAMES)
     try:
@@ -167,7 +167,7 @@ def _of_checkpoint(content: dict[str, Any], source: Path) -> tuple[str, Signatur
     return name, signature, weights
 
 
-def _beside(weights: Path) -> tuple[str, Signature]:
+def _settings_next_to(weights: Path) -> tuple[str, Signature]:
     """What the model.json beside `weights` says."""
     path = weights.with_name(SIGNATURE)
     try:

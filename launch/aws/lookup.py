@@ -131,7 +131,7 @@ def check_bucket(aws: Aws, bucket: str, account: str) -> None:
             words = f"there is no bucket {bucket}; create it ({make}), or choose another with --bucket."
             raise AwsError(words, "NoSuchBucket") from error
         if error.aws_code in ("301", "PermanentRedirect"):
-            raise AwsError(_elsewhere(bucket, "another region", aws.region)) from error
+            raise AwsError(_in_another_region(bucket, "another region", aws.region)) from error
         if error.aws_code == "403":
             raise AwsError(
                 f"bucket {bucket} belongs to another account, or these credentials may not read it; choose one of "
@@ -140,10 +140,10 @@ def check_bucket(aws: Aws, bucket: str, account: str) -> None:
         raise
     region = answer.get("BucketRegion", aws.region)
     if region != aws.region:
-        raise AwsError(_elsewhere(bucket, region, aws.region))
+        raise AwsError(_in_another_region(bucket, region, aws.region))
 
 
-def _elsewhere(bucket: str, region: str, here: str) -> str:
+def _in_another_region(bucket: str, region: str, here: str) -> str:
     return f"bucket {bucket} is in {region} and the job would run in {here}; choose a bucket in {here} with --bucket."
 
 

@@ -69,7 +69,7 @@ class Backend:
     # Module with an EXAMINATION, what its jobs need of the AWS account; empty: launch.doctor cannot examine it.
     examination: str = ""
     # "module:function" that lists the active jobs of a region, each with the command that stops it; empty: none.
-    holding: str = ""
+    active_jobs: str = ""
     # Seconds for which the run in a folder has held its machines so far; None: as long as its launcher ran.
     held_s: Callable[[Path], float | None] = lambda folder: None
     batch: str = ""  # "module:function" that submits several of its jobs as one, see job.Batch; empty: one by one

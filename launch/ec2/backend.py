@@ -96,6 +96,6 @@ BACKEND = Backend(
     defaults=DEFAULTS,
     is_billed=True,
     examination="launch.ec2.examination",
-    holding="launch.ec2.leaks:active_jobs",
+    active_jobs="launch.ec2.leaks:active_jobs",
     rehearsal="launch.rehearse.ec2:opened",
 )

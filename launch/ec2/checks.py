@@ -230,7 +230,7 @@ def data_volume_of(job: Job[Ec2Options]) -> str:
         _check_without_volume(job)
     else:
         _check_volume(job, kind)
-    _check_filling(options, kind)
+    _check_volume_init(options, kind)
     return kind
 
 
@@ -292,7 +292,7 @@ def _check_volume(job: Job[Ec2Options], kind: str) -> None:
         )
 
 
-def _check_filling(options: Ec2Options, kind: str) -> None:
+def _check_volume_init(options: Ec2Options, kind: str) -> None:
     """Raises SettingsError if --fill-volumes always cannot be fulfilled."""
     if options.fill_volumes != "always":
         return

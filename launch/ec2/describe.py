@@ -43,29 +43,29 @@ def services(cluster: Cluster) -> tuple[str, ...]:
 
 def why_unreachable(cluster: Cluster, facts: Facts, instance: Instance, subnet: Subnet) -> str:
     """Why nodes of this type could not report from `subnet`, with a remedy; empty if no reason is known."""
-    way_out = facts.exits.get(subnet.id)
-    if way_out is None:
+    route = facts.exits.get(subnet.id)
+    if route is None:
         return ""
     has_one = requests.interfaces(cluster.resolved, instance) == 1
-    missing = way_out.missing(services(cluster), has_address=subnet.gives_addresses and has_one)
-    return _sentence(instance, subnet, way_out, missing, has_one=has_one) if missing else ""
+    missing = route.missing(services(cluster), has_address=subnet.gives_addresses and has_one)
+    return _sentence(instance, subnet, route, missing, has_one=has_one) if missing else ""
 
 
-def _sentence(instance: Instance, subnet: Subnet, way_out: Exit, missing: tuple[str, ...], *, has_one: bool) -> str:
+def _sentence(instance: Instance, subnet: Subnet, route: Exit, missing: tuple[str, ...], *, has_one: bool) -> str:
     place, names = f"{subnet.id} in {subnet.zone}", ", ".join(missing)
-    if way_out.shut:
-        return f"nodes could not reach {names} from {place}: {_shut(way_out)}"
-    if way_out.nameless & set(missing):
+    if route.shut:
+        return f"nodes could not reach {names} from {place}: {_shut(route)}"
+    if route.nameless & set(missing):
         return (
-            f"nodes could not reach {names} from {place}: {way_out.vpc} gives its endpoints no DNS names; run aws ec2 "
-            f"modify-vpc-attribute --vpc-id {way_out.vpc} --enable-dns-hostnames"
+            f"nodes could not reach {names} from {place}: {route.vpc} gives its endpoints no DNS names; run aws ec2 "
+            f"modify-vpc-attribute --vpc-id {route.vpc} --enable-dns-hostnames"
         )
-    if way_out.way == "gateway" and not has_one:
+    if route.way == "gateway" and not has_one:
         return (
             f"nodes could not reach {names} from {place}: AWS gives an instance with several network cards, such as "
             f"{instance.name} with EFA, no public address; give a --subnet with a route to a NAT gateway, or --no-efa."
         )
-    if way_out.way == "gateway":
+    if route.way == "gateway":
         return (
             f"nodes could not reach {names} from {place}: it gives them no public address; run aws ec2 "
             f"modify-subnet-attribute --subnet-id {subnet.id} --map-public-ip-on-launch, or give a --subnet with a "
@@ -77,21 +77,21 @@ def _sentence(instance: Instance, subnet: Subnet, way_out: Exit, missing: tuple[
     )
 
 
-def _shut(way_out: Exit) -> str:
+def _shut(route: Exit) -> str:
     """What blocks all traffic, and the command that fixes it."""
-    if way_out.shut == "dns":
+    if route.shut == "dns":
         return (
-            f"{way_out.vpc} has DNS support off, so they find no name; run aws ec2 modify-vpc-attribute "
-            f"--vpc-id {way_out.vpc} --enable-dns-support"
+            f"{route.vpc} has DNS support off, so they find no name; run aws ec2 modify-vpc-attribute "
+            f"--vpc-id {route.vpc} --enable-dns-support"
         )
-    entry = f"run aws ec2 create-network-acl-entry --network-acl-id {way_out.acl} --rule-number 1 --rule-action allow"
-    if way_out.shut == "out":
+    entry = f"run aws ec2 create-network-acl-entry --network-acl-id {route.acl} --rule-number 1 --rule-action allow"
+    if route.shut == "out":
         return (
-            f"its network ACL {way_out.acl} lets no HTTPS out; {entry} --egress --protocol tcp --port-range "
+            f"its network ACL {route.acl} lets no HTTPS out; {entry} --egress --protocol tcp --port-range "
             "From=443,To=443 --cidr-block 0.0.0.0/0, or give another --subnet"
         )
     return (
-        f"its network ACL {way_out.acl} lets no answers in, which come to ports 32768 to 60999; {entry} --ingress "
+        f"its network ACL {route.acl} lets no answers in, which come to ports 32768 to 60999; {entry} --ingress "
         "--protocol tcp --port-range From=32768,To=60999 --cidr-block 0.0.0.0/0, or give another --subnet"
     )
 

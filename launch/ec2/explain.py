@@ -164,7 +164,7 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
         return train.expect(instance, options.nodes, gpus=gpus, on_ebs=on_ebs, images=images, volume=volume)
 
     forecast, why_unknown = expected(new_volume(resolved, instance, cluster.snapshot, fill))
-    notes = _filling(cluster, instance, fill, expected)
+    notes = _volume_init_notes(cluster, instance, fill, expected)
     if options.data_s3 is not None:
         forecast, sentence = with_copy(forecast, cluster.content, instance)
         notes = (*notes, sentence)
@@ -185,7 +185,7 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
     return earlier.with_time(quote, train, setting, facts.earlier)
 
 
-def _filling(cluster: Cluster, instance: Instance, fill: VolumeInit, expected: Expected) -> tuple[str, ...]:
+def _volume_init_notes(cluster: Cluster, instance: Instance, fill: VolumeInit, expected: Expected) -> tuple[str, ...]:
     """How the data volumes are initialized, with its cost, or the cost of the alternative."""
     resolved, snapshot = cluster.resolved, cluster.snapshot
     if resolved.data_volume == "none":

@@ -313,7 +313,7 @@ def launch_in_regions(plans: Plans, runtime: Runtime) -> Outcome | None:
     return _Search(plans, runtime).search()
 
 
-def _may_succeed_elsewhere(error: Ended) -> bool:
+def _may_succeed_in_next_region(error: Ended) -> bool:
     """Whether a launch failed for a reason that may not hold in another region, and everything was removed."""
     cause = error.__cause__
     passes = {"NothingLeftToTry", *THROTTLED}
@@ -339,7 +339,7 @@ class _Search:
                 try:
                     return self._launch(place)
                 except Ended as error:
-                    if not _may_succeed_elsewhere(error):
+                    if not _may_succeed_in_next_region(error):
                         raise
                     self._note(place, error)
             if clock.now() >= until:

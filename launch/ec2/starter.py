@@ -119,8 +119,8 @@ class Starter:
     def _check_worth_waiting(self, error: AwsError, plan: Plan[Launch], hours: float) -> None:
         """Raise `error` unless waiting may help and the user waits."""
         if error.aws_code == requests.NAME_TAKEN and plan is not self.plan:
-            raise self._stopped_elsewhere() from error
-        if not hours or not _may_pass(error, plan):
+            raise self._stopped_by_another() from error
+        if not hours or not _is_transient(error, plan):
             raise error
 
     def _note_wait(self, plan: Plan[Launch], hours: float) -> None:
@@ -132,10 +132,10 @@ class Starter:
         """A new plan for the missing nodes.  Raises AwsError if the job was stopped meanwhile."""
         again = self._plan_again()
         if again.payload.cluster.started != plan.payload.cluster.started:
-            raise self._stopped_elsewhere()
+            raise self._stopped_by_another()
         return again
 
-    def _stopped_elsewhere(self) -> AwsError:
+    def _stopped_by_another(self) -> AwsError:
         return AwsError(f"job {self.plan.payload.cluster.job} was stopped or restarted by another command.", STOPPED)
 
     def _plan_again(self) -> Plan[Launch]:
@@ -202,7 +202,7 @@ class Starter:
         perform([request], self.aws.call, self.runtime.say, self.runtime.clock.sleep)
 
 
-def _may_pass(error: AwsError, plan: Plan[Launch]) -> bool:
+def _is_transient(error: AwsError, plan: Plan[Launch]) -> bool:
     """Whether a waiting launcher retries after `error`: also if AWS was busy or unreachable.
 
     Not before job.json exists, where a stop records the end, nor if the request may have taken effect.

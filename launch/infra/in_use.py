@@ -33,19 +33,19 @@ class Region:
         return bool(self.problems) and all(isinstance(problem, Forbidden) for problem in self.problems)
 
 
-# Functions that list the active jobs of a region, see Backend.holding.
-Holders = Sequence[Callable[[Aws, datetime], tuple[str, ...]]]
+# Functions that list the active jobs of a region, see Backend.active_jobs.
+JobListers = Sequence[Callable[[Aws, datetime], tuple[str, ...]]]
 
 
 def look_up_regions(clients: Sequence[Aws], now: datetime) -> tuple[Region, ...]:
     """Looks up what each region holds, in parallel."""
-    holders = [import_function(find(name).holding) for name in all_with(lambda one: bool(one.holding))]
-    return query_each(clients, lambda aws: (_look(aws, now, holders),))[0]
+    listers = [import_function(find(name).active_jobs) for name in all_with(lambda one: bool(one.active_jobs))]
+    return query_each(clients, lambda aws: (_look(aws, now, listers),))[0]
 
 
-def _look(aws: Aws, now: datetime, holders: Holders) -> Region:
+def _look(aws: Aws, now: datetime, listers: JobListers) -> Region:
     lookups, no_jobs = Lookups(), tuple[str, ...]()
-    jobs = [lookups.required(partial(holding, aws, now), no_jobs) for holding in holders]
+    jobs = [lookups.required(partial(list_jobs, aws, now), no_jobs) for list_jobs in listers]
     has_stack = lookups.required(lambda: stack_of(aws) is not None, False)
     return Region(aws.region, tuple(chain.from_iterable(jobs)), has_stack, tuple(lookups.problems))
 

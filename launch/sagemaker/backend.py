@@ -57,6 +57,6 @@ BACKEND = Backend(
     is_billed=True,
     outlives_launcher=True,
     examination="launch.sagemaker.examination",
-    holding="launch.sagemaker.leaks:jobs",
+    active_jobs="launch.sagemaker.leaks:jobs",
     rehearsal="launch.rehearse.sagemaker:opened",
 )

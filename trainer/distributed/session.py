@@ -119,7 +119,7 @@ class Session:
     def on_head(self, action: Callable[[], Result]) -> Result | None:
         """action() on rank 0, None elsewhere; a TrainerError of rank 0 is raised on all ranks.  Collective."""
         result, problem = _attempt(action) if self.ranks.is_head else (None, None)
-        self._raise_together(problem)
+        self._raise_on_all_ranks(problem)
         return result
 
     def once_per_node(self, action: Callable[[], Result]) -> Result:
@@ -131,11 +131,11 @@ class Session:
         first = self.ranks.local_rank == 0
         result, problem = _attempt(action) if first else (None, None)
         self._wait_for_all()
-        self._raise_together(problem)
+        self._raise_on_all_ranks(problem)
         if not first:
             result, problem = _attempt(action)
         self._wait_for_all()
-        self._raise_together(problem)
+        self._raise_on_all_ranks(problem)
         return result  # type: ignore[return-value]
 
     def _wait_for_all(self) -> None:
@@ -152,7 +152,7 @@ class Session:
                     raise MachineError(f"{named(dead, self.ranks.world_size)} died while the data was prepared.")
                 check_at = time.monotonic() + CHECK_EVERY_S
 
-    def _raise_together(self, problem: TrainerError | None) -> None:
+    def _raise_on_all_ranks(self, problem: TrainerError | None) -> None:
         problems = self.gather(None if problem is None else [problem.code, str(problem)])
         for rank, told in enumerate(problems):
             if told is None:

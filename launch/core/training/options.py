@@ -111,7 +111,7 @@ def training_of(
     script, config: what was built of TRAINS; values: what the user gave, by name; arguments: the words after --.
     """
     if not backend.shares_folders:
-        _check_elsewhere(values)
+        _check_home_paths(values)
     options = cast(ScriptOptions, script)
     if not options.is_given:
         _check_without_script(values, arguments)
@@ -122,7 +122,7 @@ def training_of(
     return find_script(options, arguments or options.args, folders, cwd, is_sent=not backend.runs_here)
 
 
-def _check_elsewhere(values: Mapping[str, Any]) -> None:
+def _check_home_paths(values: Mapping[str, Any]) -> None:
     """Raises SettingsError for a path in this user's home folder, where others are meant."""
     for name, field in TrainConfig.model_fields.items():
         if holds_paths(field) and str(values.get(name) or "").startswith("~"):

@@ -27,7 +27,7 @@ EXAMINATION = Examination(
         Check("prices", machines.prices),
         Check("reservation", machines.reservation, "use another --capacity-reservation or --capacity-block"),
         Check("subnets", machines.subnets, machines.DEFAULT_VPC),
-        Check("way out", machines.way_out),
+        Check("connectivity", machines.connectivity),
         Check("public access", machines.public_access),
         Check("offered", machines.offerings, machines.OTHER_PLACE),
         Check("AMI", machines.ami, "another --ami, or none"),

@@ -197,7 +197,7 @@ def subnets(case: Ec2Case) -> Iterator[Verdict]:
     yield ok(f"{len(shared.subnets(case))} in {shared.subnets(case)[0].vpc}: {zones}")
 
 
-def way_out(case: Ec2Case) -> Iterator[Verdict]:
+def connectivity(case: Ec2Case) -> Iterator[Verdict]:
     """Whether nodes can reach AWS from each subnet.  Otherwise a paid node neither logs nor leaves a record."""
     facts = Facts(
         case.region, case.account, subnets=shared.subnets(case), exits=shared.exits(case), image=shared.image(case),

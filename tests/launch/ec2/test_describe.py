@@ -60,7 +60,7 @@ def test_a_subnet_from_which_nodes_could_not_report_is_a_problem_with_its_remedy
 @pytest.mark.parametrize(
     ("facts", "where"),
     [
-        *((leading(way_out), {}) for way_out in (Exit("gateway"), Exit("other"), Exit("none", ENDPOINTS))),
+        *((leading(route), {}) for route in (Exit("gateway"), Exit("other"), Exit("none", ENDPOINTS))),
         (without_addresses(leading(Exit("other"))), {}),
         (leading(Exit("other")), P4D),
         (leading(Exit("gateway")), {**P4D, "efa": False}),

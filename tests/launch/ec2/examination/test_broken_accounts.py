@@ -109,15 +109,15 @@ def foreign_key(patient: Patient) -> None:
 
 
 BROKEN = (
-    Broken("no route", "way out", "missing", "has no route to the internet", "--endpoint-subnets", no_route),
+    Broken("no route", "connectivity", "missing", "has no route to the internet", "--endpoint-subnets", no_route),
     Broken("internet gateways blocked", "public access", "missing", "VPC Block Public Access is block-ingress",
            "--internet-gateway-exclusion-mode allow-bidirectional", block_public_access),
     Broken("blocked, and the VPC excluded", "public access", "ok", "the job's subnets are excluded", "",
            lambda patient: block_public_access(patient, with_exclusion=True)),
-    Broken("a network ACL without rules", "way out", "missing", "lets no HTTPS out", "create-network-acl-entry",
+    Broken("a network ACL without rules", "connectivity", "missing", "lets no HTTPS out", "create-network-acl-entry",
            shut_acl),
-    Broken("no DNS", "way out", "missing", "has DNS support off", "--enable-dns-support", no_dns),
-    Broken("no addresses", "way out", "missing", "gives them no public address", "aws ec2 modify-subnet-attribute",
+    Broken("no DNS", "connectivity", "missing", "has DNS support off", "--enable-dns-support", no_dns),
+    Broken("no addresses", "connectivity", "missing", "gives them no public address", "aws ec2 modify-subnet-attribute",
            no_addresses),
     Broken("no quota", "quota", "missing", "16 vCPUs for 2 x g5.2xlarge, 0 in use, and the quota is 8",
            "request-service-quota-increase --service-code ec2 --quota-code L-DB2E81BA --desired-value 16", no_quota),

@@ -140,7 +140,7 @@ HARMS: list[tuple[str, Callable[[Ward], object], str, str]] = [
      "VPC", "no security group lets 2 instances talk to each other"),
     # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html
     ("no EFA", no_efa, "VPC", "no security group lets all traffic out to itself, which EFA requires"),
-    ("way out", no_endpoint, "VPC", "neither a NAT gateway nor an endpoint for S3"),
+    ("connectivity", no_endpoint, "VPC", "neither a NAT gateway nor an endpoint for S3"),
     # https://docs.aws.amazon.com/vpc/latest/privatelink/gateway-endpoints.html
     ("endpoint elsewhere", endpoint_elsewhere, "VPC", "neither a NAT gateway nor an endpoint for S3"),
     # https://docs.aws.amazon.com/sagemaker/latest/dg/train-vpc.html
