@@ -15,6 +15,7 @@ from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from launch.aws import refusals
+from launch.aws.names import check_region_name
 from launch.aws.refusals import ATTEMPTS, NO_CAPACITY, is_forbidden, may_have_taken_effect, sentence
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
 from trainer.errors import TrainerError
@@ -44,6 +45,12 @@ _HOMES = {"pricing": "us-east-1"}
 
 # Guards the creation of clients, which loads botocore's models: only the first thread has to.
 _reading = Lock()
+
+
+def _known_regions(session: Any) -> list[str]:
+    """The regions that botocore knows, in all of AWS's partitions."""
+    partitions = session.get_available_partitions()
+    return [region for name in partitions for region in session.get_available_regions("ec2", partition_name=name)]
 
 
 class Aws:
@@ -98,6 +105,7 @@ class Aws:
         if not region:
             words = "no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION."
             raise NotSetUp(refusals.unreadable(self._core) or words)
+        check_region_name(region, lambda: _known_regions(session))
         return region
 
     @property

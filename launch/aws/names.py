@@ -2,13 +2,14 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from launch.core.job import JOB_NAME
 from trainer.contract import OUTCOME
+from trainer.errors import SettingsError, did_you_mean
 
 TOOLKIT = "aws-ddp-toolkit"
 SWEEPER_DOCUMENT = "ddp-toolkit-sweeper"  # AWS reserves names that begin with aws
@@ -71,6 +72,24 @@ class Folder:
     @property
     def outcome(self) -> str:
         return self.prefix + OUTCOME
+
+
+# Those of https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-regions.html, 2026-11-28.
+REGIONS = (
+    "af-south-1", "ap-east-1", "ap-east-2", "ap-northeast-1", "ap-northeast-2", "ap-northeast-3", "ap-south-1",
+    "ap-south-2", "ap-southeast-1", "ap-southeast-2", "ap-southeast-3", "ap-southeast-4", "ap-southeast-5",
+    "ap-southeast-6", "ap-southeast-7", "ca-central-1", "ca-west-1", "eu-central-1", "eu-central-2", "eu-north-1",
+    "eu-south-1", "eu-south-2", "eu-west-1", "eu-west-2", "eu-west-3", "il-central-1", "me-central-1", "me-south-1",
+    "mx-central-1", "sa-east-1", "us-east-1", "us-east-2", "us-west-1", "us-west-2",
+)  # fmt: skip
+
+
+def check_region_name(name: str, newer: Callable[[], Iterable[str]]) -> None:
+    """Raise SettingsError for a region that does not exist, where calls would time out.  newer: looks all up."""
+    if name not in REGIONS and name not in newer():
+        raise SettingsError(
+            f"AWS has no region {name!r}{did_you_mean(name, REGIONS) or '.'} If it is new, update boto3."
+        )
 
 
 def bucket_of(account: str, region: str) -> str:

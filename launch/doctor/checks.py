@@ -29,7 +29,7 @@ from launch.aws.lookup import SET_UP, check_bucket
 from launch.aws.names import TOOLKIT
 from launch.aws.regions import check_region
 from launch.core.errors import AwsError
-from trainer.errors import SettingsError, TrainerError, did_you_mean
+from trainer.errors import SettingsError, TrainerError
 
 
 def all_checks(examination: Examination) -> tuple[Check, ...]:
@@ -73,18 +73,10 @@ LOG_IN = "aws configure or aws sso login, then aws sts get-caller-identity"
 def identify(aws: Aws) -> Identity:
     """Identify the caller.  Raises TrainerError without valid credentials and a region."""
     check_region(aws.region)
-    _check_exists(aws)
     answer = aws.call("sts", "GetCallerIdentity")
     account, arn = str(answer["Account"]), str(answer["Arn"])
     role = re.fullmatch(r"arn:aws:sts::\d+:assumed-role/([^/]+)/.*", arn)
     return Identity(account, _role_arn(aws, account, role[1]) if role else arn, str(answer.get("UserId", "")))
-
-
-def _check_exists(aws: Aws) -> None:
-    """Raise SettingsError for a region that this SDK does not know, as calls would time out."""
-    known: list[str] = aws.session.get_available_regions("ec2")
-    if aws.region not in known:
-        raise SettingsError(f"AWS has no region {aws.region!r}{did_you_mean(aws.region, known) or '.'}")
 
 
 def _role_arn(aws: Aws, account: str, name: str) -> str:
