@@ -88,8 +88,8 @@ class Target:
     bucket: str | None = None  # of its folder, if known
 
 
-def remove(target: Target, clock: Clock, say: Say) -> None:
-    """Remove all resources of a job and verify it.
+def remove(target: Target, clock: Clock, say: Say) -> int:
+    """Remove all resources of a job and verify it; return how many there were.
 
     Raises AwsError if a resource remains, and SettingsError if none exists and the job belongs to another backend.
     """
@@ -103,11 +103,12 @@ def remove(target: Target, clock: Clock, say: Say) -> None:
     removed = 0 if own.is_empty else stop(aws, job, clock, say, unsure=removal.is_young(own, job, clock.utc()))
     if not removed:
         say(f"{job} has no resources in {aws.region}")
-        return
+        return 0
     resources = "1 resource" if removed == 1 else f"{removed} resources"
     say(f"removed {resources} of {job}; none is left in {aws.region}.  The job cost about {usd(cost)}")
     if has_folder:
         _save_outcome(target, folder, cost, clock, say)
+    return removed
 
 
 def _save_outcome(target: Target, folder: Folder, cost: float, clock: Clock, say: Say) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -22,14 +23,14 @@ from launch.core.jobs import Choice, Connection, Leak, Log, Overview, Results, S
 from launch.core.terminal import Say
 from launch.ec2 import status
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
-from launch.ec2.job_folder import folder_of, is_known, job_named, known_folder, members_of, needed, spec_of
+from launch.ec2.job_folder import folder_of, job_named, known_folder, members_of, needed, spec_of
 from launch.ec2.leaks import leaks_of, waiting
 from launch.ec2.regions import plan_job
 from launch.ec2.start import attach
 from launch.ec2.status import ranks_in, view
 from launch.ec2.stop import Target, remove, remove_all
 from launch.ec2.watch import streams_of
-from trainer.errors import SettingsError, TrainerError, did_you_mean
+from trainer.errors import SettingsError, TrainerError
 
 if TYPE_CHECKING:
     from launch.ec2.options import RegionsOptions
@@ -217,11 +218,12 @@ class Ec2Jobs:
         # The account's rate limit is shared by all its users; a resource missed because of it would keep costing money.
         aws, fleet = retrying(look, self.clock, self.say, is_busy)
         job = needed(options.job, "stop", fleet)
-        remove(Target(aws, job, fleet, options.bucket), self.clock, self.say)
-        if warning := _similar_name(aws, fleet, job, options.bucket):
-            self.say(warning)
+        removed = remove(Target(aws, job, fleet, options.bucket), self.clock, self.say)
         if doubts:
             raise AwsError(f"{job} may still run in a region that could not be searched: {'  '.join(doubts)}")
+        if not removed:
+            with suppress(AwsError):  # a folder that cannot be read may be the job's
+                known_folder(aws, fleet, job, options.bucket)
 
     def active(self, options: Any) -> tuple[Sequence[Leak], bool]:
         def look(aws: Aws) -> Sequence[Leak]:
@@ -294,17 +296,6 @@ def _no_logs(aws: Aws, folder: Folder, options: Any) -> str:
 def _check_rank(job: str, rank: int, ranks: Collection[int]) -> None:
     if ranks and rank not in ranks:
         raise SettingsError(f"--node {rank}: {job} has nodes {', '.join(map(str, sorted(ranks)))}.")
-
-
-def _similar_name(aws: Aws, fleet: Fleet, job: str, bucket: str | None) -> str:
-    """A warning if `job` never existed, as far as is known, and a job with a similar name runs."""
-    nearest = did_you_mean(job, fleet.jobs)
-    try:
-        if not nearest or is_known(aws, fleet, folder_of(aws, fleet, job, bucket)):
-            return ""
-    except AwsError:
-        pass  # warn also if the folder cannot be read
-    return f"warning: there was no job {job!r}{nearest} That one is still running and billed."
 
 
 def _by_rank(living: Sequence[Node], members: Mapping[str, Any] | None) -> dict[int, Node]:

@@ -218,8 +218,8 @@ def test_the_outcome_of_a_job_is_saved_once(terminal: Terminal) -> None:
 
 def test_stopping_what_is_gone_is_fine_and_makes_no_folder(terminal: Terminal) -> None:
     terminal.start("demo", write=False)
-    for job, resources in (("demo", "removed 4"), ("demo", "no"), ("other", "no")):
-        assert terminal.type("stop", job) == 0
+    for resources in ("removed 4", "no"):
+        assert terminal.type("stop", "demo") == 0
         assert f"{resources} resources" in terminal.text
     assert terminal.account.left() == []
     assert terminal.account.s3_keys() == []
@@ -235,10 +235,12 @@ def test_stop_needs_no_bucket(terminal: Terminal, faults: Faults) -> None:
     assert "outcome.json was not written" in terminal.said[-1]
 
 
-def test_a_misspelt_job_stops_nothing_and_the_one_that_was_meant_is_named(terminal: Terminal) -> None:
+def test_a_misspelt_job_stops_nothing_and_the_one_that_was_meant_is_named(
+    terminal: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
     terminal.start("imagenet-1")
-    assert terminal.type("stop", "imagnet-1") == 0
-    assert "did you mean 'imagenet-1'?" in terminal.said[-1]
+    assert terminal.type("stop", "imagnet-1") == 2
+    assert "no job 'imagnet-1' in us-east-1; did you mean 'imagenet-1'?" in capsys.readouterr().err
     assert len(terminal.account.nodes) == 1
 
 
