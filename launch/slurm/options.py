@@ -21,20 +21,36 @@ class SlurmOptions(Options):
         None, ge=1, description="processes per node (default: one per GPU, or 1 without GPUs)"
     )
     cpus_per_task: int | None = Field(None, ge=1, description="CPUs per process (default: the partition's)")
-    mem: str | None = Field(None, description="memory per node, such as 64G (default: the partition's)")
+    mem: str | None = Field(
+        None,
+        description="memory per node, such as 64G (default: the partition's)",
+        json_schema_extra={"metavar": "MEMORY"},
+    )
     time: str = Field(
         "4:00:00", description="time limit of each start, as Slurm writes it; the job then requeues itself"
     )
     partition: str | None = Field(None, description="partition, or several, as A,B (default: the cluster's)")
     account: str | None = Field(None, description="account to charge (default: yours)")
     qos: str | None = Field(None, description="quality of service (default: yours)")
-    constraint: str | None = Field(None, description="node features that are required")
-    nodelist: WordList = Field((), description="nodes that the job must get")
-    exclude: WordList = Field((), description="nodes that the job must not get")
+    constraint: str | None = Field(
+        None, description="node features that are required", json_schema_extra={"metavar": "FEATURES"}
+    )
+    nodelist: WordList = Field((), description="nodes that the job must get", json_schema_extra={"metavar": "NODE,..."})
+    exclude: WordList = Field(
+        (), description="nodes that the job must not get", json_schema_extra={"metavar": "NODE,..."}
+    )
     reservation: str | None = Field(None, description="reservation to run in")
     exclusive: bool = Field(False, description="do not share the nodes with other jobs")
-    mail: str | None = Field(None, description="address that Slurm notifies when the job ends, fails or is requeued")
-    sbatch: str = Field("", description="more flags for sbatch, as one string, such as --sbatch='--switches=1'")
+    mail: str | None = Field(
+        None,
+        description="address that Slurm notifies when the job ends, fails or is requeued",
+        json_schema_extra={"metavar": "ADDRESS"},
+    )
+    sbatch: str = Field(
+        "",
+        description="more flags for sbatch, as one string, such as --sbatch='--switches=1'",
+        json_schema_extra={"metavar": "FLAGS"},
+    )
 
     job_name: str | None = Field(
         None, description="letters, digits and hyphens (default: from data set, model and time)"
@@ -45,19 +61,29 @@ class SlurmOptions(Options):
     launcher: Literal["srun", "torchrun"] = Field(
         "srun", description="srun: one task per process; torchrun: one task per node"
     )
-    setup: str = Field("", description="shell commands to run before the training, such as 'module load cuda'")
+    setup: str = Field(
+        "",
+        description="shell commands to run before the training, such as 'module load cuda'",
+        json_schema_extra={"metavar": "COMMAND"},
+    )
 
     container_image: Place | None = Field(
-        None, description="image for Pyxis, or for the EDF that is written for the job"
+        None,
+        description="image for Pyxis, or for the EDF that is written for the job",
+        json_schema_extra={"metavar": "IMAGE"},
     )
     container_mounts: Annotated[WordList, IS_PATH] = Field(
-        (), description="HOST:CONTAINER[:flags],...; job folder and data are mounted anyway"
+        (),
+        description="HOST:CONTAINER[:flags],...; job folder and data are mounted anyway",
+        json_schema_extra={"metavar": "HOST:CONTAINER,..."},
     )
     container_runtime: Literal["pyxis", "edf"] = Field(
         "pyxis", description="pyxis (Enroot), or edf for CSCS's container engine"
     )
     container_edf: Path | None = Field(
-        None, description="name or file of an EDF of your own, for CSCS's container engine"
+        None,
+        description="name or file of an EDF of your own, for CSCS's container engine",
+        json_schema_extra={"metavar": "NAME|FILE"},
     )
 
     container_nccl_hook: str | None = Field(
@@ -65,7 +91,8 @@ class SlurmOptions(Options):
         description="variant of CSCS's hook for NCCL over Slingshot, or none (default: cuda12 with --gpus-per-node)",
     )
 
-    wait: bool = Field(False, description="follow the job to its end and exit with the training's exit code")
+    wait: bool = Field(True, description="follow the job to its end and exit with the training's exit code")
+    detach: bool = Field(False, description="same as --no-wait: return once the job is submitted; see attach")
 
 
 class AttachOptions(JobOptions):

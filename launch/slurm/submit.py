@@ -52,7 +52,7 @@ def launch(plan: SlurmPlan, runtime: Runtime) -> Outcome | None:
         for warning in plan.warnings:
             say(f"warning: {warning}")
         say(f"job {job.name} is submitted as {_submit(plan, slurm)}; it writes to {job.folder}")
-    if job.options.wait:
+    if job.options.wait and not job.options.detach:
         outcome = follow(job.name, job.folder, FileTail(log, earlier_output), slurm, runtime)
         return conclude(outcome, job.folder, say)
     say("next:")

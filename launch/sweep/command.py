@@ -183,7 +183,7 @@ def _places(request: SweepRequest, todo: Sequence[Planned], env: Mapping[str, st
         return [Slot(())]
     if request.file.rehearse:
         raise SettingsError(f"--parallel {count} does not go with a rehearsal, which plays one job; leave it out.")
-    if backend.is_billed or backend.needs_wait_flag:  # each run has its own machines
+    if backend.is_billed or backend.outlives_launcher:  # each run has its own machines
         return [Slot(())] * count
     return slots(machine(env), count, todo)
 

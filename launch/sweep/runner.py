@@ -86,8 +86,6 @@ def command(run: Planned, context: "Context") -> list[str]:
         words += ["--run-dir", str(context.folder(run))]
     if "job_name" in run.backend.options.model_fields:
         words += ["--job-name", context.job(run)]
-    if run.backend.needs_wait_flag:
-        words += ["--wait"]
     if context.rehearsed:
         words += ["--rehearse"]
     return [*this_python(), "-m", run.backend.module, *run.words(*words)]

@@ -25,7 +25,7 @@ class User:
 
     def submit(self, *flags: str) -> int:
         """The exit code of launching the job."""
-        return self.run(*FLAGS, *flags)
+        return self.run(*FLAGS, *([] if "--wait" in flags else ["--detach"]), *flags)
 
     def trains_by(self, script: str) -> None:
         """Makes the trainer a few lines of bash."""
