@@ -118,7 +118,11 @@ class TrainConfig(BaseModel):
         None, ge=1, description="images per update over all GPUs, instead of --batch-size"
     )
     accumulate: int = Field(1, ge=1, description="forward passes per update (gradient accumulation)")
-    batch_ramp: Ramp | None = Field(None, description="global batch size by epoch, such as 0:512,2:2048")
+    batch_ramp: Ramp | None = Field(
+        None,
+        description="global batch size by epoch, such as 0:512,2:2048",
+        json_schema_extra={"metavar": "EPOCH:BATCH,..."},
+    )
     eval_batch_size: int | None = Field(
         None, ge=1, description="images per GPU in evaluation (default: twice the batch size)"
     )
@@ -145,7 +149,11 @@ class TrainConfig(BaseModel):
     warmup_epochs: float | None = Field(
         None, ge=0, description="epochs of linear warm-up (default: a fifth of --epochs, at most 5)"
     )
-    milestones: Epochs = Field((), description="epochs at which --schedule multistep lowers the rate, such as 30,60,80")
+    milestones: Epochs = Field(
+        (),
+        description="epochs at which --schedule multistep lowers the rate, such as 30,60,80",
+        json_schema_extra={"metavar": "EPOCH,..."},
+    )
     lr_gamma: float = Field(0.1, gt=0, lt=1, description="factor of the rate at each milestone")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd, lars and muon")
     nesterov: bool = Field(True, description="Nesterov momentum for sgd, lars and muon")
@@ -218,8 +226,16 @@ class TrainConfig(BaseModel):
     )
     plot: bool = Field(True, description="draw curves.png")
     tensorboard: bool = Field(False, description="write TensorBoard events to the run folder")
-    wandb: str | None = Field(None, description="log to this Weights & Biases project; offline without a key")
-    mlflow: str | None = Field(None, description="log to this MLflow experiment; in the run folder without a server")
+    wandb: str | None = Field(
+        None,
+        description="log to this Weights & Biases project; offline without a key",
+        json_schema_extra={"metavar": "PROJECT"},
+    )
+    mlflow: str | None = Field(
+        None,
+        description="log to this MLflow experiment; in the run folder without a server",
+        json_schema_extra={"metavar": "EXPERIMENT"},
+    )
 
     @model_validator(mode="wrap")
     @classmethod

@@ -12,8 +12,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from launch.core import catalog
 from launch.core.catalog import Instance
+from launch.core.options import split
 from trainer.errors import check_name
+from trainer.settings.argparser import home_path
 
 # Name -> module, in the order of listings.  Imported on use, as a command should import its own backend only.
 # launch.doctor's default is the first with an examination.
@@ -25,6 +28,26 @@ BACKENDS = {
 }
 
 Values = Mapping[str, Any]
+
+
+def adopt_gpus(values: Values, own: str) -> dict[str, Any]:
+    """`values` with the GPUs of the `instance_type` in them as the setting `own`, a number per machine, unless given.
+
+    Raises SettingsError for an unknown type.
+    """
+    adopted = dict(values)
+    kinds = split(adopted.pop("instance_type", None) or ())
+    if kinds:
+        adopted.setdefault(own, str(catalog.find(kinds[0]).gpus))
+    return adopted
+
+
+def adopt_folder(values: Values) -> dict[str, Any]:
+    """`values` with `data` as --data-dir, if it is a folder of this machine."""
+    adopted = dict(values)
+    if home_path(str(adopted.get("data"))).is_dir():
+        adopted.setdefault("data_dir", adopted.pop("data"))
+    return adopted
 
 
 @dataclass(frozen=True)
@@ -56,13 +79,14 @@ class Backend:
     # Which machines a number of GPUs means.  Raises SettingsError for a number they cannot make.
     place: Callable[[Demand], Place]
     machine: Callable[[Values], Instance | None] = lambda options: None  # the instance type that options name, if any
+    # The settings of a job file in this backend's own words; what it cannot use stays as it is.
+    adopt: Callable[[Values], Values] = lambda values: values
     defaults: Values = field(default_factory=dict)  # of the training, where they differ from the trainer's
     is_billed: bool = False  # each run has a price, and a time limit that bounds it
     # It writes into a local run folder, so no results are fetched; others have a job folder.
     shares_folders: bool = False
     runs_here: bool = False  # its ranks run on this machine, so a script need not be uploaded
     rehearsal: str = ""  # "module:function" that opens a rehearsal of it; empty: it cannot be rehearsed
-    needs_wait_flag: bool = False  # its launcher returns at once unless given --wait
     outlives_launcher: bool = False  # its jobs go on when a signal ends their launcher; `stop JOB` ends them
     marks_children: bool = True  # its jobs end with their launcher, and are found by their environment
     looks_up: bool = True  # planning a job needs look-ups, such as of prices, and may fail
@@ -81,6 +105,24 @@ class Backend:
     @property
     def command(self) -> str:
         return f"python -m {self.module}"
+
+
+def ways_to(backend: Backend, gpus: int) -> list[dict[str, Any]]:
+    """The options that give a job so many GPUs, those with the fewest machines first."""
+    usual = backend.machine({})
+    if usual is None:
+        return [dict(backend.place(Demand({}, "ddp", gpus)).options)]
+    types = [one for one in _family(usual) if one.gpus and gpus % one.gpus == 0]
+    return [{"nodes": gpus // one.gpus, "instance_type": one.name} for one in types]
+
+
+def _family(usual: Instance) -> list[Instance]:
+    """Of the types like `usual`, the cheapest with each number of GPUs, those with most of them first."""
+    family = usual.name.partition(".")[0]
+    known = [one for one in catalog.load().values() if one.name.partition(".")[0] == family]
+    by_gpus = {one.gpus: one for one in sorted(known, key=lambda one: -one.usd_per_hour)}
+    by_gpus[usual.gpus] = usual
+    return sorted(by_gpus.values(), key=lambda one: -one.gpus)
 
 
 def find(name: str) -> Backend:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, Field
 
-from launch.core.backend import Backend
+from launch.core.backend import Backend, ways_to
 from launch.core.clock import Clock
 from launch.core.errors import Ended
 from launch.core.job import Job, Where
@@ -29,7 +29,7 @@ from trainer.contract import OUTCOME, STOPPED, Exit, random_letters
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome, state_of
 from trainer.settings import flags
-from trainer.settings.argparser import flag
+from trainer.settings.argparser import Help, flag
 
 if TYPE_CHECKING:
     from launch.core.jobs import Jobs
@@ -46,7 +46,11 @@ class LaunchOptions(Options):
 
     dry_run: DryRun = DRY_RUN
     yes: bool = Field(False, description="start without a question, which --max-usd answers as well")
-    outcome: Path | None = Field(None, description="folder to write outcome.json into: state, exit code, seconds, USD")
+    outcome: Path | None = Field(
+        None,
+        description="folder to write outcome.json into: state, exit code, seconds, USD",
+        json_schema_extra={"metavar": "FOLDER"},
+    )
 
 
 class RehearsalOptions(Options):
@@ -56,9 +60,27 @@ class RehearsalOptions(Options):
         False, description="play the whole job on this machine, against an embedded AWS; needs no account"
     )
     inject: WordList = Field(
-        (), description="faults to inject with --rehearse, such as node-dies@epoch:1 or no-capacity:zone-a"
+        (),
+        description="faults to inject with --rehearse, such as node-dies@epoch:1 or no-capacity:zone-a",
+        json_schema_extra={"metavar": "FAULT,..."},
     )
-    rehearse_data: Path | None = Field(None, description="folder with train/ and val/ to put on the rehearsed volumes")
+    rehearse_data: Path | None = Field(
+        None,
+        description="folder with train/ and val/ to put on the rehearsed volumes",
+        json_schema_extra={"metavar": "FOLDER"},
+    )
+
+
+# The flags that most jobs need, by heading of --help; a backend has some of them.
+FIRST = {
+    "what to train": ("script", "model", "dataset", "epochs", "batch_size"),
+    "machines": ("nodes", "instance_type", "gpus_per_node", "nproc_per_node", "cpus_per_task", "partition", "region",
+                 "spot"),
+    "data": ("data",),
+    "limits and money": ("max_hours", "max_usd", "time"),
+    "what to do": ("dry_run", "rehearse", "yes", "wait", "detach"),
+}  # fmt: skip
+MOST_GPUS = 4096  # for which machines are suggested
 
 
 # Flags that launch.doctor does not take -> whether a value follows.
@@ -274,10 +296,10 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     models: list[type[BaseModel]] = [LaunchOptions, *rehearsal, backend.options, *TRAINS]
     _check_words(launcher, argv)
     words, arguments = split(argv)
-    values = flags.read(
-        words, models, prog=backend.command, about=about, sections=sections, defaults=backend.defaults,
-        unsuggested=unsuggested(words),
-    )  # fmt: skip
+    first = {**FIRST, "data": ("data_dir",)} if backend.shares_folders else FIRST
+    shown = Help(backend.command, about, sections, backend.defaults, first)
+    given = flags.given(words, models, shown, unsuggested(words))
+    values = flags.with_file(given, models)
     launch, *more, where, script, config = flags.build(flags.over(backend.defaults, values), models)
     rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions.model_construct()
     if rehearsed.rehearse:  # --config may set it, too
@@ -300,14 +322,27 @@ def job_of(backend: Backend, settings: Mapping[str, Any]) -> Job[Any]:
 
 def _check_words(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> None:
     """Raise SettingsError for what users of other launchers type here."""
+    words, _ = split(argv)
     first = argv[0] if argv else ""
     if first.endswith(".py"):
         raise SettingsError(f"give the script by its flag: --script {first}; its own arguments follow --.")
     if first and not first.startswith("-") and launcher.verbs:
         raise unknown_verb(first, launcher.verbs)
-    if any(word.partition("=")[0] == "--gpus" for word in argv):
-        raise SettingsError("there is no flag --gpus; choose machines by --instance-type and --nodes, or processes by "
-                            "--nproc-per-node.")  # fmt: skip
+    for place, word in enumerate(words):
+        name, _, value = word.partition("=")
+        if name == "--gpus":
+            raise _no_gpus(launcher.backend, value or "".join(words[place + 1 : place + 2]))
+
+
+def _no_gpus(backend: Backend, given: str) -> SettingsError:
+    """The error for --gpus, with the flags that give so many GPUs."""
+    gpus = int(given) if given.isdecimal() and 0 < int(given) <= MOST_GPUS else 0
+    found = ways_to(backend, gpus) if gpus else []
+    ways = [" ".join(f"{flag(name)} {value}" for name, value in way.items()) for way in found]
+    return SettingsError(
+        f"there is no flag --gpus; for {gpus} GPUs give {', or '.join(ways)}." if ways else
+        "there is no flag --gpus; choose machines by --instance-type and --nodes, or processes by --nproc-per-node."
+    )  # fmt: skip
 
 
 def _verb_list(launcher: Launcher[Where, Plan]) -> str:

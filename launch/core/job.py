@@ -25,6 +25,7 @@ class Job(Generic[Where]):
 
     train: Training
     where: Where
+    notes: tuple[str, ...] = ()  # for the plan, on settings of its file that the backend does not use
 
 
 @dataclass(frozen=True)

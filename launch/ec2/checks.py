@@ -120,7 +120,7 @@ def resolve(job: Job[Ec2Options], found: Mapping[str, Instance] = MappingProxyTy
     _check_init_from(job)
     resolved = Resolved(options, instances, job.train, data_volume_of(job), options.data_s3 or job.train.data_url)
     job.train.check_data(has_data=resolved.brings_data or job.train.data_dir is not None)
-    resolved = replace(resolved, warnings=data_dir_warning(job.train, resolved))
+    resolved = replace(resolved, warnings=(*job.notes, *data_dir_warning(job.train, resolved)))
     for instance in instances:
         _check_processes(resolved, instance)
         job.train.check_ranks(options.nodes, resolved.nproc(instance))
@@ -146,9 +146,6 @@ def _check_regions(options: Ec2Options) -> None:
 
 
 def _instance(name: str, options: Ec2Options, found: Mapping[str, Instance]) -> Instance:
-    if name.startswith(catalog.SAGEMAKER_PREFIX):
-        on_ec2 = name.removeprefix(catalog.SAGEMAKER_PREFIX)
-        raise SettingsError(f"--instance-type {name} is a SageMaker name; on EC2 give {on_ec2}.")
     instance = found.get(name) or catalog.unknown(name) or catalog.find(name)
     if not instance.is_gpu and not options.allow_cpu:
         raise SettingsError(f"--instance-type {name} has no GPU; add --allow-cpu if intended.")
@@ -246,8 +243,6 @@ def _check_name(options: Ec2Options) -> None:
     """Raises SettingsError for an invalid name of a data set, and for data from two places."""
     if options.data is None:
         return
-    if options.data.startswith("s3://"):
-        raise SettingsError(f"--data {options.data}: takes the name of a published data set; give --data-s3 instead.")
     check_name(options.data)
     for other in ("data_snapshot", "data_s3"):
         if getattr(options, other) is not None:

@@ -1,12 +1,13 @@
 """Options of launch.ec2 in addition to the trainer's settings; flags, YAML keys and help are derived from them."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from launch.aws.names import SCHEDULER_ROLE
+from launch.core.catalog import SAGEMAKER_PREFIX
 from launch.core.jobs import AttachOptions
-from launch.core.options import ANYWAY, NEW, Options, WordList
+from launch.core.options import ANYWAY, NEW, Options, WordList, split
 from launch.core.price import FILL_VOLUMES, Pay
 from launch.core.secrets import References
 
@@ -14,12 +15,19 @@ INSTANCE_TYPE = "g5.2xlarge"
 IMAGE = "aws-ddp-toolkit:latest"
 
 
+def _ec2_names(value: Any) -> Any:
+    """Instance types by EC2's names: ml.g5.2xlarge, as SageMaker calls it, is g5.2xlarge."""
+    return [str(name).removeprefix(SAGEMAKER_PREFIX) for name in split(value)] if value else value
+
+
 class Ec2Options(Options):
     """Which nodes, where, for how long, with which data and image, and the price limit."""
 
     nodes: int = Field(1, ge=1, description="number of nodes")
     max_nodes: int = Field(64, ge=1, description="refuse more --nodes than this")
-    instance_type: WordList = Field((INSTANCE_TYPE,), description="instance types, tried in this order")
+    instance_type: Annotated[WordList, BeforeValidator(_ec2_names)] = Field(
+        (INSTANCE_TYPE,), description="instance types, tried in this order"
+    )
     allow_cpu: bool = Field(False, description="allow types without a GPU")
     nproc_per_node: int | None = Field(
         None, ge=1, description="processes per node (default: one per GPU, or one on a CPU)"
@@ -66,6 +74,7 @@ class Ec2Options(Options):
         (),
         description="environment variables from AWS, read on the nodes: NAME=ssm:/PARAMETER,... or "
         "NAME=secretsmanager:SECRET,...",
+        json_schema_extra={"metavar": "NAME=SOURCE,..."},
     )
 
     data_volume: Literal["auto", "per-node", "multi-attach", "none"] = Field(
@@ -73,12 +82,18 @@ class Ec2Options(Options):
     )
     fill_volumes: Pay = Field("auto", description=FILL_VOLUMES)
     data: str | None = Field(
-        None, description="a data set that launch.data has published, by its name (default: --dataset's own)"
+        None,
+        description="a data set that launch.data has published, by its name (default: --dataset's own)",
+        json_schema_extra={"metavar": "NAME"},
     )
     data_snapshot: str | None = Field(
         None, description="snap-... with the data (default: the newest one tagged with the data set's name)"
     )
-    data_s3: str | None = Field(None, description="s3://... to copy to each node's disk instead of using a volume")
+    data_s3: str | None = Field(
+        None,
+        description="s3://... to copy to each node's disk instead of using a volume",
+        json_schema_extra={"metavar": "s3://..."},
+    )
 
     max_hours: float = Field(12.0, gt=0, le=168, description="time limit, after which the nodes terminate themselves")
     anyway: bool = ANYWAY
@@ -88,6 +103,7 @@ class Ec2Options(Options):
         ge=0,
         le=168,
         description="hours to keep asking for machines, every 5 minutes, in all zones and for all types",
+        json_schema_extra={"metavar": "HOURS"},
     )
     wait: bool = Field(True, description="follow the job to its end, then remove its resources")
     fetch: bool = Field(True, description="fetch the results into runs/ at the end")

@@ -361,8 +361,6 @@ def _check_plan(options: SageMakerOptions) -> None:
 
 
 def _instance(name: str, options: SageMakerOptions, found: Mapping[str, Instance]) -> Instance:
-    if not name.startswith(catalog.SAGEMAKER_PREFIX):
-        raise SettingsError(f"--instance-type {name} is EC2's name; SageMaker calls it ml.{name}.")
     on_ec2 = name.removeprefix(catalog.SAGEMAKER_PREFIX)
     instance = found.get(on_ec2) or catalog.unknown(on_ec2) or catalog.find(name)
     if not instance.is_gpu and not options.allow_cpu:

@@ -4,13 +4,14 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from launch.aws.names import parse_s3
+from launch.core.catalog import SAGEMAKER_PREFIX as PREFIX
 from launch.core.jobs import AttachOptions, LogsOptions, SshOptions
-from launch.core.options import ANYWAY, NEW, Options, Pairs, WordList
+from launch.core.options import ANYWAY, NEW, Options, Pairs, WordList, split
 from launch.core.secrets import References
 from trainer.datasets.tree import EVALUATION
 from trainer.errors import SettingsError
@@ -89,11 +90,19 @@ warnings.filterwarnings("ignore", 'Field name "register"')
 Through = Literal["estimator", "boto3"]
 
 
+def _sagemaker_names(value: Any) -> Any:
+    """Instance types by SageMaker's names: g5.2xlarge, as EC2 calls it, is ml.g5.2xlarge."""
+    names = split(value) if isinstance(value, (str, list, tuple)) else ()
+    return ",".join(PREFIX + str(name).removeprefix(PREFIX) for name in names) if names else value
+
+
 class SageMakerOptions(Options):
     """Which instances, for how long, with which data and image, and at what price."""
 
-    instance_type: str = Field(
-        "ml.g5.2xlarge", description="instance type, or up to five; SageMaker uses the first that has capacity"
+    instance_type: Annotated[str, BeforeValidator(_sagemaker_names)] = Field(
+        "ml.g5.2xlarge",
+        description="instance type, or up to five; SageMaker uses the first that has capacity",
+        json_schema_extra={"metavar": "TYPE,..."},
     )
     nodes: int = Field(1, ge=1, description="number of instances")
     max_nodes: int = Field(64, ge=1, description="refuse more --nodes than this")
@@ -119,7 +128,12 @@ class SageMakerOptions(Options):
         None, description="bucket for job folders (default: launch.infra's, aws-ddp-toolkit-ACCOUNT-REGION)"
     )
 
-    data: WordList = Field((), description="s3://BUCKET/DIR, fsx://FS/DIR or efs://FS/DIR that holds train/ and val/")
+    data: WordList = Field(
+        (),
+        description="a data set that launch.data has published, by its name, or s3://BUCKET/DIR, fsx://FS/DIR or "
+        "efs://FS/DIR that holds train/ and val/",
+        json_schema_extra={"metavar": "NAME|s3://..."},
+    )
     input_mode: Literal["File", "FastFile"] = Field(
         "File", description="copy S3 data before training, or read it on demand"
     )
@@ -128,7 +142,9 @@ class SageMakerOptions(Options):
     )
 
     training_plan: str | None = Field(
-        None, description="ARN of a training plan (reserved capacity) for the first --instance-type"
+        None,
+        description="ARN of a training plan (reserved capacity) for the first --instance-type",
+        json_schema_extra={"metavar": "ARN"},
     )
     max_pending_hours: float | None = Field(
         None, ge=0.5, le=MOST_HOURS, description="give up after this many hours without instances"
@@ -149,17 +165,22 @@ class SageMakerOptions(Options):
     )
     kms_key: str | None = Field(None, description="KMS key for disks and results (default: AWS's own)")
     encrypt_traffic: bool = Field(False, description="encrypt traffic between nodes; slows the all-reduce")
-    tags: WordList = Field((), description="KEY=VALUE,... extra tags of the training job")
+    tags: WordList = Field(
+        (), description="KEY=VALUE,... extra tags of the training job", json_schema_extra={"metavar": "KEY=VALUE,..."}
+    )
     metrics: WordList = Field(
         (), description="names in the script's [METRIC] lines for SageMaker to plot, at most 40 (default: common ones)"
     )
     environment: Pairs = Field(
-        (), description="KEY=VALUE,... environment variables; visible in the console, so use --secret for secrets"
+        (),
+        description="KEY=VALUE,... environment variables; visible in the console, so use --secret for secrets",
+        json_schema_extra={"metavar": "KEY=VALUE,..."},
     )
     secret: References = Field(
         (),
         description="environment variables from AWS, read at run time: NAME=ssm:/PARAMETER,... or "
         "NAME=secretsmanager:SECRET,...",
+        json_schema_extra={"metavar": "NAME=SOURCE,..."},
     )
 
     remote_debug: bool = Field(False, description="let `launch.sagemaker ssh JOB` open a shell in the containers")
@@ -169,7 +190,9 @@ class SageMakerOptions(Options):
     )
 
     mlflow_server: str | None = Field(
-        None, description="ARN of the managed MLflow tracking server or app that --mlflow logs to"
+        None,
+        description="ARN of the managed MLflow tracking server or app that --mlflow logs to",
+        json_schema_extra={"metavar": "ARN"},
     )
     mlflow_config: bool = Field(
         False, description="also put --mlflow-server into the request's MlflowConfig; not possible with SDK 2"
@@ -183,6 +206,7 @@ class SageMakerOptions(Options):
         None,
         pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}$",
         description="model package group to register the trained model in, with its serving code",
+        json_schema_extra={"metavar": "GROUP"},
     )
 
     max_hours: float = Field(12.0, gt=0, le=MOST_HOURS, description="time limit of the training, in hours")

@@ -19,7 +19,7 @@ from launch.sweep.planned import RESERVED
 from trainer.config import SECTIONS
 from trainer.errors import SettingsError
 from trainer.settings import argparser, flags
-from trainer.settings.argparser import flag, parser_for
+from trainer.settings.argparser import Help, flag, parser_for
 
 PROG = "python -m launch.sweep"
 ABOUT = """\
@@ -116,7 +116,7 @@ def _flags(words: Sequence[str], backend: Backend) -> tuple[SweepOptions, dict[s
     sections = {
         "backend": "launch.sweep", next(iter(own.model_fields)): backend.module, **SCRIPT_SECTION, **SECTIONS
     }  # fmt: skip
-    parser = parser_for([SweepOptions, own, *TRAINS], PROG, about, sections, {})
+    parser = parser_for([SweepOptions, own, *TRAINS], Help(PROG, about, sections))
     argparser.complete(parser)
     words, arguments = at_the_end(words)
     given = flags.with_file(vars(parser.parse_args(words)), [own, *TRAINS])

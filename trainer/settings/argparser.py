@@ -7,6 +7,7 @@ import os
 import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_origin
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 STARTED_BY = "_ARGCOMPLETE"
+ALL = "--help-all"  # where --help shows the most needed flags
 
 
 def is_asked() -> bool:
@@ -84,29 +86,42 @@ def as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
-def parser_for(
-    models: Sequence[type[BaseModel]], prog: str, about: str, sections: Mapping[str, str], defaults: Mapping[str, Any]
-) -> _Parser:
-    """A parser whose result holds the flags that were given, as text.
+@dataclass(frozen=True)
+class Help:
+    """What --help says around the flags, and which of them it shows."""
 
-    sections: the first field under each heading of --help -> the heading; defaults: other than the models' own.
-    """
+    prog: str
+    about: str
+    sections: Mapping[str, str]  # the first field under each heading -> the heading
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # other than the models' own
+    # By heading, the only fields that --help shows, where --help-all shows all; empty: it shows all itself.
+    first: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def parser_for(models: Sequence[type[BaseModel]], about: Help) -> _Parser:
+    """A parser whose result holds the flags that were given, as text."""
+    fields = {name: field for model in models for name, field in model.model_fields.items()}
     parser = _Parser(
-        prog=prog,
-        usage=f"{prog} [--name value ...]",
-        description=about,
+        prog=about.prog,
+        usage=f"{about.prog} [--name value ...]",
+        description=about.about,
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
         formatter_class=lambda prog: _Help(prog, max_help_position=32),
     )
+    parser.add_argument(ALL, action="help", help=f"show all {len(fields)} flags" if about.first else argparse.SUPPRESS)
     _add_version(parser)
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings; flags override it")
-    group: Any = parser
-    for model in models:
-        for name, field in model.model_fields.items():
-            if name in sections:
-                group = parser.add_argument_group(sections[name])
-            _add(group, name, field, defaults.get(name, field.default))
+    for heading, names in about.first.items():
+        group: Any = parser.add_argument_group(heading)
+        for name in names:
+            if name in fields:
+                _add(group, name, fields.pop(name), about)
+    group = parser
+    for name in fields:
+        if name in about.sections and not about.first:
+            group = parser.add_argument_group(about.sections[name])
+        _add(group, name, fields[name], about, is_shown=not about.first)
     return parser
 
 
@@ -199,11 +214,8 @@ def _hyphenated(word: str) -> str:
     return name.replace("_", "-") + equals + value if word.startswith("--") else word
 
 
-def _add(group: Any, name: str, field: FieldInfo, value: Any) -> None:
-    text = str(field.description)
-    if value not in (None, (), ""):  # a setting without a default says itself what happens then
-        text = f"{_OWN_DEFAULT.sub('', text)} (default: {as_text(value)})"
-    text = text.replace("%", "%%")
+def _add(group: Any, name: str, field: FieldInfo, about: Help, *, is_shown: bool = True) -> None:
+    text = _help(field, about.defaults.get(name, field.default)) if is_shown else argparse.SUPPRESS
     kinds = kinds_of(field)
     if bool in kinds:
         metavar = "|".join(["BOOL", *_choices(kinds)])
@@ -211,7 +223,14 @@ def _add(group: Any, name: str, field: FieldInfo, value: Any) -> None:
         off = flag("no_" + name)
         group.add_argument(off, dest=name, action="store_const", const="false", help=argparse.SUPPRESS)
     else:
-        group.add_argument(flag(name), metavar=_own_metavar(field) or _metavar(kinds), help=text)
+        group.add_argument(flag(name), metavar=_own_metavar(field) or _metavar(name, kinds), help=text)
+
+
+def _help(field: FieldInfo, value: Any) -> str:
+    text = str(field.description)
+    if value not in (None, (), ""):  # a setting without a default says itself what happens then
+        text = f"{_OWN_DEFAULT.sub('', text)} (default: {as_text(value)})"
+    return text.replace("%", "%%")
 
 
 def kinds_of(field: FieldInfo) -> tuple[Any, ...]:
@@ -235,11 +254,22 @@ def _own_metavar(field: FieldInfo) -> str:
     return str(extra.get("metavar", "")) if isinstance(extra, dict) else ""
 
 
-def _metavar(kinds: tuple[Any, ...]) -> str:
+# Words in a number's name -> its unit.
+_UNITS = {
+    "hours": "HOURS", "usd": "USD", "s": "SECONDS", "gb": "GB", "mb": "MB", "epochs": "EPOCHS", "batch_size": "BATCH",
+    "image_size": "PIXELS",
+}  # fmt: skip
+
+
+def _metavar(name: str, kinds: tuple[Any, ...]) -> str:
+    """What stands for a value in --help: its choices, the unit of a number, or else the last word of its name."""
     if choices := _choices(kinds):
         return "|".join(choices)
-    shapes = {"Path": "PATH", "dict": "E:N,...", "tuple[str": "NAME,...", "tuple": "N,...", "float": "N", "int": "N"}
-    for word, shown in shapes.items():
-        if word in str(kinds):
-            return shown
-    return "NAME"
+    last, kind = name.rpartition("_")[2], str(kinds)
+    if "int" in kind or "float" in kind:
+        word = next((unit for words, unit in _UNITS.items() if f"_{words}_" in f"_{name}_"), "N")
+    elif "Path" in kind:
+        word = "FOLDER" if last == "dir" else "FILE"
+    else:
+        word = last.upper()
+    return f"{word.removesuffix('S')},..." if "tuple" in kind else word

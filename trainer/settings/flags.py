@@ -8,12 +8,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
 from trainer.errors import SettingsError, did_you_mean, one_line
-from trainer.settings.argparser import as_text, at_home, complete, flag, holds_paths, home_path, kinds_of, parser_for
+from trainer.settings.argparser import (
+    ALL,
+    Help,
+    as_text,
+    at_home,
+    complete,
+    flag,
+    holds_paths,
+    home_path,
+    is_asked,
+    kinds_of,
+    parser_for,
+)
 from trainer.settings.yaml_file import read_mapping
 
 if TYPE_CHECKING:
@@ -77,10 +90,19 @@ def read(
 
     unsuggested: names of settings that are not proposed for a misspelt one.
     """
-    parser = parser_for(models, prog, about, sections, defaults)
+    values = given(argv, models, Help(prog, about, sections, defaults), unsuggested)
+    return with_file(values, models)
+
+
+def given(argv: Sequence[str], models: Models, about: Help, unsuggested: Collection[str] = ()) -> dict[str, Any]:
+    """As read(), without the file, whose path is among the values as `config`."""
+    if is_asked() or ALL in argv:
+        about = replace(about, first={})
+    parser = parser_for(models, about)
     parser.unsuggested = {flag(prefix + name) for name in unsuggested for prefix in ("", "no_")}
     complete(parser)
-    return with_file(vars(parser.parse_args(list(argv))), models)
+    values: dict[str, Any] = vars(parser.parse_args(list(argv)))
+    return values
 
 
 def with_file(given: Mapping[str, Any], models: Models) -> dict[str, Any]:

@@ -24,10 +24,11 @@ _TAGS = (_NULL, _TEXT, _MERGE, f"{_YAML}seq", f"{_YAML}map")
 _NUMBERS = (f"{_YAML}int", f"{_YAML}float", f"{_YAML}bool")
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
+def read_mapping(path: Path, name: str = "") -> dict[str, Any]:
     """The names and values in the settings file `path`: text, None, and lists and dicts of them.
 
-    Names come with underscores.  A name that is given twice is refused; anchors and `<<` work.  Raises SettingsError.
+    Names come with underscores.  A name that is given twice is refused; anchors and `<<` work.
+    name: of the file, in sentences (default: --config PATH).  Raises SettingsError.
     """
     import yaml
 
@@ -40,7 +41,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
             "<": [(_MERGE, re.compile(r"^<<$"))],
         }
 
-    return _read(path, Loader, _Reader(f"--config {path}"))
+    return _read(path, Loader, _Reader(name or f"--config {path}"))
 
 
 def read_typed(path: Path | Traversable) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def find(
     for a module cwd.  home: the home folder, which is refused as a source; None for this user's.  Raises SettingsError.
     """
     cwd, home = cwd.resolve(), (home or Path.home()).resolve()
-    path = _script(cwd / script, script) if script else None
+    path = existing(cwd / script, script) if script else None
     top = _top(path, source_dir, cwd, home)
     entry = _entry(path, top) if path else ""
     repository = _repository(top, home)
@@ -138,7 +138,7 @@ def _folder(path: Path) -> Path:
 # ---- The script
 
 
-def _script(path: Path, given: Path) -> Path:
+def existing(path: Path, given: Path) -> Path:
     """The script's path with its folder resolved.  Raises SettingsError if it is not a file."""
     shown = one_line(given, 300)
     try:

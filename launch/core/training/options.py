@@ -193,8 +193,9 @@ def _here(options: ScriptOptions, cwd: Path) -> tuple[str, ...]:
     """The script's words where it runs in the folder in which its user stands."""
     if options.script is None:
         return "-m", str(options.module)
-    if not (cwd / options.script).is_file():
-        raise SettingsError(f"--script {one_line(options.script)}: no such file; give the path of a Python file.")
+    from launch.core.source.find import existing  # --help does not need it
+
+    existing(cwd / options.script, options.script)
     return (str(options.script),)
 
 

@@ -67,7 +67,7 @@ def python(checkout: Path, *words: str) -> str:
 
 
 def test_it_has_a_command_and_is_listed_among_the_others(checkout: Path) -> None:
-    help_text = python(checkout, "-m", "launch.nothing", "--help")
+    help_text = python(checkout, "-m", "launch.nothing", "--help-all")
 
     assert {"--seats", "--dry-run", "--model"} <= set(help_text.split())
     assert "nothing    nowhere, for nothing" in python(checkout, "-m", "launch", "--help")

@@ -24,7 +24,6 @@ VPC = "--subnet subnet-1 --security-group sg-1"
     [
         # names
         ("--node 2", "unknown flag --node; did you mean --nodes?"),
-        ("--instance-type g5.2xlarge", "--instance-type g5.2xlarge is EC2's name; SageMaker calls it ml.g5.2xlarge."),
         ("--job-name my_job", "--job-name my_job: "),
         ("--job-name j--2", "--job-name j--2: "),
         # trackers

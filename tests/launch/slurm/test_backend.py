@@ -27,4 +27,4 @@ def test_gpus_that_do_not_divide_are_refused() -> None:
 def test_a_job_outlives_the_process_that_follows_it() -> None:
     backend = find("slurm")
 
-    assert (backend.needs_wait_flag, backend.marks_children, backend.shares_folders) == (True, False, True)
+    assert (backend.marks_children, backend.shares_folders) == (False, True)

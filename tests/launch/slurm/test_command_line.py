@@ -134,5 +134,5 @@ def test_help_needs_neither_slurm_nor_what_is_slow_to_import() -> None:
 
     ended = subprocess.run([sys.executable, "-c", code], env=trainer_env(), capture_output=True, text=True)
 
-    assert "--container-image" in ended.stdout
+    assert "--partition" in ended.stdout
     assert ended.stderr.strip() == ""

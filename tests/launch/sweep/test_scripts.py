@@ -116,7 +116,7 @@ def test_words_at_the_end_of_the_command_line_replace_the_files(tmp_path: Path) 
         ({"fixed": {"args.a b": 1}}, "names no argument"),
         ({"fixed": {"args.lr": {"a": 1}}}, "is no argument; give a text, a number"),
         ({"processes": "one", "fixed": {"gpus": 2}}, "gpus: 2 is a number of processes, and with `processes: one`"),
-        ({"script": "no.py"}, "no.py: no such file"),
+        ({"script": "no.py"}, "there is no file no.py"),
     ],
 )  # fmt: skip
 def test_what_contradicts_itself_is_refused_in_a_sentence(content: dict[str, Any], sentence: str) -> None:
