@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, Field
 
+from launch.core import job_file
 from launch.core.backend import Backend, ways_to
 from launch.core.clock import Clock
 from launch.core.errors import Ended
@@ -299,13 +300,13 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     first = {**FIRST, "data": ("data_dir",)} if backend.shares_folders else FIRST
     shown = Help(backend.command, about, sections, backend.defaults, first)
     given = flags.given(words, models, shown, unsuggested(words))
-    values = flags.with_file(given, models)
-    launch, *more, where, script, config = flags.build(flags.over(backend.defaults, values), models)
+    settings = job_file.settings(given, models, backend)
+    launch, *more, where, script, config = flags.build(settings.values(), models)
     rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions.model_construct()
     if rehearsed.rehearse:  # --config may set it, too
-        config = flags.build(flags.over({**backend.defaults, **REHEARSED}, values), models)[-1]
-    train = training_of(script, config, values, arguments, Path.cwd(), backend)
-    return cast(LaunchOptions, launch), rehearsed, Job(train, cast(Where, where))
+        config = flags.build(settings.values(REHEARSED), models)[-1]
+    train = training_of(script, config, settings.given, arguments, Path.cwd(), backend)
+    return cast(LaunchOptions, launch), rehearsed, Job(train, cast(Where, where), settings.notes)
 
 
 def job_of(backend: Backend, settings: Mapping[str, Any]) -> Job[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from launch.core import user_file
 from launch.core.terminal import OutputLost, complain, say
 from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError, did_you_mean
@@ -83,11 +84,13 @@ def run_verb(prog: str, verbs: Mapping[str, Verb], name: str, argv: Sequence[str
     """Run the verb `name` with the words after it; return its exit code."""
     verb = verbs[name]
     words, bare = [SHORT.get(word, word) for word in argv], _bare_words(verb.options)
-    given = list(takewhile(lambda word: not word.startswith("-"), words[: len(bare)]))
-    flagged = [part for option, word in zip(bare, given, strict=False) for part in (f"--{option}", word)]
+    named = list(takewhile(lambda word: not word.startswith("-"), words[: len(bare)]))
+    flagged = [part for option, word in zip(bare, named, strict=False) for part in (f"--{option}", word)]
     prog = " ".join([prog, name, *(f"[{option.upper()}]" for option in bare)])
-    rest = words[len(given) :]
-    (options,) = flags.parse([*flagged, *rest], [verb.options], prog=prog, about=verb.about, sections={})
+    rest = words[len(named) :]
+    given = flags.read([*flagged, *rest], [verb.options], prog=prog, about=verb.about, sections={})
+    usual = user_file.for_verb(verb.options.model_fields)
+    (options,) = flags.build({**usual, **given}, [verb.options])
     return verb.act(options)
 
 

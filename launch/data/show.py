@@ -74,23 +74,23 @@ def details(name: str, place: Place, facts: Facts) -> str:
 def _uses(name: str, place: Place, facts: Facts, content: Content | None) -> list[str]:
     """Commands that read it."""
     if content and content.is_plain:
-        return _uses_by_scripts(name, place, facts)
+        return _uses_by_scripts(name, facts)
     rows = []
     if any(one.state == "completed" for one in facts.snapshots):
         rows.append(("EC2", f"python -m launch.ec2 --nodes 2 {training(name)}"))
     if "manifest.json" in facts.there:
         rows.append(("EC2, read from S3", f"python -m launch.ec2 --dataset {dataset(name)} --data-url {place.uri}"))
-        rows.append(("SageMaker", f"python -m launch.sagemaker --dataset {dataset(name)} --data {place.uri}"))
+        rows.append(("SageMaker", f"python -m launch.sagemaker --dataset {dataset(name)} --data {name}"))
         rows.append(("elsewhere", f"aws s3 sync {place.uri} FOLDER; then --dataset {dataset(name)} --data-dir FOLDER"))
     return ["use it:", *columns(rows)] if rows else []
 
 
-def _uses_by_scripts(name: str, place: Place, facts: Facts) -> list[str]:
+def _uses_by_scripts(name: str, facts: Facts) -> list[str]:
     rows, script = [], "--script train.py -- --data-dir '{data_dir}'"
     if any(one.state == "completed" for one in facts.snapshots):
         rows.append(("EC2", f"python -m launch.ec2 --nodes 2 --data {name} {script}"))
     if "manifest.json" in facts.there:
-        rows.append(("SageMaker", f"python -m launch.sagemaker --data {place.uri} {script}"))
+        rows.append(("SageMaker", f"python -m launch.sagemaker --data {name} {script}"))
     return ["use it:", *columns(rows)] if rows else []
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from pydantic import BaseModel, Field
 
-from launch.core import backend
+from launch.core import backend, job_file
 from launch.core.backend import all_with
 from launch.core.options import Options
 from launch.core.training.options import SCRIPT_SECTION, TRAINS, split, training_of
@@ -16,6 +16,7 @@ from launch.core.verbs import coded
 from trainer.config import SECTIONS
 from trainer.errors import SettingsError, check_name
 from trainer.settings import flags
+from trainer.settings.argparser import Help
 
 if TYPE_CHECKING:
     from launch.doctor.commands import Runtime
@@ -88,11 +89,10 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
             **SCRIPT_SECTION,
         }
         models: list[type[BaseModel]] = [DoctorOptions, chosen.options, *TRAINS]
-        values = flags.read(
-            words, models, prog=PROG, about=ABOUT, sections={**sections, **SECTIONS}, defaults=chosen.defaults
-        )
-        options, where, script, config = flags.build(flags.over(chosen.defaults, values), models)
-        train = training_of(script, config, values, arguments, Path.cwd(), chosen)
+        given = flags.given(words, models, Help(PROG, ABOUT, {**sections, **SECTIONS}, chosen.defaults))
+        settings = job_file.settings(given, models, chosen)
+        options, where, script, config = flags.build(settings.values(), models)
+        train = training_of(script, config, settings.given, arguments, Path.cwd(), chosen)
         from launch.doctor import commands  # slow to import, and --help does not need it
 
         subject, asked = commands.subject_of(chosen, train, where), cast(DoctorOptions, options)

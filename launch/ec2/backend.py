@@ -87,8 +87,17 @@ def _place(demand: Demand) -> Place:
     return Place({**options, "nodes": gpus // each}, gpus)
 
 
+def _adopt(values: Values) -> Values:
+    """A job file's settings: data in S3 are --data-s3 here."""
+    adopted = dict(values)
+    if str(adopted.get("data")).startswith("s3://"):
+        adopted.setdefault("data_s3", adopted.pop("data"))
+    return adopted
+
+
 BACKEND = Backend(
     name="ec2",
+    adopt=_adopt,
     about="EC2 instances, created for the job and removed after it",
     options=Ec2Options,
     place=_place,

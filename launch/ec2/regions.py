@@ -266,7 +266,7 @@ def plan_regions(job: Job[Ec2Options], runtime: Runtime) -> Plans:
 def _named(job: Job[Ec2Options], runtime: Runtime) -> Job[Ec2Options]:
     checks.resolve(job)  # refuses what cannot work before any call
     name = job_name(job, runtime.clock.utc().astimezone(), partial(_running, job.where.region or (None,), runtime))
-    return Job(job.train, job.where.model_copy(update={"job_name": name}))
+    return replace(job, where=job.where.model_copy(update={"job_name": name}))
 
 
 def _running(regions: Sequence[str | None], runtime: Runtime) -> Iterator[str]:

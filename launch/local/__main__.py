@@ -2,7 +2,6 @@
 """`python -m launch.local`: the command line, and the command that it runs."""
 
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -44,10 +43,10 @@ def main(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
 def _shown(local: LocalPlan, form: bool | str) -> str:
     """The command, or the plan as JSON in the other backends' format."""
     if form != "json":
-        return shlex.join(local.command)
+        return str(local)
     from launch.core.plan import Plan, as_data, json_text  # --help does not need it
 
-    plan = Plan("training on this machine", local, command=local.command)
+    plan = Plan("training on this machine", local, command=local.command, warnings=local.warnings)
     return json_text({**as_data(plan), "run_dir": str(local.run_dir)})
 
 

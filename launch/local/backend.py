@@ -1,6 +1,6 @@
 """The local backend's entry in the table of backends: torchrun on this machine."""
 
-from launch.core.backend import Backend, Demand, Place
+from launch.core.backend import Backend, Demand, Place, Values, adopt_folder, adopt_gpus
 from launch.core.options import whole
 from launch.local.options import LocalOptions
 
@@ -16,8 +16,17 @@ def _place(demand: Demand) -> Place:
     return Place({**demand.options, "nproc_per_node": processes}, processes)
 
 
+def _adopt(values: Values) -> Values:
+    """A job file's settings: a process for each GPU of its instance type, and its folder of data."""
+    adopted = adopt_folder(adopt_gpus(values, "nproc_per_node"))
+    if adopted.get("nproc_per_node") == "0":  # a type without GPUs
+        adopted["nproc_per_node"] = "1"
+    return adopted
+
+
 BACKEND = Backend(
     name="local",
+    adopt=_adopt,
     about="torchrun on this machine",
     options=LocalOptions,
     place=_place,

@@ -1,5 +1,6 @@
 """Job -> the command that runs it on this machine.  Pure."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +20,10 @@ class LocalPlan:
     command: tuple[str, ...]
     run_dir: Path  # of its results
     is_script: bool = False  # of the user's own
+    warnings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([shlex.join(self.command), *(f"warning: {sentence}" for sentence in self.warnings)])
 
 
 def plan(job: Job[LocalOptions], *, python: Sequence[str], now: datetime, letters: str) -> LocalPlan:
@@ -36,7 +41,7 @@ def plan(job: Job[LocalOptions], *, python: Sequence[str], now: datetime, letter
         *("--max-restarts", str(job.where.max_restarts)),
         *job.train.at(run_dir=run_dir).words,
     )
-    return LocalPlan(command, run_dir, is_script=isinstance(job.train, Script))
+    return LocalPlan(command, run_dir, isinstance(job.train, Script), job.notes)
 
 
 def new_run_dir(train: Training, now: datetime, letters: str) -> Path:

@@ -16,7 +16,8 @@ from unittest import mock
 from moto.ec2.models import amis, ec2_backends, elastic_block_store, security_groups, subnets
 
 from launch.aws.lookup import PLACE
-from launch.aws.names import ALLOWED_TAG, DATA_TAG, TOOLKIT
+from launch.aws.names import ALLOWED_TAG, DATA_TAG, TOOLKIT, bucket_of
+from launch.aws.published import NAME, prefix_of
 from launch.core.secrets import read_references
 from launch.rehearse.aws.access import Access
 from launch.rehearse.aws.ec2.account import PROFILE, SCHEDULER_ROLE, Ec2Account
@@ -233,6 +234,8 @@ def _fill_channel(account: SageMakerAccount, job: RehearsedJob, word: str) -> No
     folder = job.data / name
     if not folder.is_dir():
         raise SettingsError(f"--data {word}: a rehearsal takes these from {folder}, which is no folder; add it.")
+    if re.fullmatch(NAME, uri):  # of a published data set
+        uri = f"s3://{bucket_of(account.id, account.region)}/{prefix_of(uri)}"
     if uri.startswith("s3://"):
         account.put_folder(uri, folder)
     else:

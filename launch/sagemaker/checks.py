@@ -16,9 +16,10 @@ from launch.core.price import CATALOGS, HOURS_PER_MONTH, Prices
 from launch.core.secrets import read_references
 from launch.core.training.base import Training
 from launch.sagemaker.bundle import check_trackers
+from launch.sagemaker.channels import Channel, hold_images, read_channels
 from launch.sagemaker.images import check_image
 from launch.sagemaker.names import job_of
-from launch.sagemaker.options import MOST_HOURS, Channel, SageMakerOptions, check_limits, hold_images, read_channels
+from launch.sagemaker.options import MOST_HOURS, SageMakerOptions, check_limits
 from trainer.contract import SAGEMAKER_CHANNEL, SAGEMAKER_HYPERPARAMETER
 from trainer.errors import SettingsError
 

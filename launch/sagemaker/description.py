@@ -11,10 +11,11 @@ from launch.aws.containers import Image
 from launch.aws.names import HOURLY_TAG, TOOLKIT, Folder, tags
 from launch.core.training.base import Training
 from launch.sagemaker.bundle import REQUIREMENTS, Bundle, config_of, environment_of
+from launch.sagemaker.channels import Channel
 from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.names import REGISTER_TAG
-from launch.sagemaker.options import Channel, SageMakerOptions
+from launch.sagemaker.options import SageMakerOptions
 from trainer.contract import (
     METRIC_PREFIX,
     NODE_GBPS,

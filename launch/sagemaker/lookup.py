@@ -28,11 +28,12 @@ from launch.aws.refusals import DENIED
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
 from launch.core.price import CATALOGS
+from launch.sagemaker.channels import located, whole_in_s3
 from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import ACROSS_JOBS, Facts, Quota, quotas_of
 from launch.sagemaker.images import choose
 from launch.sagemaker.names import BACKEND, NOTEBOOK, SESSIONS_BUCKET
-from launch.sagemaker.options import SageMakerOptions, whole_in_s3
+from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.training_job import RUNNING, TrainingJob, read_training_job
 from launch.sagemaker.training_jobs import LONGEST_LIFE, Listed, describe, listed_since, starts_of
 from trainer.errors import SettingsError, TrainerError
@@ -84,7 +85,7 @@ def look_up(
         image=_image(aws, lookups, resolved, now),
         types=lookups.optional("the instance type", lambda: find_types(aws, resolved.instances), no_types),
         quotas=lookups.optional("the quotas", lambda: find_quotas(aws, resolved, now), no_quotas),
-        content=content_at(aws, data_url or whole_in_s3(resolved.channels)),
+        content=content_at(aws, data_url or whole_in_s3(located(resolved.channels, account, region))),
         taken=tuple(start.name for start in starts),
         etag=etag,
         running=lookups.required(lambda: _running_start(aws, job, starts), None),

@@ -8,79 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from launch.aws.names import parse_s3
 from launch.core.catalog import SAGEMAKER_PREFIX as PREFIX
 from launch.core.jobs import AttachOptions, LogsOptions, SshOptions
 from launch.core.options import ANYWAY, NEW, Options, Pairs, WordList, split
 from launch.core.secrets import References
-from trainer.datasets.tree import EVALUATION
+from launch.sagemaker.channels import Channel
 from trainer.errors import SettingsError
-
-# The channel of a whole data set, with train/ and val/ in it; trainer.sagemaker uses the same name.
-WHOLE = "data"
-
-_NAMED = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,64})=(?P<uri>(s3|fsx|efs)://.*)")
-_FILE_SYSTEM = re.compile(r"(?P<kind>fsx|efs)://(?P<id>fs-[0-9a-f]{8,})(?P<path>/.*)?")
-# SageMaker's names for them.
-FILE_SYSTEMS = {"fsx": "FSxLustre", "efs": "EFS"}
-
-
-@dataclass(frozen=True)
-class Channel:
-    """A data channel."""
-
-    name: str
-    kind: str  # s3, fsx or efs
-    place: str  # s3://bucket/folder, or a file system's id
-    path: str = ""  # the folder in a file system
-
-    @property
-    def uri(self) -> str:
-        return self.place if self.kind == "s3" else f"{self.kind}://{self.place}{self.path}"
-
-
-def read_channels(words: tuple[str, ...]) -> tuple[Channel, ...]:
-    """The channels of --data: one place, or NAME=PLACE,NAME=PLACE.  Raises SettingsError."""
-    channels = tuple(map(_channel, words))
-    names = {channel.name for channel in channels}
-    if len(names) < len(channels):
-        raise SettingsError(
-            "--data takes one location, or several with names: --data train=s3://BUCKET/train,val=s3://BUCKET/val."
-        )
-    return channels
-
-
-def hold_images(channels: tuple[Channel, ...]) -> bool:
-    """Whether the channels hold image folders for training and evaluation."""
-    names = {channel.name for channel in channels}
-    return WHOLE in names or ("train" in names and not names.isdisjoint(EVALUATION))
-
-
-def whole_in_s3(channels: tuple[Channel, ...]) -> str | None:
-    """The S3 location of the channel of a whole data set; None without one."""
-    return next((channel.place for channel in channels if (channel.name, channel.kind) == (WHOLE, "s3")), None)
-
-
-def _channel(word: str) -> Channel:
-    named = _NAMED.fullmatch(word)
-    name, uri = (named["name"], named["uri"]) if named else (WHOLE, word)
-    if parse_s3(uri):
-        # SageMaker takes a key prefix: without the slash it would also copy FOLDER-old/.
-        return Channel(name, "s3", uri.rstrip("/") + "/")
-    system = _FILE_SYSTEM.fullmatch(uri)
-    if system is None:
-        raise SettingsError(
-            f"--data {uri}: must look like s3://bucket/folder, fsx://fs-0123456789abcdef0/mount/folder or "
-            "efs://fs-0123456789abcdef0/folder."
-        )
-    path = (system["path"] or "/").rstrip("/") or "/"
-    if system["kind"] == "fsx" and path == "/":
-        raise SettingsError(
-            f"--data {uri}: a path on FSx begins with the mount name, which aws fsx describe-file-systems "
-            "shows; for example fsx://fs-0123456789abcdef0/fsx/imagenet."
-        )
-    return Channel(name, system["kind"], system["id"], path)
-
 
 MOST_HOURS = 672  # 28 days: SageMaker's own limit
 

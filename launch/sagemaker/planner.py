@@ -69,7 +69,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
         steps=steps,
         quotes=quotes,
         not_counted=explain.not_counted(resolved),
-        warnings=(*explain.warnings(resolved, facts, image, job.train), *ended_early(quotes)),
+        warnings=(*job.notes, *explain.warnings(resolved, facts, image, job.train), *ended_early(quotes)),
         problems=(
             *facts.problems,
             *_differences(job, resolved, running),

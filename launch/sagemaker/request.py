@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from launch.sagemaker.channels import FILE_SYSTEMS, Channel
 from launch.sagemaker.description import Description
-from launch.sagemaker.options import FILE_SYSTEMS, Channel
 
 OPERATION = "CreateTrainingJob"
 LOG_LEVEL = 20  # of AWS's toolkit: logging.INFO

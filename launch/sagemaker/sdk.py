@@ -15,8 +15,8 @@ from typing import Any
 
 from launch.aws.client import Aws
 from launch.core.errors import NotSetUp
+from launch.sagemaker.channels import FILE_SYSTEMS, Channel
 from launch.sagemaker.description import Description
-from launch.sagemaker.options import FILE_SYSTEMS, Channel
 from launch.sagemaker.request import OPERATION
 from trainer.errors import SettingsError
 

@@ -20,6 +20,7 @@ from launch.core.job import Job, job_name
 from launch.core.perform import Answer, perform
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.sagemaker import sdk
+from launch.sagemaker.channels import located
 from launch.sagemaker.checks import resolve
 from launch.sagemaker.description import Description
 from launch.sagemaker.follow import detached, follow, stop
@@ -48,6 +49,8 @@ def prepare(job: Job[SageMakerOptions], runtime: Runtime) -> SageMakerPlan:
     name = job_name(job, now.astimezone(), partial(_running, runtime.aws, now))
     facts = look_up(runtime.aws, resolved, name, now, runtime.prices_file, job.train.data_url)
     resolved = resolve(job, facts.types) if facts.types else resolved
+    if facts.account is not None:
+        resolved = replace(resolved, channels=located(resolved.channels, facts.account, facts.region))
     if facts.bucket is not None and not facts.problems:
         facts = replace(
             facts,

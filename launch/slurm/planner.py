@@ -68,7 +68,7 @@ def plan(job: Job[SlurmOptions], options: SlurmOptions, processes: int, name: st
         command=("sbatch", "--parsable", str(resolved.folder / SCRIPT)),
         files=((SCRIPT, script), *([(EDF, edf)] if edf else [])),
         quotes=tuple(_quotes(resolved, facts)),
-        warnings=tuple(_warnings(resolved, job.where, facts.partitions)),
+        warnings=(*job.notes, *_warnings(resolved, job.where, facts.partitions)),
         problems=tuple(_problems(submission, facts, may_adopt=job.train.run_dir is not None)),
     )
 

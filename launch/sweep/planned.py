@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from launch.core import backend as backends
 from launch.core.backend import Backend, Demand, Place
+from launch.core.job_file import user_defaults
 from launch.core.secrets import check_no_secret
 from launch.core.training.base import Training
 from launch.core.training.classifier import classifier_of
@@ -246,7 +247,7 @@ def _planned(file: SweepFile, point: Point, fixed: Values, trainings: Trainings)
     backend = backends.find(file.backend)
     values = {**_without_rivals(fixed, point.values), **point.values}
     gpus = _count(values.pop("gpus", None))
-    options = dict(file.options.get(backend.name, {}))
+    options = user_defaults([backend.options], backend) | dict(file.options.get(backend.name, {}))
     _refuse_unknown({**options, **values}, backend)
     options |= {name: value for name, value in values.items() if name in backend.options.model_fields}
     trained = trainings.of(values, is_sent=not backend.runs_here)

@@ -29,8 +29,8 @@ from launch.aws.network import closed_to, own_dns, without_dns
 from launch.aws.upload import FOLDER as SOURCES
 from launch.core.errors import AwsError
 from launch.sagemaker import bundle, images, lookup, training_jobs
+from launch.sagemaker.channels import Channel, located
 from launch.sagemaker.checks import Resolved
-from launch.sagemaker.options import Channel
 
 TrainingCase = Case[Resolved]
 
@@ -238,7 +238,7 @@ def _has_nat(table: Mapping[str, Any]) -> bool:
 
 def channels(case: TrainingCase) -> Iterator[Verdict]:
     """Each channel in S3 has objects; file systems can only be checked from within their VPC."""
-    for channel in case.resolved.channels:
+    for channel in located(case.resolved.channels, case.account, case.region):
         yield (
             _in_s3(case, channel)
             if channel.kind == "s3"

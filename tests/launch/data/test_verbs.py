@@ -92,7 +92,7 @@ def test_show_ends_with_the_commands_that_read_it(published: Desk) -> None:
     assert published.type("show", NAME) == 0
 
     assert f"python -m launch.ec2 --nodes 2 --dataset imagefolder --data {NAME}" in published.text
-    assert f"--data s3://{published.account.bucket}/data/{NAME}" in published.text
+    assert f"python -m launch.sagemaker --dataset imagefolder --data {NAME}" in published.text
 
 
 # ---- copy

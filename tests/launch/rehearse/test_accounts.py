@@ -173,6 +173,7 @@ def written(words: str, folder: Path) -> list[str]:
         "--register mine",
         "--data s3://mine/photos DATA",
         f"--data s3://{OURS}/data/raw DATA",
+        "--data photos DATA",
         "--data train=s3://mine/a,val=s3://mine/b DATA",
         "--bucket mine --data s3://mine DATA",
         "--data fsx://fs-X/fsx/photos --subnet subnet-X --security-group sg-X DATA",

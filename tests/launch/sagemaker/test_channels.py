@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.sagemaker.options import Channel, hold_images, read_channels
+from launch.sagemaker.channels import Channel, hold_images, located, read_channels
 from trainer.errors import SettingsError
 
 FS = "fs-0123456789abcdef0"
@@ -36,12 +36,15 @@ def test_places_become_channels(words: list[str], channels: list[Channel]) -> No
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["bucket/a"], "--data bucket/a: must look like s3://bucket/folder, fsx://"),
-        (["data"], "--data data: must look like s3://"),
-        (["s3://Bucket/a"], "--data s3://Bucket/a: must look like"),
-        (["s3:/bucket/a"], "must look like"),
-        (["train=/data"], "--data train=/data: must look like"),
-        (["fsx://0123/fsx"], "--data fsx://0123/fsx: must look like"),
+        (
+            ["bucket/a"],
+            "--data bucket/a: must be the name of a published data set, or look like s3://bucket/folder, fsx://",
+        ),
+        (["My_photos"], "--data My_photos: must be the name of a published data set"),
+        (["s3://Bucket/a"], "--data s3://Bucket/a: must be the name"),
+        (["s3:/bucket/a"], "must be the name"),
+        (["train=/data"], "--data train=/data: must be the name"),
+        (["fsx://0123/fsx"], "--data fsx://0123/fsx: must be the name"),
         ([f"fsx://{FS}"], "a path on FSx begins with the mount name, which aws fsx describe-file-systems shows"),
         ([f"fsx://{FS}/"], "a path on FSx begins with the mount name"),
         (["s3://bucket/a", "s3://bucket/b"], "--data takes one location, or several with names: --data train=s3://"),
@@ -67,3 +70,11 @@ def test_a_channel_names_its_place_as_it_was_given(word: str) -> None:
 )  # fmt: skip
 def test_images_lie_in_one_folder_or_in_two(names: tuple[str, ...], enough: bool) -> None:
     assert hold_images(tuple(Channel(name, "s3", "s3://bucket/") for name in names)) is enough
+
+
+def test_a_published_data_set_is_in_the_accounts_bucket() -> None:
+    channels = read_channels(("train=s3://bucket/train", "weights=s3://bucket/weights"))
+    assert located(channels, "111122223333", "eu-west-1") == channels
+
+    (channel,) = located(read_channels(("photos",)), "111122223333", "eu-west-1")
+    assert (channel.name, channel.uri) == ("data", "s3://aws-ddp-toolkit-111122223333-eu-west-1/data/photos/")

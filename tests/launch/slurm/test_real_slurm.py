@@ -117,7 +117,7 @@ echo "rank $SLURM_PROCID $MASTER_ADDR sees $CUDA_VISIBLE_DEVICES of $DDP_NODE_GP
 until [ -e go ]; do sleep 0.05; done
 """)
     job = ("--nodes", "2", "--gpus-per-node", "2", "--time", "10", "--cpus-per-task", "1", "--job-name", "job",
-           "--health-check", "--launcher", launcher)  # fmt: skip
+           "--health-check", "--launcher", launcher, "--detach")  # fmt: skip
     tasks = 4 if launcher == "srun" else 2
 
     assert user.run(*job) == 0

@@ -49,7 +49,7 @@ def test_a_script_runs_on_the_nodes_of_a_job(
     (here / "mine/train.py").write_text(SCRIPT)
     monkeypatch.chdir(here)
     words = ("--job-name", "job", "--nodes", "2", "--gpus-per-node", "0", "--launcher", "torchrun", "--time", "10",
-             "--cpus-per-task", "1", "--script", "mine/train.py", "--")  # fmt: skip
+             "--cpus-per-task", "1", "--detach", "--script", "mine/train.py", "--")  # fmt: skip
 
     assert user.run(*words, "--lr", "0.1", "foreign") == 0
     (here / "mine/train.py").write_text("raise SystemExit('edited while the job waited')")  # which is a copy by then

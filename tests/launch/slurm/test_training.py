@@ -57,7 +57,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_job_that_is_interrupted_saves_and_resumes_to_the_same_weights(
     user: User, cluster: Cluster, unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = ("--job-name", "job", "--nodes", "2", "--time", "20", "--cpus-per-task", "2")
+    job = ("--job-name", "job", "--nodes", "2", "--time", "20", "--cpus-per-task", "2", "--detach")
     assert user.run(*job, *TRAINING, "--cache-dir", str(tmp_path / "cache")) == 0
     user.wait_for(lambda: " updates" in user.log, within_s=240)  # the ranks have met
     number = cluster.tell("squeue", "-h", "-o", "%i").strip()

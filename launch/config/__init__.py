@@ -1,0 +1,1 @@
+"""`python -m launch.config`: the user's own defaults."""
