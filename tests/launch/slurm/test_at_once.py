@@ -34,7 +34,7 @@ def runtime(tmp_path: Path) -> Runtime:
 
 @pytest.mark.parametrize("nodes", [1, 2], ids=["the same settings", "others"])
 def test_one_is_submitted_and_the_other_is_told(nodes: int, runtime: Runtime, tmp_path: Path) -> None:
-    plans = [planned({"job_name": "job", "nodes": one}, tmp_path, device="cpu") for one in (1, nodes)]
+    plans = [planned({"job_name": "job", "nodes": one, "detach": True}, tmp_path, device="cpu") for one in (1, nodes)]
 
     def submit(plan: SlurmPlan) -> str:
         try:
