@@ -80,16 +80,16 @@ def facts(train: Training, earlier: Sequence[Earlier] = (), is_there: bool | Non
         "requirements": source.requirements or None,
         **({} if is_there is None else {"already_there": is_there}),
     }
-    text = (
-        f"{len(source.files)} files of {source.top}, {len(source.archive.content):,} bytes, SHA-256 {source.digest:.16}"
-        + (": already there, nothing is sent" if is_there else "")
+    files = "1 file" if len(source.files) == 1 else f"{len(source.files)} files"
+    text = f"{files} of {source.top}, {len(source.archive.content):,} bytes, SHA-256 {source.digest:.16}" + (
+        ": already there, nothing is sent" if is_there else ""
     )
     packages = f"those of {source.requirements} that the image lacks, installed at the start"
     return [
         Fact("script_source", value, text, "script"),
         *_left_out(source),
         Fact("packages", source.requirements or None, packages if source.requirements else "those of the image"),
-        Fact("kept", "$DDP_RUN_DIR", KEPT, "kept of it"),
+        Fact("kept", "$DDP_RUN_DIR", KEPT, "kept"),
         Fact("restarts", *restarts(earlier), "a restart"),
     ]
 

@@ -46,8 +46,8 @@ class Options(BaseModel):
 DryRun = bool | Literal["full", "json"]
 DRY_RUN = Field(
     False,
-    description="print the plan and do nothing; =full with every request, =json for programs; exits with 0, or with "
-    "the code of the first problem",
+    description="print the plan and do nothing; =full with every request, =json for programs; exits with the code of "
+    "the first problem other than a missing account, or 0",
 )
 
 

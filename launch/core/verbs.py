@@ -107,7 +107,8 @@ def unknown_verb(word: str, verbs: Mapping[str, Verb]) -> SettingsError:
 
 def verb_list(prog: str, verbs: Mapping[str, Verb]) -> str:
     """One line per verb, for --help."""
-    return "\n".join(f"  {prog} {name:<8} {verb.about.splitlines()[0]}" for name, verb in verbs.items())
+    width = max(map(len, verbs))
+    return "\n".join(f"  {prog} {name:<{width}}  {verb.about.splitlines()[0]}" for name, verb in verbs.items())
 
 
 def coded(act: Callable[[], int]) -> int:

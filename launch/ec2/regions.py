@@ -202,7 +202,7 @@ def text(plans: Plans) -> str:
     """The plan of the first region to be tried on one screen; with several regions, below a line for each."""
     if len(plans.places) == 1:
         return short_text(plans.places[0].plan)
-    return "\n\n".join([overview(plans), *(short_text(place.plan) for place in plans.tried[:1])])
+    return "\n\n".join([overview(plans), *(short_text(place.plan) for place in (plans.tried or plans.places)[:1])])
 
 
 def overview(plans: Plans) -> str:

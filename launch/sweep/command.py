@@ -140,7 +140,7 @@ def act(request: SweepRequest, env: Mapping[str, str]) -> int:
         return Exit.DONE
     if plan.work.todo:
         _check_ready(plan)
-        if request.costs and not options.yes:
+        if request.costs and not options.yes and options.max_usd is None:
             confirm(_question(plan))
     try:
         return _carry_out(plan, env)
