@@ -1,6 +1,6 @@
 """The backends from Python: plan, start, status, jobs, logs, fetch and stop, with settings named as the flags.
 
-from launch.api import ec2  # or sagemaker, slurm
+from launch.api import ec2  # or sagemaker, slurm, local
 plan = ec2.plan(nodes=2, dataset="cifar10", max_hours=1)
 print(plan.brief)
 job = ec2.start(plan)
@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from trainer.errors import SettingsError
 
 if TYPE_CHECKING:
     from launch.core.cli import Launcher
@@ -87,9 +89,12 @@ class Client:
         from trainer.settings import flags
 
         launcher = self._launcher
+        if verb not in launcher.verbs:
+            raise SettingsError(f"{launcher.backend.name} has no {verb}: start() returns at the end of the job.")
         (built,) = flags.build(options, [launcher.verbs[verb].options])
         assert launcher.jobs is not None  # as of every backend with verbs
         return launcher.jobs(built), built
 
 
 ec2, sagemaker, slurm = Client("launch.ec2"), Client("launch.sagemaker"), Client("launch.slurm")
+local = Client("launch.local")  # plan and start, which returns at the end; it has no jobs to look for

@@ -88,7 +88,8 @@ def check_region_name(name: str, newer: Callable[[], Iterable[str]]) -> None:
     """Raise SettingsError for a region that does not exist, where calls would time out.  newer: looks all up."""
     if name not in REGIONS and name not in newer():
         raise SettingsError(
-            f"AWS has no region {name!r}{did_you_mean(name, REGIONS) or '.'} If it is new, update boto3."
+            f"AWS has no region {name!r} (of --region, AWS_DEFAULT_REGION or the AWS profile)"
+            f"{did_you_mean(name, REGIONS) or '.'} If it is new, update boto3."
         )
 
 

@@ -1,5 +1,6 @@
 """Fetches the results of a job from its folder in S3."""
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ def fetch_run(aws: Aws, folder: Folder, target: Path, choice: Choice, rest: str)
         for name in chosen:
             if not _is_here(target / name, listed[name]):
                 aws.download(folder.bucket, folder.run + name, target / name)
+                os.utime(target / name, (_written(listed[name]),) * 2)
         if outcome := get_outcome(aws, folder):
             outcome.write(target)
     except OSError as error:
@@ -36,11 +38,15 @@ def fetch_run(aws: Aws, folder: Folder, target: Path, choice: Choice, rest: str)
 
 
 def _is_here(path: Path, item: Mapping[str, Any]) -> bool:
-    """Whether the file was fetched before and has not changed since, by its size and time, as `aws s3 sync` judges."""
+    """Whether the file was fetched before, or is newer here: a file that the user has changed is kept."""
     if not path.is_file():
         return False
-    known = path.stat()
-    return known.st_size == int(item["Size"]) and known.st_mtime >= float(item["LastModified"].timestamp())
+    known, written = path.stat(), _written(item)
+    return known.st_mtime > written or (known.st_mtime == written and known.st_size == int(item["Size"]))
+
+
+def _written(item: Mapping[str, Any]) -> float:
+    return float(item["LastModified"].timestamp())
 
 
 def fetch_at_end(fetch: Callable[[], Results], say: Say, again: str) -> None:

@@ -30,15 +30,15 @@ BACKENDS = {
 Values = Mapping[str, Any]
 
 
-def adopt_gpus(values: Values, own: str) -> dict[str, Any]:
+def adopt_gpus(values: Values, own: str, least: int = 0) -> dict[str, Any]:
     """`values` with the GPUs of the `instance_type` in them as the setting `own`, a number per machine, unless given.
 
-    Raises SettingsError for an unknown type.
+    least: for a type without GPUs.  Raises SettingsError for an unknown type.
     """
     adopted = dict(values)
     kinds = split(adopted.pop("instance_type", None) or ())
     if kinds:
-        adopted.setdefault(own, str(catalog.find(kinds[0]).gpus))
+        adopted.setdefault(own, str(catalog.find(kinds[0]).gpus or least))
     return adopted
 
 

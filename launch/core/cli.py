@@ -229,7 +229,7 @@ def _performed(launcher: Launcher[Where, Plan], job: Job[Where], *, is_approved:
     if text := launcher.brief(plan):
         say(text)
     quotes = launcher.quotes(plan)
-    if quotes and not is_approved and getattr(job.where, "max_usd", None) is None:
+    if quotes and not is_approved:
         from launch.core.quote import price_of_all
 
         launcher.approve(f"start it, for {price_of_all(quotes)}")
@@ -306,17 +306,21 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     if rehearsed.rehearse:  # --config may set it, too
         config = flags.build(settings.values(REHEARSED), models)[-1]
     train = training_of(script, config, settings.given, arguments, Path.cwd(), backend)
+    # A limit that the user gave for this job is a yes; one among the defaults for every job is a limit only.
+    launch = launch.model_copy(update={"yes": cast(LaunchOptions, launch).yes or "max_usd" in settings.given})
     return cast(LaunchOptions, launch), rehearsed, Job(train, cast(Where, where), settings.notes)
 
 
 def job_of(backend: Backend, settings: Mapping[str, Any]) -> Job[Any]:
-    """The job of settings named as the flags, for programs; what is not given has the backend's defaults.
+    """The job of settings named as the flags, for programs; what is not given is the user's or the backend's default.
 
     Raises SettingsError.
     """
     models: list[type[BaseModel]] = [backend.options, *TRAINS]
-    where, script, config = flags.build(flags.over(backend.defaults, settings), models)
-    job = Job(training_of(script, config, settings, (), Path.cwd(), backend), where)
+    job_file.read(Path("the settings"), settings, models, backend)  # refuses unknown names
+    found = job_file.settings(settings, models, backend)
+    where, script, config = flags.build(found.values(), models)
+    job = Job(training_of(script, config, found.given, (), Path.cwd(), backend), where, found.notes)
     check_no_secret({**job.train.settings, **dict(job.where)})
     return job
 

@@ -66,13 +66,14 @@ def check_job_name(name: str) -> str:
 
 
 # Options of how the launcher behaves, which may differ between two starts of a job.
-NOT_THE_JOB = {"anyway", "detach", "fetch", "job_name", "max_nodes", "max_usd", "new", "wait", "wait_for_capacity"}
+NOT_THE_JOB = {"anyway", "detach", "fetch", "job_name", "max_nodes", "max_usd", "new", "region", "wait",
+               "wait_for_capacity"}  # fmt: skip
 
 
 def letters_of(job: Job[Any]) -> str:
     """Five letters of the settings and the source: the end of the default names of equal jobs."""
     where = job.where.model_dump(mode="json", exclude=NOT_THE_JOB)
-    content = json.dumps([job.train.record, job.train.digest, where], sort_keys=True, default=str)
+    content = json.dumps([list(job.train.words), job.train.cwd, job.train.digest, where], sort_keys=True)
     return b32encode(sha256(content.encode()).digest())[:5].decode().lower()
 
 

@@ -21,8 +21,10 @@ from trainer.settings.argparser import home_path, setting
 from trainer.settings.yaml_file import read_mapping
 
 Models = Sequence[type[BaseModel]]
-# Settings that are no defaults: two jobs with one name or folder would be one job, and a sweep waits for its runs.
-OF_ONE_JOB = ("script", "module", "args", "job_name", "run_dir", "checkpoint_dir", "wait", "detach", "new")
+# Settings that are no defaults: two jobs with one name or folder would be one job, a sweep waits for its runs, and
+# what starts a job or lets one pass is said for each.
+OF_ONE_JOB = ("script", "module", "args", "source_dir", "job_name", "run_dir", "checkpoint_dir", "wait", "detach",
+              "new", "anyway", "yes", "dry_run", "rehearse", "inject", "outcome")  # fmt: skip
 
 
 @dataclass(frozen=True)

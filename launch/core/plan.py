@@ -167,7 +167,7 @@ class Plan(Generic[Payload]):
                         yield attempt.lesser
 
 
-BRIEF_QUOTES, BRIEF_STEPS = 1, 6  # more of them are counted in the short form
+BRIEF_QUOTES, BRIEF_STEPS = 1, 3  # more of them are counted in the short form
 
 
 def short_text(plan: Plan[Any]) -> str:

@@ -69,6 +69,7 @@ class PublishOptions(RegionOptions):
     subnet: WordList = Field((), description="subnets for that instance (default: those of the default VPC)")
     max_hours: float = Field(12.0, gt=0, le=72, description="time limit of that instance")
     max_usd: float | None = Field(None, gt=0, description="refuse an instance that could cost more")
+    yes: bool = Field(False, description="start that instance without a question, which --max-usd answers as well")
     dry_run: DryRun = DRY_RUN
 
 

@@ -210,7 +210,7 @@ def _other_settings(cluster: Cluster, facts: Facts) -> TrainerError | None:
         return None
     if differs == ["train"] and (how := edited(" ".join(old.get("train", ())), " ".join(new["train"]))):
         return SettingsError(f"job {cluster.job} was started before: {how}; choose another --job-name.")
-    return SettingsError(f"job {cluster.job} was started with other settings; choose another --job-name.")
+    return SettingsError(f"job {cluster.job} was started with other settings; choose another --job-name, or add --new.")
 
 
 def _half_stopped(cluster: Cluster, facts: Facts) -> TrainerError | None:

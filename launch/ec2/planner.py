@@ -77,7 +77,8 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
         steps.append(requests.shared_volume(cluster, _zone(facts), newest))
     quotes = explain.quotes(job.train, cluster, facts)
     return Plan(
-        title=f"{cluster.nodes} x {' or '.join(resolved.options.instance_type)} on EC2, job {name}",
+        title=f"{cluster.nodes} x {' or '.join(resolved.options.instance_type)} on EC2, job {name}"
+        + ("" if missing else ": it runs already, and is joined; --new starts another"),
         payload=Launch(job, cluster, missing, generation, save_spec),
         facts=explain.plan_facts(cluster, facts),
         steps=tuple(steps),

@@ -78,7 +78,7 @@ NAME_TAKEN = "NameTaken"  # the toolkit's error code if another command has writ
 
 def spec(cluster: Cluster) -> dict[str, Any]:
     """job.json: the settings, by which a second start recognizes its job."""
-    options = cluster.resolved.options.model_dump(mode="json", exclude={*NOT_THE_JOB, "region"})
+    options = cluster.resolved.options.model_dump(mode="json", exclude=NOT_THE_JOB)
     regions = list(cluster.resolved.options.region)  # in which to look for the job
     return {
         "job": cluster.job,

@@ -12,6 +12,7 @@ from launch.core import cli, shell
 from launch.core.shell import this_python
 from launch.core.terminal import say
 from launch.local.backend import BACKEND
+from launch.local.options import LocalOptions
 from launch.local.planner import LocalPlan, plan
 from trainer import outcome
 from trainer.contract import LAUNCHER, STOPPED, Exit, random_letters
@@ -30,14 +31,19 @@ stopped before it could save.
 
 def main(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
     """Run the command line and return its exit code.  env: the training's environment, by default this process's."""
-    launcher = cli.Launcher(
+    return cli.main(launcher(env), argv)
+
+
+def launcher(env: Mapping[str, str] | None = None) -> "cli.Launcher[LocalOptions, LocalPlan]":
+    """The command line, which launch.api uses as well."""
+    return cli.Launcher(
         backend=BACKEND,
         about=ABOUT,
         plan=partial(plan, python=this_python(), now=datetime.now(), letters=random_letters()),
         show=_shown,
         perform=partial(perform, env=os.environ if env is None else env),
+        name=lambda plan: plan.run_dir.name,
     )
-    return cli.main(launcher, argv)
 
 
 def _shown(local: LocalPlan, form: bool | str) -> str:

@@ -18,10 +18,7 @@ def _place(demand: Demand) -> Place:
 
 def _adopt(values: Values) -> Values:
     """A job file's settings: a process for each GPU of its instance type, and its folder of data."""
-    adopted = adopt_folder(adopt_gpus(values, "nproc_per_node"))
-    if adopted.get("nproc_per_node") == "0":  # a type without GPUs
-        adopted["nproc_per_node"] = "1"
-    return adopted
+    return adopt_folder(adopt_gpus(values, "nproc_per_node", least=1))
 
 
 BACKEND = Backend(

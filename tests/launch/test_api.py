@@ -61,6 +61,23 @@ def test_a_job_is_planned_started_watched_and_stopped(
     client.stop(job)  # again, which is harmless
 
 
+def test_the_users_defaults_and_published_data_count_as_on_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "aws-ddp-toolkit").mkdir()
+    (tmp_path / "aws-ddp-toolkit/config.yaml").write_text("max_hours: 2\ntensorboard: true\n")
+    plan = api.ec2.plan(data="photos", nodes=2, region="us-east-1")
+    assert {"imagefolder", "--tensorboard"} <= set(str(plan).split())
+    assert "time limit     2 h" in str(plan)
+
+
+def test_a_job_of_this_machine_has_a_plan_and_no_verbs() -> None:
+    assert "--nproc-per-node 2" in str(api.local.plan(dataset="digits", model="cnn", nproc_per_node=2))
+    with pytest.raises(SettingsError, match="no status"):
+        api.local.status("one")
+
+
 def test_what_cannot_work_is_an_error_in_one_sentence(
     backend: tuple[api.Client, Callable[[], list[Any]]],
 ) -> None:

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launch.ec2.__main__ import main
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.sagemaker.world import Stage
@@ -44,6 +47,43 @@ def test_an_equal_job_that_runs_is_that_job(billed: tuple[Type, Callable[[], Any
     assert len(started()) == 2
     assert run(*JOB, "--new") == 0
     assert len(started()) == 3
+
+
+def test_naming_the_default_region_makes_no_other_job(billed: tuple[Type, Callable[[], Any]]) -> None:
+    run, started = billed
+    assert run(*JOB) == 0
+    assert run(*JOB, "--region", "us-east-1") == 0
+    assert len(started()) == 1
+
+
+def test_a_job_that_has_lost_its_node_is_still_that_job() -> None:
+    with Account.opened() as account:
+        terminal = Terminal(account)
+        assert terminal.type(*JOB) == 0
+        account.kill(account.nodes[0].id)
+
+        assert terminal.type(*JOB) == 0
+
+        (node,) = account.nodes  # its replacement
+        assert len({tags_of(one)["aws-ddp-toolkit:job"] for one in account.ec2.all_instances()}) == 1
+        assert tags_of(node)["aws-ddp-toolkit:generation"] == "2"
+
+
+def test_a_limit_for_every_job_is_no_answer_for_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "aws-ddp-toolkit").mkdir()
+    (tmp_path / "aws-ddp-toolkit/config.yaml").write_text("max_usd: 1000\n")
+    asked: list[str] = []
+    with Account.opened() as account:
+        runtime = replace(Terminal(account).runtime, approve=asked.append)
+        assert main([*JOB, "--dataset", "digits"], runtime) == 0
+        assert len(asked) == 1
+        assert main([*JOB, "--dataset", "digits", "--epochs", "2", "--max-usd", "5"], runtime) == 0
+        assert len(asked) == 1
+
+
+def tags_of(node: Any) -> dict[str, str]:
+    return {tag["key"]: tag["value"] for tag in node.get_tags()}
 
 
 def test_the_plan_of_a_job_fits_on_a_screen(

@@ -97,6 +97,17 @@ def test_what_is_here_already_is_not_fetched_again_and_what_changed_is(cloud: Wo
     assert files_in(cloud.results)[WEIGHTS] == b"newer"
 
 
+def test_a_file_that_the_user_has_changed_is_kept(cloud: World) -> None:
+    cloud.put(METRICS, b"1")
+    cloud.type("fetch", "demo")
+    mine = cloud.results / METRICS
+    mine.write_text("with my notes")
+    os.utime(mine, (2e9, 2e9))
+
+    assert cloud.type("fetch", "demo") == 0
+    assert mine.read_text() == "with my notes"
+
+
 def test_no_name_in_the_job_folder_leads_out_of_the_results(cloud: World) -> None:
     cloud.put("../../escaped", b"x")
     cloud.put("a/../../escaped", b"x")

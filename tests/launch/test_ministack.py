@@ -40,7 +40,7 @@ UNKNOWN = ("AWS::SSM::Document", "AWS::Budgets::Budget", "AWS::EC2::SecurityGrou
 AMI = "ami-0123456789abcdef0"  # one of its own; AWS's deep learning AMIs are not there
 BUCKET = "aws-ddp-toolkit-000000000000-us-east-1"
 JOB = ("--dataset", "digits", "--model", "cnn", "--nodes", "2", "--instance-type", "c7i.large", "--allow-cpu",
-       "--ami", AMI, "--max-hours", "0.5")  # fmt: skip
+       "--ami", AMI, "--max-hours", "0.5", "--yes")  # fmt: skip
 
 
 @dataclass

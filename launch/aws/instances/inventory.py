@@ -161,8 +161,8 @@ def find(aws: Aws, job: str | None = None, *, limits: bool = True) -> Fleet:
 
 
 def running_jobs(aws: Aws) -> list[str]:
-    """The names of the jobs that have nodes; none without credentials."""
-    return sorted({node.job for node in _in_order(_instances(aws, None)) if node.lives}) if aws.has_credentials else []
+    """The names of the jobs that have nodes, or other resources while a node is replaced; none without credentials."""
+    return list(find(aws).jobs) if aws.has_credentials else []
 
 
 def nodes_of(aws: Aws, job: str) -> Fleet:

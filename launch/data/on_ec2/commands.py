@@ -67,6 +67,8 @@ class OnEc2:
         if plan.problem:
             raise plan.problem
         self.runtime.say(plan.brief)
+        if not (options.yes or options.max_usd or is_continued(options, name, facts, self.runtime.clock.utc())):
+            self.runtime.confirm("this starts an instance, at the price above")
         run = self._start(options, name, aws, plan)
         self.runtime.say(
             f"{run.id} has begun; Ctrl-C leaves it running.  The same command follows it again, and "
