@@ -297,6 +297,7 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     models: list[type[BaseModel]] = [LaunchOptions, *rehearsal, backend.options, *TRAINS]
     _check_words(launcher, argv)
     words, arguments = split(argv)
+    job_file.check_flags(words, models, backend)
     first = {**FIRST, "data": ("data_dir",)} if backend.shares_folders else FIRST
     shown = Help(backend.command, about, sections, backend.defaults, first)
     given = flags.given(words, models, shown, unsuggested(words))

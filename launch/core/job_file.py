@@ -58,6 +58,22 @@ def settings(words: Mapping[str, Any], models: Models, backend: Backend) -> Sett
     return Settings(given, _fitting(user_defaults(models, backend), given), defaults, notes)
 
 
+def check_flags(words: Sequence[str], models: Models, backend: Backend) -> None:
+    """Raise SettingsError for a flag that only other backends have, which a job file may hold for them."""
+    known = _names(models)
+    for word in words:
+        name = setting(word.partition("=")[0].removeprefix("--").removeprefix("no-"))
+        if not word.startswith("--") or name in known:
+            continue
+        others = [one for one in BACKENDS if name in _options(one).model_fields]
+        if others:
+            commands = " and ".join(f"launch.{one}" for one in others)
+            raise SettingsError(
+                f"{word.partition('=')[0]} is a flag of {commands}, and launch.{backend.name} has none; "
+                "a job file may hold it for all of them: infra/jobs/README.md."
+            )
+
+
 def user_defaults(models: Models, backend: Backend) -> dict[str, Any]:
     """What the user's own file sets of `models`.  Raises SettingsError for what belongs to one job."""
     path, content = user_file.path(), user_file.read()

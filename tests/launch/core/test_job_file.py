@@ -131,11 +131,6 @@ def test_a_mistake_in_any_section_is_an_error_on_every_backend(
         assert said in capsys.readouterr().err
 
 
-def test_on_the_command_line_a_flag_of_another_backend_stays_unknown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert launch("local", "--max-usd", "5", "--dry-run") == 2
-    assert "unknown flag --max-usd" in capsys.readouterr().err
-
-
 def test_data_in_a_folder_of_this_machine_are_read_there(capsys: pytest.CaptureFixture[str]) -> None:
     Path("photos").mkdir()
 
@@ -211,3 +206,14 @@ def test_config_shows_where_the_users_defaults_are_and_what_they_set(
         "  region: eu-west-1  (ec2, sagemaker)",
         "  role: training  (sagemaker)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("backend", "words", "other"),
+    [("ec2", ("--partition", "gpu"), "launch.slurm"), ("slurm", ("--max-hours=3",), "launch.ec2 and launch.sagemaker")],
+)
+def test_a_flag_of_another_backend_is_named_as_that(
+    backend: str, words: tuple[str, ...], other: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert import_module(f"launch.{backend}.__main__").main([*words, "--dry-run"]) == 2
+    assert f"{words[0].partition('=')[0]} is a flag of {other}" in capsys.readouterr().err
