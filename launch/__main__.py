@@ -27,6 +27,14 @@ TOOLS = {
     "config": "show your own defaults for every job, and where they are",
     "doctor": "check what the AWS account lacks for a job, and fix it",
 }
+# Verbs that find the job's backend by themselves -> one line on what they do.
+VERBS = {
+    "status": "show the jobs of all backends, or one",
+    "logs": "print the log of a job",
+    "fetch": "fetch the results of a job",
+    "stop": "stop a job, and remove what costs money",
+    "attach": "follow a job to its end",
+}
 # Commands of the trainer -> their module, and one line on what they do.
 TRAINER = {
     "train": ("trainer", "train in this process, on one GPU or the CPU"),
@@ -70,6 +78,9 @@ def overview() -> str:
             *_lines(backends),
             *_lines({name: about for name, (_, about) in TRAINER.items()}),
             "",
+            "jobs:",
+            *_lines(VERBS),
+            "",
             "tools:",
             *_lines(TOOLS),
             "",
@@ -83,7 +94,11 @@ def _lines(about: Mapping[str, str]) -> list[str]:
 
 
 def _run(name: str, argv: Sequence[str]) -> int:
-    known = [*backend.BACKENDS, *TRAINER, *TOOLS]
+    if name in VERBS:
+        from launch.all_jobs import run  # --help does not need it
+
+        return run(name, argv)
+    known = [*backend.BACKENDS, *TRAINER, *VERBS, *TOOLS]
     if name not in known:
         near = did_you_mean(name, known)
         raise SettingsError(f"unknown command {name!r}{near or '.'} Known: {', '.join(known)}.")

@@ -20,7 +20,7 @@ def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
     text = capsys.readouterr().out
     assert sorted([*BACKENDS, *overview.TOOLS]) == COMMANDS
-    assert [name for name in (*COMMANDS, *overview.TRAINER) if f"\n  {name} " not in text] == []
+    assert [name for name in (*COMMANDS, *overview.TRAINER, *overview.VERBS) if f"\n  {name} " not in text] == []
 
 
 def test_without_a_command_the_list_is_shown_as_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
