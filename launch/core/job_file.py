@@ -26,6 +26,8 @@ Models = Sequence[type[BaseModel]]
 OF_ONE_JOB = ("script", "module", "args", "source_dir", "job_name", "run_dir", "checkpoint_dir", "wait", "detach",
               "new", "anyway", "yes", "dry_run", "rehearse", "inject", "outcome")  # fmt: skip
 
+OF_EVERY_COMMAND = ("config", "help", "help_all", "version")  # flags that are no settings
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -60,7 +62,7 @@ def settings(words: Mapping[str, Any], models: Models, backend: Backend) -> Sett
 
 def check_flags(words: Sequence[str], models: Models, backend: Backend) -> None:
     """Raise SettingsError for a flag that only other backends have, which a job file may hold for them."""
-    known = _names(models)
+    known = {*_names(models), *OF_EVERY_COMMAND}
     for word in words:
         name = setting(word.partition("=")[0].removeprefix("--").removeprefix("no-"))
         if not word.startswith("--") or name in known:

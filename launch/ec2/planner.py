@@ -77,8 +77,7 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
         steps.append(requests.shared_volume(cluster, _zone(facts), newest))
     quotes = explain.quotes(job.train, cluster, facts)
     return Plan(
-        title=f"{cluster.nodes} x {' or '.join(resolved.options.instance_type)} on EC2, job {name}"
-        + ("" if missing else ": it runs already, and is joined; --new starts another"),
+        title=_title(cluster, missing),
         payload=Launch(job, cluster, missing, generation, save_spec),
         facts=explain.plan_facts(cluster, facts),
         steps=tuple(steps),
@@ -88,6 +87,11 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
         problems=(*facts.problems, *problems, *(misfits(quotes, anyway=job.where.anyway) if missing else ())),
         later=_later(cluster),
     )
+
+
+def _title(cluster: Cluster, missing: int) -> str:
+    title = f"{cluster.nodes} x {' or '.join(cluster.resolved.options.instance_type)} on EC2, job {cluster.job}"
+    return title if missing else f"{title}: it runs already, and is joined; --new starts another"
 
 
 def _zone(facts: Facts) -> str | FromAnswer:
