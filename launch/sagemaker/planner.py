@@ -86,7 +86,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
 def _title(resolved: Resolved, name: str, start: str, running: TrainingJob | None) -> str:
     title = f"{resolved.options.nodes} x {resolved.options.instance_type} on SageMaker, job {name}"
     if running is not None:
-        return f"{title}: already running as {running.name}, and is joined; --new starts another"
+        return f"{title}: already running as {running.name}; nothing to start, --new starts another"
     return title if start == name else f"{title}, started again as {start}"
 
 

@@ -120,7 +120,8 @@ def dated(fault: Fault) -> Fault:
 def test_a_region_that_does_not_exist_is_not_looked_for(patient: Patient) -> None:
     found = patient.examine("--region", "eu-west-9", code=4)["credentials"]
 
-    assert "AWS has no region 'eu-west-9'; did you mean 'eu-west-" in found["text"]
+    assert "AWS has no region 'eu-west-9'" in found["text"]
+    assert "did you mean 'eu-west-" in found["text"]
     assert patient.account.requests[-1].operation != "GetCallerIdentity"
 
 

@@ -434,7 +434,7 @@ def test_down_refuses_while_others_have_added_to_a_role_of_the_stack(new: NewAcc
 def test_down_shows_what_it_deletes_and_asks_first(new: NewAccount) -> None:
     new.type("up")
     new.requests.clear()
-    assert new.type("down", "--dry-run") == 0
+    assert new.type("down", "--dry-run=full") == 0
     for call in ("cloudformation:DeleteStack", "s3:DeleteBucket", "ecr:DeleteRepository", "logs:DeleteLogGroup"):
         assert call in new.out
     assert written(new) == []
