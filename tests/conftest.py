@@ -25,6 +25,7 @@ os.environ |= {
     "MOTO_EC2_LOAD_DEFAULT_AMIS": "false",
     "MOTO_ENABLE_AMI_VALIDATION": "true",
     "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "true",
+    "GIT_CONFIG_GLOBAL": os.devnull,  # a developer may ignore more files everywhere
 }
 
 # jsonschema, which SageMaker's SDK imports, builds 38 parsers with it, for more than a second; nobody here asks for

@@ -15,7 +15,6 @@ from launch.core.earlier import Earlier, restarts
 from launch.core.plan import Fact, Request, put_once
 from launch.core.source.archive import Archive
 from launch.core.training.base import Training
-from trainer.errors import one_line
 
 if TYPE_CHECKING:  # it needs pathspec, which the separate venv of SageMaker's SDK lacks
     from launch.core.source.find import Source
@@ -87,21 +86,10 @@ def facts(train: Training, earlier: Sequence[Earlier] = (), is_there: bool | Non
     packages = f"those of {source.requirements} that the image lacks, installed at the start"
     return [
         Fact("script_source", value, text, "script"),
-        *_left_out(source),
         Fact("packages", source.requirements or None, packages if source.requirements else "those of the image"),
         Fact("kept", "$DDP_RUN_DIR", KEPT, "kept"),
         Fact("restarts", *restarts(earlier), "a restart"),
     ]
-
-
-def _left_out(source: "Source") -> list[Fact]:
-    """The files that a clone of the repository has and the job lacks."""
-    names = source.left_out
-    if not names:
-        return []
-    shown = ", ".join(one_line(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
-    text = f"files that git tracks and .gitignore names, {len(names)} in all: {shown}"
-    return [Fact("left_out", list(names), text, "not sent")]
 
 
 _DIGEST = re.compile(r"--digest ([0-9a-f]{64})")

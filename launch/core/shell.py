@@ -283,10 +283,17 @@ def run_beside(command: Sequence[str], every_s: float, act: Callable[[], object]
             return 0
 
 
-def run_captured(command: Sequence[str], env: Mapping[str, str], folder: str | None = None) -> Captured:
-    """Run a short command in `folder`, which may fail; from any thread."""
+def run_captured(command: Sequence[str], env: Mapping[str, str] | None = None, folder: str | None = None) -> Captured:
+    """Run a short command in `folder`, which may fail; from any thread.  env: None for this process's own."""
     ended = subprocess.run(
-        command, env=env, cwd=folder, stdin=subprocess.DEVNULL, text=True, capture_output=True, check=False
+        command,
+        env=env,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="surrogateescape",  # names of files
+        capture_output=True,
+        check=False,
     )
     return Captured(ended.returncode, ended.stdout, ended.stderr)
 

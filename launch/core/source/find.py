@@ -5,7 +5,7 @@ import posixpath
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -15,9 +15,7 @@ from launch.core.source.walk import (
     File,
     Listing,
     check_size,
-    git_folder,
     list_files,
-    tracked_but_ignored,
     unreadable,
     why_left_out,
 )
@@ -38,7 +36,6 @@ class Source:
     files: tuple[str, ...]  # names, sorted
     bytes: int  # total of the files
     archive: Archive = field(repr=False)
-    left_out: tuple[str, ...] = ()  # files that git tracks although .gitignore excludes them
 
     @property
     def digest(self) -> str:
@@ -63,18 +60,17 @@ def find(
     path = existing(cwd / script, script) if script else None
     top = _top(path, source_dir, cwd, home)
     entry = _entry(path, top) if path else ""
-    repository = _repository(top, home)
-    members = read_files(list_files(top, repository, cwd))
+    in_repository = _repository(top, home) is not None
+    members = read_files(list_files(top, in_repository, cwd))
     found = _source(top, entry, cwd.relative_to(top).as_posix() if cwd.is_relative_to(top) else ".", members)
     if entry and entry not in found.files:
-        raise _left_out(f"--script {one_line(entry, 300)}", why_left_out(top, repository, cwd, top / entry))
+        raise _left_out(f"--script {one_line(entry, 300)}", why_left_out(top, in_repository, cwd, entry))
     for name in set(_required_files(found)).difference(found.files):
         what = f"{one_line(name, 300)}, which {found.requirements} needs,"
-        raise _left_out(what, _why_not(name, top, repository, cwd))
+        raise _left_out(what, _why_not(name, top, in_repository, cwd))
     if module is not None:
         _check_module(module, found)
-    tracked = tracked_but_ignored(top) if repository else ()
-    return replace(found, left_out=tuple(sorted(set(tracked).difference(found.files))))
+    return found
 
 
 def _source(top: Path, entry: str, standing: str, members: tuple[Member, ...]) -> Source:
@@ -120,7 +116,7 @@ def _repository(folder: Path, home: Path) -> Path | None:
     for top in (folder, *folder.parents):
         if top == home or top in home.parents:
             return None
-        if git_folder(top) is not None:
+        if (top / ".git").exists():  # a file in a submodule or worktree
             return top
     return None
 
@@ -172,14 +168,13 @@ def _entry(script: Path, top: Path) -> str:
     return script.relative_to(top).as_posix()
 
 
-def _why_not(name: str, top: Path, repository: Path | None, cwd: Path) -> Path | str:
+def _why_not(name: str, top: Path, in_repository: bool, cwd: Path) -> str:
     is_there = not name.startswith("../") and (top / name).exists()
-    return why_left_out(top, repository, cwd, top / name) if is_there else f"it is not in {one_line(top, 300)}"
+    return why_left_out(top, in_repository, cwd, name) if is_there else f"it is not in {one_line(top, 300)}"
 
 
-def _left_out(what: str, reason: Path | str) -> SettingsError:
-    why = f"{one_line(reason, 300)} names it; take it out of there, or" if isinstance(reason, Path) else f"{reason};"
-    return SettingsError(f"{what} would not be sent: {why} give --source-dir.")
+def _left_out(what: str, reason: str) -> SettingsError:
+    return SettingsError(f"{what} would not be sent: {reason}; change that, or give --source-dir.")
 
 
 # ---- Its requirements

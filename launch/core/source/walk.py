@@ -1,183 +1,24 @@
-"""List the files of a folder that are uploaded, and check their limits.  Reads only ignore files."""
+"""List the files of a folder that are uploaded, and check their limits."""
 
 import os
 import re
+import shutil
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+from pathspec import GitIgnoreSpec, PathSpec
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from launch.core import shell
 from trainer.errors import SettingsError, one_line
 
 GIT, DOCKER = ".gitignore", ".dockerignore"
-
-# Character classes, which pathspec would read as plain letters.
-_CLASSES = {
-    "alnum": "0-9A-Za-z",
-    "alpha": "A-Za-z",
-    "digit": "0-9",
-    "lower": "a-z",
-    "upper": "A-Z",
-    "xdigit": "0-9A-Fa-f",
-}
-_CLASS = re.compile(rf"\[:({'|'.join(_CLASSES)}):\]")
-_BRACKETS = re.compile(r"(?<!\\)\[(?!\^/\])\^?\]?[^\]]*\]")  # except [^/], which pathspec makes of a question mark
-
-
-@dataclass(frozen=True)
-class Layer:
-    """The patterns of one file in order, each with whether it ignores or re-includes.
-
-    They match names relative to `folder`, with slashes, and with one at the end of a folder's name.
-    """
-
-    folder: Path
-    patterns: tuple[tuple[re.Pattern[str], bool], ...]
-    file: Path
-
-    def ignores(self, path: Path, is_folder: bool) -> bool | None:
-        """Whether the last pattern that matches `path` ignores it; None if none matches."""
-        name = path.relative_to(self.folder).as_posix() + "/" * is_folder
-        return next((ignores for pattern, ignores in reversed(self.patterns) if pattern.search(name)), None)
-
-
-@dataclass(frozen=True)
-class Ignored:
-    """The patterns that apply in one folder: .gitignore's, outermost first, and .dockerignore's."""
-
-    git: tuple[Layer, ...] = ()
-    docker: Layer | None = None
-
-    def why(self, path: Path, is_folder: bool = False) -> Path | None:
-        """The ignore file that excludes `path`; None if it is part of the source.
-
-        The parent folder must be part of it: as with git, nothing below an ignored folder is re-included.
-        """
-        for layer in reversed(self.git):
-            is_ignored = layer.ignores(path, is_folder)
-            if is_ignored:
-                return layer.file
-            if is_ignored is not None:
-                break
-        return self._docker(path, is_folder)
-
-    def _docker(self, path: Path, is_folder: bool) -> Path | None:
-        if self.docker is None or not self.docker.ignores(path, is_folder):
-            return None
-        # Docker, unlike git, can re-include files of an ignored folder.
-        takes_back = not all(ignores for _, ignores in self.docker.patterns)
-        return None if is_folder and takes_back else self.docker.file
-
-
-def at_the_top(top: Path, repository: Path | None) -> Ignored:
-    """The ignore rules for `top`, the uploaded folder, which is inside `repository`."""
-    lines = [_docker_line(line) for line in _lines(top / DOCKER)]
-    patterns = tuple(_compiled(lines))  # a pattern also covers all below what it matches
-    ignored = Ignored(docker=Layer(top, patterns, top / DOCKER) if patterns else None)
-    if repository is None:
-        return within(ignored, top)
-    for part in reversed([top, *top.parents]):
-        if part.is_relative_to(repository):
-            ignored = within(ignored, part)
-    return ignored
-
-
-def within(ignored: Ignored, folder: Path) -> Ignored:
-    """The ignore rules for `folder`, given those of its parent."""
-    layers = ignored.git
-    inside = git_folder(folder)
-    if inside is not None:  # a repository or submodule, to which outer patterns do not apply
-        layers = _layer(folder, inside / "info/exclude")
-    return Ignored((*layers, *_layer(folder, folder / GIT)), ignored.docker)
-
-
-def git_folder(folder: Path) -> Path | None:
-    """The git directory of the repository with the top `folder`; None if it is no top.
-
-    In a worktree or submodule it is named by a file .git: https://git-scm.com/docs/gitrepository-layout
-    """
-    place = folder / ".git"
-    if place.is_dir():
-        return place if (place / "HEAD").exists() else None
-    named = next(iter(_lines(place)), "")
-    if not named.startswith("gitdir:"):
-        return None
-    place = folder / named.removeprefix("gitdir:").strip()
-    shared = next(iter(_lines(place / "commondir")), "").strip()  # of a worktree
-    return place / shared if shared else place
-
-
-def tracked_but_ignored(top: Path) -> tuple[str, ...]:
-    """Files below `top` that git both tracks and ignores, as after `git add -f`; none if git fails."""
-    listing = ["git", "-C", str(top), "-c", "core.fsmonitor=false", "ls-files", "-zci", "--exclude-standard"]
-    try:
-        names = shell.run_captured(listing, {"PATH": os.defpath}).out.split("\0")
-    except (OSError, UnicodeDecodeError):
-        return ()
-    return tuple(name for name in names if name and os.path.lexists(top / name))
-
-
-def _layer(folder: Path, file: Path) -> tuple[Layer, ...]:
-    patterns = tuple((_exact(pattern), ignores) for pattern, ignores in _compiled(_lines(file)))
-    return (Layer(folder, patterns, file),) if patterns else ()
-
-
-def _lines(file: Path) -> list[str]:
-    """The lines of a file; none if there is no such file.  Raises SettingsError if it cannot be read."""
-    try:
-        return file.read_bytes().decode("utf-8-sig", errors="surrogateescape").splitlines()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return []
-    except OSError as error:
-        raise SettingsError(
-            f"cannot read {one_line(file, 300)} ({error.strerror}), which lists what is not sent; make it readable."
-        ) from None
-
-
-def _compiled(lines: Iterable[str]) -> Iterator[tuple[re.Pattern[str], bool]]:
-    """The patterns of the lines.  Like git, skips invalid ones, such as a single exclamation mark."""
-    for line in lines:
-        # All folders below one; pathspec would match files, too.
-        line = re.sub(r"/\*\*/\s*$", "/**/*/", line)
-        line = _CLASS.sub(lambda found: _CLASSES[found[1]], line)
-        if line.strip() == "!/":  # pathspec would match every folder
-            continue
-        try:
-            pattern = GitIgnoreSpecPattern(line)
-        except (ValueError, re.error):
-            continue
-        if pattern.regex is not None:
-            # To git, brackets never match a slash.
-            yield re.compile(_BRACKETS.sub(r"(?!/)\g<0>", pattern.regex.pattern)), bool(pattern.include)
-
-
-def _exact(pattern: re.Pattern[str]) -> re.Pattern[str]:
-    """Restrict pathspec's pattern, which also matches everything below a folder, to the folder itself.
-
-    pathspec would let `!/folder` re-include everything below the folder, where git re-includes only the folder.
-    """
-    if "ps_d" in pattern.groupindex:  # pathspec's group for the slash after the name
-        return re.compile(rf"(?s:.*?)(?:{pattern.pattern})\Z")
-    return pattern if pattern.pattern == "." else re.compile(f"{pattern.pattern}(?s:.)")
-
-
-def _docker_line(line: str) -> str:
-    """Translate a line of .dockerignore into one of .gitignore: https://docs.docker.com/build/concepts/context/#syntax
-
-    Its patterns are relative to its own folder, with or without a leading slash.
-    """
-    if line.startswith("#") or not line.strip():
-        return ""
-    pattern = line.strip()
-    sign = "!" if pattern.startswith("!") else ""
-    path = PurePosixPath(pattern.removeprefix("!").strip().lstrip("/"))
-    return f"{sign}/{path}" if path.parts else ""
-
-
 MOST_FILES = 10_000
 MOST_BYTES = 50_000_000
 # Enough to find the largest folders, and few enough to be counted while the user waits.
@@ -205,71 +46,141 @@ class Listing:
     files: tuple[File, ...]
 
 
-def list_files(top: Path, repository: Path | None, cwd: Path) -> Listing:
-    """The files of the folder `top` that are uploaded.
+def list_files(top: Path, in_repository: bool, cwd: Path) -> Listing:
+    """The files of the folder `top` that are uploaded: in a git repository, those that git tracks or does not ignore.
 
-    repository: the one that contains it; cwd: the working directory, which may hold results of earlier runs.  Raises
-    SettingsError if they are too many or too large, if a folder cannot be read, or if a link leads out of `top`.
+    cwd: the working directory, which may hold results of earlier runs.  Raises SettingsError if they are too many or
+    too large, if a folder cannot be read, or if a link leads out of `top`.
     """
-    files = list[File]()
-    for file in _below(top, at_the_top(top, repository), cwd):
-        files.append(file)
-        if len(files) > _MOST_SEEN:
-            break
+    is_never_sent, is_ignored = _never_sent(top, cwd), _dockerignore(top)
+    names = _git_files(top) if _asks_git(in_repository) else _walked(top, is_never_sent)
+    sent = (name for name in names if not is_ignored(name) and not _folder_never_sent(top / name, top, is_never_sent))
+    files = list(islice((file for name in sent for file in _file(top / name, top)), _MOST_SEEN + 1))
     files.sort(key=lambda file: file.name)
     check_size(top, files)
     return Listing(top, tuple(files))
 
 
-def why_left_out(top: Path, repository: Path | None, cwd: Path, path: Path) -> Path | str:
-    """The ignore file that excludes the existing `path` below `top`, or another reason why it is not uploaded."""
-    ignored = at_the_top(top, repository)
-    folder = top
-    for part in path.relative_to(top).parts:
-        entry = folder / part
-        is_folder = entry.is_dir() and not entry.is_symlink()
-        reason = ignored.why(entry, is_folder)
-        if reason is not None:
-            return reason
-        if _is_never_sent(entry, top, cwd):
-            return f"a folder {part} is never sent"
-        if is_folder:
-            ignored = within(ignored, entry)
-        folder = entry
-    return "it is not a file"
+def why_left_out(top: Path, in_repository: bool, cwd: Path, name: str) -> str:
+    """Why the existing file `name` below `top` is not uploaded."""
+    folder = _folder_never_sent(top / name, top, _never_sent(top, cwd))
+    if folder:
+        return f"a folder {one_line(folder)} is never sent"
+    if _dockerignore(top)(name):
+        return f"{DOCKER} names it"
+    if _asks_git(in_repository):
+        rule = shell.run_captured(["git", "-C", str(top), "check-ignore", "--verbose", name]).out
+        return f"{one_line(rule.partition(':')[0], 300)} names it" if rule else "git does not list it"
+    return f"{GIT} names it" if _gitignore(top)(name) else "it is not a file"
 
 
-def _below(top: Path, ignored: Ignored, cwd: Path) -> Iterator[File]:
-    """The files below a folder.  Not recursive, as a repository may nest 2,000 folders."""
-    waiting = [(top, ignored)]
-    while waiting:
-        folder, rules = waiting.pop()
-        for entry in _entries(folder):
-            path = folder / entry.name
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if _is_never_sent(path, top, cwd) or rules.why(path, is_folder) is not None:
-                continue
-            if is_folder:
-                waiting.append((path, within(rules, path)))
-            else:
-                yield from _file(path, top)
+# ---- git
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _asks_git(in_repository: bool) -> bool:
+    return in_repository and shutil.which("git") is not None
+
+
+def _git_files(top: Path) -> Iterator[str]:
+    """The files below `top` that git tracks or does not ignore, also of submodules."""
+    listing = ["git", "-C", str(top), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    ended = shell.run_captured(listing)
+    if ended.code:
+        raise SettingsError(f"git cannot list the files of {one_line(top, 300)}: {one_line(ended.err, 300)}")
+    for name in sorted(set(ended.out.split("\0")) - {""}):  # a file in conflict is listed several times
+        if not _is_folder(top / name):
+            yield name
+        elif (top / name / ".git").exists():
+            yield from (f"{name.rstrip('/')}/{below}" for below in _git_files(top / name))
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+# ---- Without git
+
+
+def _walked(top: Path, is_never_sent: Callable[[Path], bool]) -> Iterator[str]:
+    """The files below `top` that the .gitignore in it does not exclude."""
+    is_ignored = _gitignore(top)
+    for place, folders, files in os.walk(top, onerror=_refuse):
+        below = Path(place).relative_to(top)
+        links = [name for name in folders if (top / below / name).is_symlink()]
+        for name in set(folders):
+            if name in links or is_ignored(f"{(below / name).as_posix()}/") or is_never_sent(top / below / name):
+                folders.remove(name)
+        names = ((below / name).as_posix() for name in files + links)
+        yield from (name for name in names if not is_ignored(name))
+
+
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # it was there when its parent was read
+        raise unreadable(Path(error.filename), error.strerror) from None
+
+
+def _gitignore(top: Path) -> Callable[[str], bool]:
+    return _matcher(top / GIT, lambda lines: GitIgnoreSpec.from_lines(lines))
+
+
+# ---- Docker and what is never sent
+
+
+def _dockerignore(top: Path) -> Callable[[str], bool]:
+    """Whether a .dockerignore excludes a name.  Docker, unlike git, can re-include files of an ignored folder."""
+    return _matcher(top / DOCKER, lambda lines: PathSpec.from_lines(GitIgnoreSpecPattern, map(_docker_line, lines)))
+
+
+def _docker_line(line: str) -> str:
+    """Translate a line of .dockerignore into one of .gitignore: https://docs.docker.com/build/concepts/context/#syntax
+
+    Its patterns are relative to its own folder, with or without a leading slash.
+    """
+    if line.startswith("#") or not line.strip():
+        return ""
+    pattern = line.strip()
+    sign = "!" if pattern.startswith("!") else ""
+    path = PurePosixPath(pattern.removeprefix("!").strip().lstrip("/"))
+    return f"{sign}/{path}" if path.parts else ""
+
+
+def _matcher(file: Path, compiled: Callable[[list[str]], PathSpec[Any]]) -> Callable[[str], bool]:
     try:
-        return sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except FileNotFoundError:  # it was there when its parent was read
+        return compiled(_lines(file)).match_file
+    except (ValueError, re.error) as error:
+        raise SettingsError(f"{one_line(file, 300)}: {one_line(error, 300)}; correct or remove this line.") from None
+
+
+def _lines(file: Path) -> list[str]:
+    """The lines of a file; none if there is no such file.  Raises SettingsError if it cannot be read."""
+    try:
+        return file.read_text("utf-8-sig", errors="surrogateescape").splitlines()
+    except (FileNotFoundError, IsADirectoryError):
         return []
     except OSError as error:
-        raise unreadable(folder, error.strerror) from None
+        raise SettingsError(
+            f"cannot read {one_line(file, 300)} ({error.strerror}), which lists what is not sent; make it readable."
+        ) from None
 
 
-def _is_never_sent(path: Path, top: Path, cwd: Path) -> bool:
-    if path.name in _NEVER:
-        return True
-    if path.name == _RESULTS and path.parent in (top, cwd):
-        return path.is_dir()
-    return (path / "pyvenv.cfg").exists()
+def _never_sent(top: Path, cwd: Path) -> Callable[[Path], bool]:
+    """Whether a folder is never sent: git's own, caches, virtual environments, and results of earlier runs."""
+
+    @cache
+    def is_never_sent(folder: Path) -> bool:
+        is_results = folder.name == _RESULTS and folder.parent in (top, cwd)
+        return folder.name in _NEVER or is_results or (folder / "pyvenv.cfg").exists()
+
+    return is_never_sent
+
+
+def _folder_never_sent(path: Path, top: Path, is_never_sent: Callable[[Path], bool]) -> str:
+    """The name of the first folder between `top` and `path` that is never sent; empty without one."""
+    folders = [folder for folder in path.parents if folder.is_relative_to(top) and folder != top]
+    return next((folder.name for folder in reversed(folders) if is_never_sent(folder)), "")
+
+
+# ---- Files
 
 
 def _file(path: Path, top: Path) -> Iterator[File]:

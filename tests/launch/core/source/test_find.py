@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from launch.core.source.find import find
-from tests.launch.core.source.folder import pipe, repository, source, write
+from tests.launch.core.source.folder import git, pipe, repository, source, write
 from trainer.errors import SettingsError
 
 HOME = Path("/home/somebody")
@@ -28,10 +28,11 @@ def test_in_a_repository_its_top_is_sent_and_the_user_stands_where_they_stood(tm
     assert (found.top, found.entry, found.cwd, found.word) == (tmp_path, "src/train.py", "conf", "../src/train.py")
 
 
-@pytest.mark.parametrize("place", [".git", "part/.git"], ids=["a repository", "a submodule"])
+@pytest.mark.parametrize("place", [".git", "part/.git"], ids=["a repository", "one within"])
 def test_the_nearest_repository_counts(tmp_path: Path, place: str) -> None:
     repository(tmp_path, {"part/train.py": ""})
-    write(tmp_path, {"part/.git": "gitdir: ../.git/modules/part\n"} if place == "part/.git" else {})
+    if place == "part/.git":
+        git(tmp_path / "part", "init", "-q")
 
     assert source(tmp_path, "part/train.py").top == (tmp_path / place).parent
 
