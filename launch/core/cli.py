@@ -302,10 +302,10 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     shown = Help(backend.command, about, sections, backend.defaults, first)
     given = flags.given(words, models, shown, unsuggested(words))
     settings = job_file.settings(given, models, backend)
-    launch, *more, where, script, config = flags.build(settings.values(), models)
+    launch, *more, where, script, config = settings.build(models)
     rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions.model_construct()
     if rehearsed.rehearse:  # --config may set it, too
-        config = flags.build(settings.values(REHEARSED), models)[-1]
+        config = settings.build(models, REHEARSED)[-1]
     train = training_of(script, config, settings.given, arguments, Path.cwd(), backend)
     # A limit that the user gave for this job is a yes; one among the defaults for every job is a limit only.
     launch = launch.model_copy(update={"yes": cast(LaunchOptions, launch).yes or "max_usd" in settings.given})
@@ -320,7 +320,7 @@ def job_of(backend: Backend, settings: Mapping[str, Any]) -> Job[Any]:
     models: list[type[BaseModel]] = [backend.options, *TRAINS]
     job_file.read(Path("the settings"), settings, models, backend)  # refuses unknown names
     found = job_file.settings(settings, models, backend)
-    where, script, config = flags.build(found.values(), models)
+    where, script, config = found.build(models)
     job = Job(training_of(script, config, found.given, (), Path.cwd(), backend), where, found.notes)
     check_no_secret({**job.train.settings, **dict(job.where)})
     return job

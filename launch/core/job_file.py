@@ -17,7 +17,7 @@ from launch.core.options import split
 from launch.core.training.options import OUR_SETTINGS, SHARED, TRAINS, ScriptOptions
 from trainer.errors import SettingsError, did_you_mean, one_line
 from trainer.settings import flags
-from trainer.settings.argparser import home_path, setting
+from trainer.settings.argparser import flag, home_path, setting
 from trainer.settings.yaml_file import read_mapping
 
 Models = Sequence[type[BaseModel]]
@@ -36,11 +36,21 @@ class Settings:
     given: Mapping[str, Any]  # by the command line and its file
     usual: Mapping[str, Any]  # the user's defaults
     defaults: Mapping[str, Any]  # the backend's
+    files: Mapping[str, str]  # by name of a setting, the file that it is from, if it is from one
     notes: tuple[str, ...] = ()  # on what this backend does not use
 
     def values(self, defaults: Mapping[str, Any] = flags.NONE) -> dict[str, Any]:
         """All of them, for flags.build().  defaults: in place of the backend's."""
         return flags.over({**self.defaults, **defaults, **self.usual}, self.given)
+
+    def build(self, models: Models, defaults: Mapping[str, Any] = flags.NONE) -> list[BaseModel]:
+        """Instances of `models`, as flags.build().  Raises SettingsError, with the file of a wrong value."""
+        try:
+            return flags.build(self.values(defaults), models)
+        except SettingsError as error:
+            first = str(error).partition(" ")[0].rstrip(":")
+            file = next((file for name, file in self.files.items() if flag(name) == first), None)
+            raise SettingsError(f"in {file}: {error}") if file else error from error
 
 
 def settings(words: Mapping[str, Any], models: Models, backend: Backend) -> Settings:
@@ -57,7 +67,9 @@ def settings(words: Mapping[str, Any], models: Models, backend: Backend) -> Sett
     notes = (f"{file} sets {', '.join(unused)}, which {backend.name} does not use.",) if unused else ()
     defaults = {**backend.defaults, **_of_data(asked)}
     given = {name: value for name, value in given.items() if name in known}
-    return Settings(given, _fitting(user_defaults(models, backend), given), defaults, notes)
+    usual = _fitting(user_defaults(models, backend), given)
+    files = dict.fromkeys(usual, str(user_file.path())) | dict.fromkeys(set(content) - set(values), str(file))
+    return Settings(given, usual, defaults, files, notes)
 
 
 def check_flags(words: Sequence[str], models: Models, backend: Backend) -> None:

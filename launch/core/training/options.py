@@ -32,7 +32,7 @@ def _words(value: Any) -> Any:
         try:
             return shlex.split(value)
         except ValueError as error:
-            raise SettingsError(f"{error}; close every quote") from error
+            raise SettingsError(f"--args: {str(error).lower()}; close every quote.") from error
     return [str(word) for word in value] if isinstance(value, (list, tuple)) else value
 
 
