@@ -18,6 +18,12 @@ def split(value: Any) -> Any:
     return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
 
 
+def first_of(value: Any) -> Any:
+    """The first of several values, as split() takes them; any other value as it is."""
+    several = split(value)
+    return several[0] if isinstance(several, list) and several else value
+
+
 # a,b on the command line, a list in YAML.
 WordList = Annotated[tuple[str, ...], BeforeValidator(split)]
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from launch.core.options import first_of
 from trainer.settings.argparser import home_path
 
 # Of the settings in the file, those that verbs such as status take: where they look for a job.
@@ -27,5 +28,8 @@ def read() -> dict[str, Any]:
 
 
 def for_verb(fields: Any) -> dict[str, Any]:
-    """The defaults of a verb with these options."""
-    return {name: value for name, value in read().items() if name in OF_VERBS and name in fields}
+    """The defaults of a verb with these options; of several regions the first, where it takes one."""
+    usual = {name: value for name, value in read().items() if name in OF_VERBS and name in fields}
+    if "region" in usual and fields["region"].annotation == str | None:
+        usual["region"] = first_of(usual["region"])
+    return usual

@@ -3,7 +3,7 @@
 from launch.core import catalog
 from launch.core.backend import Backend, Demand, Place, Values
 from launch.core.catalog import Instance
-from launch.core.options import whole
+from launch.core.options import first_of, whole
 from launch.sagemaker.options import SageMakerOptions
 from trainer.errors import SettingsError
 
@@ -47,8 +47,14 @@ def _sibling(like: Instance, gpus: int) -> Instance:
     return min(fitting, key=lambda one: (-one.gpus, one.sagemaker_usd_per_hour or 0.0))
 
 
+def _adopt(values: Values) -> Values:
+    """A job file's settings: of several regions, in which EC2 looks for capacity, the first."""
+    return {name: first_of(value) if name == "region" else value for name, value in values.items()}
+
+
 BACKEND = Backend(
     name="sagemaker",
+    adopt=_adopt,
     about="SageMaker training jobs",
     options=SageMakerOptions,
     place=_place,
