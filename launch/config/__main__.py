@@ -3,6 +3,7 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from launch.core import user_file
 from launch.core.backend import BACKENDS, find
@@ -12,6 +13,7 @@ from launch.core.training.options import TRAINS
 from launch.core.verbs import coded
 from trainer.contract import Exit
 from trainer.settings.argparser import as_text, complete, plain_parser
+from trainer.settings.hidden import HIDDEN, is_secret
 
 ABOUT = """\
 Shows the file with your own defaults for every job, and what it sets on each backend.  Job files and flags count more.
@@ -45,8 +47,18 @@ def _settings() -> str:
     for name in BACKENDS:
         models: Models = [find(name).options, *TRAINS]
         for setting, value in user_defaults(models, find(name)).items():
-            lines.setdefault(f"{setting}: {as_text(value)}", []).append(name)
+            lines.setdefault(f"{setting}: {_shown(value)}", []).append(name)
     return "\n".join(f"  {line}  ({', '.join(names)})" for line, names in lines.items())
+
+
+def _shown(value: Any) -> str:
+    """A setting's value, without what looks like a secret, as the value of a variable."""
+    return ",".join(map(_harmless, as_text(value).split(",")))
+
+
+def _harmless(word: str) -> str:
+    name, _, text = word.partition("=")
+    return f"{name}={HIDDEN}" if is_secret(name, text) else word
 
 
 if __name__ == "__main__":
