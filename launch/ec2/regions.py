@@ -206,8 +206,11 @@ def text(plans: Plans) -> str:
 
 
 def overview(plans: Plans) -> str:
-    """A line per region, and the commands that prepare the excluded ones."""
-    rows = [(place.region, _state(plans, place)) for place in (*plans.tried, *_left_out(plans))]
+    """A line for all regions in the same state, and the commands that prepare the excluded ones."""
+    regions = dict[str, list[str]]()  # by state
+    for place in (*plans.tried, *_left_out(plans)):
+        regions.setdefault(_state(plans, place), []).append(place.region)
+    rows = [(", ".join(names), state) for state, names in regions.items()]
     lines = [f"job {plans.job} starts in the first of these regions that has capacity:", *columns(rows)]
     for place in _left_out(plans):
         if lacks := missing(place, plans.places):
