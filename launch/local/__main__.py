@@ -5,10 +5,12 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
 from launch.core import cli, shell
+from launch.core.job import Job
 from launch.core.shell import this_python
 from launch.core.terminal import say
 from launch.local.backend import BACKEND
@@ -16,6 +18,7 @@ from launch.local.options import LocalOptions
 from launch.local.planner import LocalPlan, plan
 from trainer import outcome
 from trainer.contract import LAUNCHER, STOPPED, Exit, random_letters
+from trainer.errors import DataError, one_line
 from trainer.outcome import Outcome, state_of
 from trainer.process.parent import TORCHRUN_WITHIN_S, end_with_parent
 
@@ -39,11 +42,21 @@ def launcher(env: Mapping[str, str] | None = None) -> "cli.Launcher[LocalOptions
     return cli.Launcher(
         backend=BACKEND,
         about=ABOUT,
-        plan=partial(plan, python=this_python(), now=datetime.now(), letters=random_letters()),
+        plan=_plan,
         show=_shown,
         perform=partial(perform, env=os.environ if env is None else env),
         name=lambda plan: plan.run_dir.name,
     )
+
+
+def _plan(job: Job[LocalOptions]) -> LocalPlan:
+    """The plan, with a problem where a folder of images is missing, on which the trainer would end."""
+    planned = plan(job, python=this_python(), now=datetime.now(), letters=random_letters())
+    folder = job.train.folders.get("data_dir")
+    if folder is None or not (job.train.needs_data and job.train.reads_folder) or folder.expanduser().is_dir():
+        return planned
+    problem = DataError(f"no folder {one_line(folder, 300)}; point --data-dir at the one that holds train/ and val/.")
+    return replace(planned, problem=problem)
 
 
 def _shown(local: LocalPlan, form: bool | str) -> str:
@@ -52,7 +65,8 @@ def _shown(local: LocalPlan, form: bool | str) -> str:
         return str(local)
     from launch.core.plan import Plan, as_data, json_text  # --help does not need it
 
-    plan = Plan("training on this machine", local, command=local.command, warnings=local.warnings)
+    problems = (local.problem,) if local.problem else ()
+    plan = Plan("training on this machine", local, command=local.command, warnings=local.warnings, problems=problems)
     return json_text({**as_data(plan), "run_dir": str(local.run_dir)})
 
 

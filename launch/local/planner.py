@@ -11,6 +11,7 @@ from launch.core.training.base import Training
 from launch.core.training.script import Script
 from launch.local.options import LocalOptions
 from trainer.contract import TIME_IN_NAMES
+from trainer.errors import TrainerError
 
 
 @dataclass(frozen=True)
@@ -21,9 +22,11 @@ class LocalPlan:
     run_dir: Path  # of its results
     is_script: bool = False  # of the user's own
     warnings: tuple[str, ...] = ()
+    problem: TrainerError | None = None  # why it cannot train
 
     def __str__(self) -> str:
-        return "\n".join([shlex.join(self.command), *(f"warning: {sentence}" for sentence in self.warnings)])
+        notes = [f"warning: {sentence}" for sentence in self.warnings]
+        return "\n".join([shlex.join(self.command), *notes, *([f"problem: {self.problem}"] if self.problem else [])])
 
 
 def plan(job: Job[LocalOptions], *, python: Sequence[str], now: datetime, letters: str) -> LocalPlan:

@@ -24,6 +24,7 @@ from tests.conftest import SMALL, trainer_env
 from tests.processes import left_of, processes_with
 from trainer import outcome
 from trainer.config import TrainConfig
+from trainer.contract import Exit
 from trainer.errors import SettingsError
 from trainer.outcome import Outcome
 
@@ -42,6 +43,11 @@ def test_the_command_is_torchrun_with_the_trainer() -> None:
         "-m", "trainer", "--model", "cnn", "--amp", "false", "--run-dir", "runs/digits-cnn-20260301-120005-k3v7q",
     )  # fmt: skip
     assert planned.run_dir == Path("runs/digits-cnn-20260301-120005-k3v7q")
+
+
+def test_a_dry_run_misses_the_folder_of_images(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--dataset", "imagefolder", "--data-dir", "nowhere", "--dry-run"]) == Exit.DATA
+    assert "problem: no folder nowhere" in capsys.readouterr().out
 
 
 def test_a_dry_run_prints_one_line_for_the_shell_and_starts_nothing(
