@@ -173,10 +173,10 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class _PlainParser(argparse.ArgumentParser):
-    """argparse whose errors obey nothing of a word, which may be the name of a file that `*` has found."""
+    """argparse with errors of one line, as those of settings; a word may be any name of a file that `*` has found."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(one_line(message, 1000))
+        self.exit(2, f"error: {one_line(message, 1000)}; see {self.prog} --help\n")
 
 
 class _Parser(argparse.ArgumentParser):

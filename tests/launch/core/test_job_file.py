@@ -170,7 +170,7 @@ def test_the_users_defaults_are_no_notes_and_rule_out_nothing(home: Path, capsys
         assert dry_run("local", capsys, *words)["warnings"] == []
 
 
-@pytest.mark.parametrize("text", ["regoin: eu-west-1", "job_name: mine", "ec2: {partition: gpu}"])
+@pytest.mark.parametrize("text", ["regoin: eu-west-1", "job_name: mine", "ec2: {partition: gpu}", "epochs: two"])
 def test_a_wrong_default_of_the_user_is_an_error_with_its_file(
     text: str, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,8 +179,17 @@ def test_a_wrong_default_of_the_user_is_an_error_with_its_file(
     assert str(user_file.path()) in capsys.readouterr().err
 
 
-def test_verbs_look_for_a_job_in_the_users_region(home: Path) -> None:
-    defaults("region: eu-west-1\nepochs: 3")
+@pytest.mark.parametrize("text", ["nodes: two", "script: train.py\nargs: --rate '1"])
+def test_a_wrong_value_in_a_job_file_is_an_error_with_the_file(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    written("print('trained')", "train.py")
+
+    assert launch("ec2", "--config", written(text), "--dry-run") == 2
+    assert "job.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("regions", ["eu-west-1", "[eu-west-1, us-east-1]"])
+def test_verbs_look_for_a_job_in_the_users_region(regions: str, home: Path) -> None:
+    defaults(f"region: {regions}\nepochs: 3")
     seen: list[Mapping[str, Any]] = []
 
     def act(options: Any) -> int:
@@ -200,9 +209,10 @@ def test_config_shows_where_the_users_defaults_are_and_what_they_set(
     assert config([]) == 0
     assert capsys.readouterr().out.startswith(f"{home}/settings/aws-ddp-toolkit/config.yaml\nthere is no such file")
 
-    defaults("region: eu-west-1\nsagemaker: {role: training}")
+    defaults("region: eu-west-1\nsagemaker: {role: training}\nvariables: A=b,API_TOKEN=0123456789abc")
     assert config([]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
+        "  variables: A=b,API_TOKEN=***  (local, ec2, sagemaker, slurm)",
         "  region: eu-west-1  (ec2, sagemaker)",
         "  role: training  (sagemaker)",
     ]
