@@ -14,6 +14,7 @@ from launch.core.terminal import say, use_short_commands
 from launch.core.verbs import coded
 from trainer.contract import Exit
 from trainer.errors import SettingsError, did_you_mean
+from trainer.settings import argparser
 from trainer.settings.argparser import version
 from trainer.terminal import begin
 
@@ -58,6 +59,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _act(argv: Sequence[str]) -> int:
+    if argparser.is_asked():
+        return _complete()
     if not argv or argv[0] in ("-h", "--help"):
         say(overview())
         return Exit.DONE if argv else Exit.SETTINGS
@@ -65,6 +68,15 @@ def _act(argv: Sequence[str]) -> int:
         say(version())
         return Exit.DONE
     return _run(argv[0], argv[1:])
+
+
+def _complete() -> int:
+    """Answer a shell that completes the name of a command, or the words after it."""
+    if argparser.is_at_first_word():
+        argparser.offer([*backend.BACKENDS, *TRAINER, *VERBS, *TOOLS])
+    name = argparser.typed_words()[0]
+    argparser.skip_word()
+    return Exit.DONE if name in VERBS else _run(name, [])
 
 
 def overview() -> str:

@@ -76,7 +76,7 @@ class Aws:
             try:
                 import boto3
             except ModuleNotFoundError as error:
-                words = "boto3 is not installed; run pip install -c constraints.txt -e '.[aws]' in the checkout."
+                words = "boto3 is not installed; install the toolkit with what AWS needs: pip install -e '.[aws]'."
                 raise NotSetUp(words) from error
             import botocore.session
             from botocore.configprovider import ConstantProvider
@@ -120,20 +120,24 @@ class Aws:
 
         Raises AwsError: AWS refused; NoAnswer: whether it took effect is unknown; NotSetUp.
         """
-        import botocore
-
         with self.in_words(service, operation):
-            send = getattr(self.client(service), botocore.xform_name(operation))
+            send = getattr(self.client(service), self._method(operation))
             answer: Answer = _from_aws(lambda: send(**(params or {})))
             for name in STREAMS & answer.keys():  # streams can break off as well
                 answer[name] = BytesIO(_whole(answer[name]))
         return answer
 
-    def pages(self, service: str, operation: str, key: str, params: Mapping[str, Any] | None = None, /) -> list[Any]:
-        """All items under `key` of a listing operation, over as many pages as it takes.  Raises as call() does."""
+    def _method(self, operation: str) -> str:
+        """The name of an operation's method.  Raises NotSetUp without boto3."""
+        assert self.session is not None
         import botocore
 
-        name = botocore.xform_name(operation)
+        method: str = botocore.xform_name(operation)
+        return method
+
+    def pages(self, service: str, operation: str, key: str, params: Mapping[str, Any] | None = None, /) -> list[Any]:
+        """All items under `key` of a listing operation, over as many pages as it takes.  Raises as call() does."""
+        name = self._method(operation)
 
         def ask() -> list[Any]:
             if not client.can_paginate(name):

@@ -12,6 +12,7 @@ from launch import __main__ as overview
 from launch.core.backend import BACKENDS
 from tests.conftest import ROOT
 
+DDP = "import sys; from launch.__main__ import ddp; sys.exit(ddp())"
 COMMANDS = sorted(path.parent.name for path in (ROOT / "launch").glob("*/__main__.py"))
 
 
@@ -57,22 +58,26 @@ def test_every_command_knows_its_version(module: str) -> None:
         ("python -m launch.ec2 logs --foll", ["--follow"]),
         ("python -m launch.ec2 sta", ["status"]),
         ("python -m launch.sweep --retry", ["--retry-failed"]),
+        ("ddp swe", ["sweep"]),
+        ("ddp ec2 sta", ["status"]),
+        ("ddp local --nproc", ["--nproc-per-node"]),
+        ("ddp train --precisi", ["--precision"]),
     ],
 )
 def test_a_shell_completes_flags_and_those_of_verbs(line: str, completions: list[str], tmp_path: Path) -> None:
     answer = tmp_path / "answer"
+    program = ["-c", DDP] if line.startswith("ddp") else ["-m", line.split()[2]]
     env = {
-        **os.environ, "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9", "_ARGCOMPLETE": "3",
+        **os.environ, "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9",
+        "_ARGCOMPLETE": "1" if line.startswith("ddp") else "3",
         "_ARGCOMPLETE_STDOUT_FILENAME": str(answer), "_ARGCOMPLETE_IFS": " ",
     }  # fmt: skip
-    subprocess.run([sys.executable, "-m", line.split()[2]], cwd=ROOT, env=env, check=False, capture_output=True)
+    subprocess.run([sys.executable, *program], cwd=ROOT, env=env, check=False, capture_output=True)
 
     assert answer.read_text().split() == completions
 
 
 # ---- the console script
-
-DDP = "import sys; from launch.__main__ import ddp; sys.exit(ddp())"
 
 
 def run_ddp(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
