@@ -333,6 +333,10 @@ def _check_words(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> None:
     if first.endswith(".py"):
         raise SettingsError(f"give the script by its flag: --script {first}; its own arguments follow --.")
     if first and not first.startswith("-") and launcher.verbs:
+        from launch.core.jobs import VERBS  # --help does not need it
+
+        if first in VERBS:
+            raise SettingsError(f"{launcher.backend.module} has no verb {first}; --help lists those that it has.")
         raise unknown_verb(first, launcher.verbs)
     for place, word in enumerate(words):
         name, _, value = word.partition("=")

@@ -3,14 +3,20 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from launch import __main__ as overview
-from launch.core.backend import BACKENDS
+from launch.core.backend import BACKENDS, find
+from launch.core.cli import LaunchOptions, RehearsalOptions
+from launch.core.jobs import VERBS
+from launch.core.training.options import ScriptOptions
+from launch.sagemaker.__main__ import main as sagemaker
 from tests.conftest import ROOT
+from trainer.settings.argparser import flag
 
 DDP = "import sys; from launch.__main__ import ddp; sys.exit(ddp())"
 COMMANDS = sorted(path.parent.name for path in (ROOT / "launch").glob("*/__main__.py"))
@@ -75,6 +81,46 @@ def test_a_shell_completes_flags_and_those_of_verbs(line: str, completions: list
     subprocess.run([sys.executable, *program], cwd=ROOT, env=env, check=False, capture_output=True)
 
     assert answer.read_text().split() == completions
+
+
+def flags_page() -> str:
+    """A row for each flag that only launchers have: its backends, and what it does on the first of them."""
+    rows: dict[str, tuple[list[str], str]] = {}
+    for name in BACKENDS:
+        for model in (LaunchOptions, RehearsalOptions, find(name).options, ScriptOptions):
+            if model is RehearsalOptions and not find(name).rehearsal:
+                continue
+            for field, about in model.model_fields.items():
+                rows.setdefault(field, ([], str(about.description)))[0].append(name)
+    verbs = [f"| `{verb}` | {text.splitlines()[0]} |" for verb, (text, _) in VERBS.items()]
+    lines = [f"| `{flag(name)}` | {', '.join(on)} | {text} |" for name, (on, text) in sorted(rows.items())]
+    return "\n".join(
+        [
+            "# Flags and verbs of the launchers",
+            "",
+            "What `--help-all` and `VERB --help` print, on one page. The training's settings are in "
+            "[trainer/SETTINGS.md](../trainer/SETTINGS.md). "
+            "`python -m pytest tests/launch/test_overview.py --write-golden` writes this page.",
+            "",
+            "| flag | on | |",
+            "| --- | --- | --- |",
+            *lines,
+            "",
+            "| verb, as in `ddp ec2 status JOB` | |",
+            "| --- | --- |",
+            *verbs,
+            "",
+        ]
+    )
+
+
+def test_the_page_of_flags_is_what_the_options_say(golden: Callable[[str, str], None]) -> None:
+    golden(str(ROOT / "launch/FLAGS.md"), flags_page())
+
+
+def test_a_verb_of_other_backends_is_named_as_that(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sagemaker(["forward", "JOB", "8888"]) == 2
+    assert "launch.sagemaker has no verb forward" in capsys.readouterr().err
 
 
 # ---- the console script
