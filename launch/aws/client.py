@@ -76,7 +76,7 @@ class Aws:
             try:
                 import boto3
             except ModuleNotFoundError as error:
-                words = "boto3 is not installed; install the toolkit with what AWS needs: pip install -e '.[aws]'."
+                words = "boto3 is not installed; run pip install -c constraints.txt -e '.[aws]' in the checkout."
                 raise NotSetUp(words) from error
             import botocore.session
             from botocore.configprovider import ConstantProvider

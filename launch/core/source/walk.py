@@ -104,13 +104,15 @@ def _is_folder(path: Path) -> bool:
 def _walked(top: Path, is_never_sent: Callable[[Path], bool]) -> Iterator[str]:
     """The files below `top` that the .gitignore in it does not exclude."""
     is_ignored = _gitignore(top)
+
+    def is_left_out(folder: Path) -> bool:
+        return is_ignored(f"{folder.relative_to(top).as_posix()}/") or is_never_sent(folder)
+
     for place, folders, files in os.walk(top, onerror=_refuse):
-        below = Path(place).relative_to(top)
-        links = [name for name in folders if (top / below / name).is_symlink()]
-        for name in set(folders):
-            if name in links or is_ignored(f"{(below / name).as_posix()}/") or is_never_sent(top / below / name):
-                folders.remove(name)
-        names = ((below / name).as_posix() for name in files + links)
+        below = Path(place)
+        links = [name for name in folders if (below / name).is_symlink()]
+        folders[:] = [name for name in folders if name not in links and not is_left_out(below / name)]
+        names = ((below / name).relative_to(top).as_posix() for name in files + links)
         yield from (name for name in names if not is_ignored(name))
 
 
