@@ -1,12 +1,15 @@
-"""The job that is rehearsed, and what a rehearsal needs of its backend: rehearsal/ec2.py and rehearsal/sagemaker.py."""
+"""The job that is rehearsed, and what a rehearsal needs of its backend, which ec2.py and sagemaker.py add."""
 
 from __future__ import annotations
 
+import threading
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from launch.core.backend import Backend
 from launch.core.training.base import Training
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from launch.rehearse.faults import Fault
 
 KILLED = 137  # the exit code of a launcher that got SIGKILL
+POLL_S = 0.1
 PHASES = ("plan", "provision", "boot", "rendezvous", "train", "tear down")
 
 
@@ -96,112 +100,111 @@ class RehearsedJob:
         return [*self.argv, "--job-name", self.name, "--no-rehearse", "--yes", "--inject", "", *after]
 
 
-class NodeRun(Protocol):
+@dataclass(kw_only=True)
+class NodeRun(ABC):
     """One node from its start to its end."""
 
-    began: float  # monotonic, s
-    ended: float | None
-    how: str  # it ended, in AWS's words
+    name: str
+    type: str
+    zone: str  # empty where AWS does not show it
+    address: str
+    usd_per_hour: float  # on AWS, on demand, with its disks
+    began: float = field(default_factory=time.monotonic)  # s
+    ended: float | None = None  # s, on the same clock
+    how: str = ""  # it ended, in AWS's words
 
     @property
-    def name(self) -> str: ...
-
-    @property
-    def type(self) -> str: ...
-
-    @property
-    def zone(self) -> str:
-        """Empty where AWS does not show it."""
-        ...
-
-    @property
-    def address(self) -> str: ...
-
-    @property
+    @abstractmethod
     def state(self) -> str:
-        """One word: boots, trains, uploads, off."""
-        ...
+        """One word: boots, trains, uploads (the results), off."""
 
     @property
-    def seconds(self) -> float: ...
+    def seconds(self) -> float:
+        return (self.ended or time.monotonic()) - self.began
 
-    @property
-    def usd_per_hour(self) -> float:
-        """On AWS, on demand, with its disks."""
-        ...
+    def end(self, how: str) -> None:
+        """Records its end and the reason."""
+        self.ended, self.how = time.monotonic(), how
 
 
-class RehearsedBackend(Protocol):
+@dataclass(kw_only=True)
+class RehearsedBackend(ABC):
     """AWS and its nodes, on this machine."""
 
-    @property
-    def account(self) -> Account:
-        """What this AWS contains."""
-        ...
+    job: RehearsedJob
+    account: Account  # what this AWS contains
+    endpoint: str  # the URL of this AWS for the launcher
+    node_kind: str  # what nodes are on this machine, in words
+    publishes: bool = False  # launch.data publishes the data before the job, as on AWS
+    trouble: str = ""  # why this machine cannot make nodes; empty if it can
+    closing: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
 
     @property
-    def endpoint(self) -> str:
-        """The URL of this AWS for the launcher."""
-        ...
-
-    @property
-    def node_kind(self) -> str:
-        """What nodes are on this machine, in words."""
-        ...
-
-    @property
+    @abstractmethod
     def differences(self) -> Sequence[str]:
         """From the real AWS, one sentence each."""
-        ...
 
     @property
+    @abstractmethod
     def node_runs(self) -> Mapping[str, NodeRun]:
         """All nodes so far, by name."""
-        ...
-
-    @property
-    def trouble(self) -> str:
-        """Why this machine cannot make nodes; empty if it can."""
-        ...
-
-    @property
-    def publishes(self) -> bool:
-        """Whether launch.data publishes the data before the job, as on AWS."""
-        ...
 
     def watch(self, on_poll: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
         """Makes nodes from now on.  on_poll: called after each poll of AWS; on_trouble: called with the trouble."""
-        ...
+        self._thread = threading.Thread(target=self._watch, args=[on_poll, on_trouble], name="watcher", daemon=True)
+        self._thread.start()
+
+    def _watch(self, on_poll: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
+        while not self.closing.wait(POLL_S):
+            try:
+                self.poll()
+                on_poll()
+            except Exception as error:  # the launcher would wait for its nodes for a quarter of an hour
+                self.trouble = f"{type(error).__name__}: {error}"
+                on_trouble(self.trouble)
+                return
 
     def close(self) -> None:
         """Makes no more nodes and ends those that run; a second call does nothing."""
-        ...
+        self.closing.set()
+        if self._thread:
+            self._thread.join()
+        self.end_nodes()
 
+    @abstractmethod
+    def poll(self) -> None:
+        """Makes a node of each new instance, and ends those whose instances have ended."""
+
+    @abstractmethod
+    def end_nodes(self) -> None:
+        """Ends those that run."""
+
+    @abstractmethod
     def ranks(self) -> Mapping[str, int]:
         """The rank of each node that has one, by the node's name."""
-        ...
 
+    @abstractmethod
     def prepare(self, fault: Fault) -> str | None:
         """Prepares a fault; returns what it did, in words, if nothing is left to do.
 
         Raises SettingsError if the fault is not possible here.
         """
-        ...
 
+    @abstractmethod
     def inject(self, fault: Fault) -> str | None:
         """Makes a due fault happen; returns what it did, in words, or None if there is no node for it."""
-        ...
 
+    @abstractmethod
     def repair(self) -> str | None:
         """After a failed command: removes an injected cause, so that it can resume, and returns the cause in words.
 
         None: no injected fault is the cause.
         """
-        ...
 
+    @abstractmethod
     def phase_starts(self, requests: Sequence[Request]) -> Mapping[str, float | None]:
         """When each phase but the first began (monotonic, s), as far as requests and nodes show it."""
-        ...
 
 
 OpenBackend = Callable[[RehearsedJob, Path, "RequestLog"], AbstractContextManager[RehearsedBackend]]

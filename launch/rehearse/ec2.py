@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from launch.rehearse.aws.ec2 import ebs
 from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.moto_patches import patched
 from launch.rehearse.aws.server import Request, RequestLog, first, served
-from launch.rehearse.backend import RehearsedJob
+from launch.rehearse.backend import RehearsedBackend, RehearsedJob
 from launch.rehearse.faults import Fault
 from launch.rehearse.nodes.ec2 import namespaces, processes
 from launch.rehearse.nodes.ec2.node import KEY, TOKEN, Machines, Node, NodeSetup, Volume
@@ -48,60 +48,48 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[Ec2]:
         if machines.gateway != processes.LOCALHOST:
             inside = stack.enter_context(served(log, tokens, machines.gateway, PORT, machines.place))
         setup = NodeSetup(f"http://{machines.gateway}:{inside}")
-        if _publishes(job, machines):
+        publishes = _publishes(job, machines)
+        if publishes:
             account.ec2.snapshots.pop(accounts.placeholder(account, job), None)
         data = _data(job, folder, account, makes_images=machines.kind != processes.Processes.kind)
         is_shared = job.options.get("data_volume") == "multi-attach"
         watcher = Watcher(account, machines, setup, job.nodes, data, is_shared, job.regions)
-        backend = Ec2(job, account, machines, watcher, f"http://{processes.LOCALHOST}:{port}")
-        stack.callback(backend.close)
-        yield backend
+        with closing(
+            Ec2(
+                job=job, account=account, machines=machines, watcher=watcher, node_kind=machines.kind,
+                endpoint=f"http://{processes.LOCALHOST}:{port}", publishes=publishes,
+            )
+        ) as backend:  # fmt: skip
+            yield backend
 
 
-@dataclass
-class Ec2:
-    """EC2 and its nodes on this machine: see launch.rehearse.backend.RehearsedBackend."""
+@dataclass(kw_only=True)
+class Ec2(RehearsedBackend):
+    """EC2 and its nodes on this machine."""
 
-    job: RehearsedJob
     account: Ec2Account
     machines: Machines
     watcher: Watcher
-    endpoint: str
     reclaimed: list[tuple[float, InstanceRun]] = field(default_factory=list)  # nodes that EC2 takes back, and when
     full: list[Node] = field(default_factory=list)  # nodes with a full disk
     has_route: bool = True  # the subnets have a route to the internet
-
-    @property
-    def node_kind(self) -> str:
-        return self.machines.kind
 
     @property
     def differences(self) -> Sequence[str]:
         return self.machines.differences
 
     @property
-    def publishes(self) -> bool:
-        return _publishes(self.job, self.machines)
-
-    @property
     def node_runs(self) -> Mapping[str, InstanceRun]:
         return self.watcher.node_runs
 
-    @property
-    def trouble(self) -> str:
-        return self.watcher.trouble
+    def poll(self) -> None:
+        self.watcher.poll()
+        self._reclaim()
+        for node in list(self.full):
+            if node.is_on:
+                namespaces.fill_disk(node)  # again, as files may have been removed since
 
-    def watch(self, on_poll: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
-        def poll() -> None:
-            self._reclaim()
-            for node in list(self.full):
-                if node.is_on:
-                    namespaces.fill_disk(node)  # again, as files may have been removed since
-            on_poll()
-
-        self.watcher.watch(poll, on_trouble)
-
-    def close(self) -> None:
+    def end_nodes(self) -> None:
         self.watcher.close()
 
     def ranks(self) -> Mapping[str, int]:
@@ -158,13 +146,13 @@ class Ec2:
         last = running[-1]
         if fault.kind == "node-dies":
             last.node.power_off()
-            self.account.kill(last.instance, HOST_FAILED)
-            return f"{last.instance} died"
+            self.account.kill(last.name, HOST_FAILED)
+            return f"{last.name} died"
         if last.node.imds is None:
             return None
         last.node.imds.give_spot_notice()
         self.reclaimed.append((time.monotonic() + NOTICE_S, last))
-        return f"{last.instance} got the two-minute notice"
+        return f"{last.name} got the two-minute notice"
 
     def _fill_disk(self, running: Sequence[InstanceRun]) -> str:
         """Fills the disk of the node with the lowest rank."""
@@ -172,7 +160,7 @@ class Ec2:
         head = min(running, key=lambda run: ranks.get(run.name, len(running)))
         namespaces.fill_disk(head.node)
         self.full.append(head.node)
-        return f"the disk of {head.instance} is full"
+        return f"the disk of {head.name} is full"
 
     def repair(self) -> str | None:
         if not self.has_route:
@@ -198,7 +186,7 @@ class Ec2:
         for due, run in list(self.reclaimed):
             if time.monotonic() > due and run.ended is None:
                 self.reclaimed.remove((due, run))
-                self.account.kill(run.instance, SPOT_TAKEN)
+                self.account.kill(run.name, SPOT_TAKEN)
 
 
 def _is_exit_record(request: Request) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.aws.sagemaker.moto_patches import patched
 from launch.rehearse.aws.server import Request, RequestLog, first, served
-from launch.rehearse.backend import RehearsedJob
+from launch.rehearse.backend import RehearsedBackend, RehearsedJob
 from launch.rehearse.faults import Fault
 from launch.rehearse.nodes.network import why_not_slow
 from launch.rehearse.nodes.sagemaker.container import KEY, TOKEN, Container
@@ -32,7 +32,6 @@ from trainer.errors import SettingsError
 
 NEEDED = ("sagemaker_training", "sagemaker_pytorch_container", "mpi4py")
 RANKS_PER_CORE = 4
-POLL_S = 0.1
 FIRST_WORDS = " parameters, on "  # in the first line of rank 0, when all ranks have met
 
 ALONE = (
@@ -63,32 +62,27 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[SageMak
         account.rules.slow.stopping = None  # a job has stopped when its containers have
         fill_sagemaker(account, job)
         grant(account.rules.access, account.id, job, "sagemaker", KEY, TOKEN)
-        endpoint = f"http://127.0.0.1:{stack.enter_context(served(log, account.rules.access.tokens))}"
+        serve = partial(served, log, account.rules.access.tokens)
+        endpoint = f"http://127.0.0.1:{stack.enter_context(serve())}"
         gpus = gpus_of(job)
-        agent = Agent(account, endpoint, folder / "sagemaker", min(gpus, max_ranks() // job.nodes or 1))
+        agent = Agent(account, endpoint, serve, folder / "sagemaker", min(gpus, max_ranks() // job.nodes or 1))
         agent.in_network = why is None
-        backend = SageMaker(job, account, agent, endpoint, gpus)
-        stack.callback(backend.close)
-        yield backend
+        kind = "network namespaces" if agent.in_network else "processes"
+        with closing(
+            SageMaker(job=job, account=account, agent=agent, endpoint=endpoint, gpus=gpus, node_kind=kind)
+        ) as backend:
+            yield backend
 
 
-@dataclass
-class SageMaker:
-    """SageMaker and its instances on this machine: see launch.rehearse.backend.RehearsedBackend."""
+@dataclass(kw_only=True)
+class SageMaker(RehearsedBackend):
+    """SageMaker and its instances on this machine."""
 
-    job: RehearsedJob
     account: SageMakerAccount
     agent: Agent
-    endpoint: str
     gpus: int  # of an instance on AWS
-    trouble: str = ""
     full: list[Container] = field(default_factory=list)  # containers with a full disk
     died: set[str] = field(default_factory=set)  # training jobs whose instance died by a fault
-    _thread: threading.Thread | None = None
-
-    @property
-    def node_kind(self) -> str:
-        return "network namespaces" if self.agent.in_network else "processes"
 
     @property
     def differences(self) -> Sequence[str]:
@@ -101,39 +95,21 @@ class SageMaker:
         return (*(ALONE if self.agent.in_network else SHARED), on_cpu, *DIFFERENCES)
 
     @property
-    def publishes(self) -> bool:
-        return False  # channels are put into the bucket as they are
-
-    @property
     def node_runs(self) -> Mapping[str, InstanceRun]:
         return {instance.name: instance for instance in list(self.agent.instances)}
 
     def ranks(self) -> Mapping[str, int]:
         return {instance.name: instance.rank for instance in self._running()}
 
-    def watch(self, on_poll: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
-        self._thread = threading.Thread(target=self._watch, args=[on_poll, on_trouble], name="watcher", daemon=True)
-        self._thread.start()
+    def poll(self) -> None:
+        self.agent.step()
+        for container in list(self.full):
+            container.fill_disk()  # again, as files may have been removed since
+        if self.agent.errors:
+            raise RuntimeError(self.agent.errors[0].splitlines()[-1])
 
-    def close(self) -> None:
-        self.agent.closing.set()
-        if self._thread:
-            self._thread.join()
+    def end_nodes(self) -> None:
         self.agent.close()
-
-    def _watch(self, on_poll: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
-        while not self.agent.closing.wait(POLL_S):
-            try:
-                self.agent.step()
-                for container in list(self.full):
-                    container.fill_disk()  # again, as files may have been removed since
-                on_poll()
-                if self.agent.errors:
-                    raise RuntimeError(self.agent.errors[0].splitlines()[-1])
-            except Exception as error:  # the launcher would wait for its job for hours
-                self.trouble = f"{type(error).__name__}: {error}"
-                on_trouble(self.trouble)
-                return
 
     # ---- faults
 

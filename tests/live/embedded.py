@@ -25,6 +25,7 @@ from launch.rehearse.aws.ec2.moto_patches import patched
 from launch.rehearse.aws.iam.callers import Caller
 from launch.rehearse.aws.iam.policies import FULL_ACCESS
 from launch.rehearse.aws.server import RequestLog, served
+from launch.rehearse.backend import POLL_S
 from launch.rehearse.ec2 import PORT, _from_blocks, _machines
 from launch.rehearse.environment import entered
 from launch.rehearse.nodes.ec2 import processes
@@ -132,9 +133,27 @@ def opened() -> Iterator[EmbeddedPlace]:
             return _from_blocks(written, name, folder) if written else None
 
         watcher = Watcher(account, machines, NodeSetup(f"http://{machines.gateway}:{inside}"), 2, volume)
-        watcher.watch(lambda: None, lambda trouble: print(f"this machine makes no nodes: {trouble}", flush=True))
         stack.callback(watcher.close)
-        yield EmbeddedPlace(account, dict(os.environ), watcher)
+        with _watched(watcher):
+            yield EmbeddedPlace(account, dict(os.environ), watcher)
+
+
+@contextmanager
+def _watched(watcher: Watcher) -> Iterator[None]:
+    """Meanwhile instances get their nodes."""
+    closing = threading.Event()
+
+    def watch() -> None:
+        while not closing.wait(POLL_S):
+            watcher.poll()
+
+    thread = threading.Thread(target=watch, name="watcher", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        closing.set()
+        thread.join()
 
 
 def _make_project() -> None:

@@ -25,6 +25,7 @@ from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.network import reached
 from launch.rehearse.aws.sagemaker import moto_patches as sagemaker_patches
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
+from launch.rehearse.aws.server import served
 from launch.rehearse.backend import RehearsedJob
 from launch.rehearse.environment import entered
 from launch.rehearse.nodes.ec2.node import KEY, TOKEN
@@ -197,7 +198,7 @@ def test_what_a_job_on_sagemaker_names(words: str, tmp_path: Path) -> None:
         runtime = Runtime(Aws(job.region), clock, said.append, lambda: False, tmp_path)
         with pytest.raises(Started):
             raise AssertionError((on_sagemaker(job.launch_words, lambda _region: runtime), said))
-        run = JobRun(Agent(account, "", tmp_path), next(iter(account.jobs.values())), tmp_path)
+        run = JobRun(Agent(account, "", served, tmp_path), next(iter(account.jobs.values())), tmp_path)
         run._fill(tmp_path / "ml", 0)
     channels = [word for word in job.options["data"] if "train" in word or "=" not in word]
     assert len(list((tmp_path / "ml/input/data").rglob("1.png"))) == len(channels)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ class Agent(rehearsed.Agent):
     account: SageMakerAccount
 
     def __init__(self, account: SageMakerAccount, url: str, folder: Path, ranks: int) -> None:
-        super().__init__(account, url, folder, ranks)
+        super().__init__(account, url, partial(served, RequestLog(), None), folder, ranks)
         self._watcher = threading.Thread(target=self._watch, name="sagemaker")
         self._watcher.start()
 

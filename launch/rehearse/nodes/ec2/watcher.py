@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,32 +11,23 @@ from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.instances import end
 from launch.rehearse.aws.ec2.network import reached
 from launch.rehearse.aws.pricing import multiple
+from launch.rehearse.backend import NodeRun
 from launch.rehearse.nodes.ec2.node import SICK_DMESG, Machines, Node, NodeSetup, Volume, share_of_cores
 
-POLL_S = 0.1
 SHUT_DOWN = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
 LIVE, ENDING = ("pending", "running"), ("shutting-down", "terminated")
 
 
-@dataclass
-class InstanceRun:
-    """One node from its start to its end: see launch.rehearse.backend.NodeRun."""
+@dataclass(kw_only=True)
+class InstanceRun(NodeRun):
+    """An instance, with its node."""
 
-    instance: str
-    type: str
-    zone: str
-    address: str
     node: Node
-    gib: int  # of its volumes
     slot: int  # its place among the nodes that run at the same time
-    began: float = field(default_factory=time.monotonic)
-    ended: float | None = None
-    how: str = ""
     has_trained: bool = False
 
     @property
     def state(self) -> str:
-        """boots, trains, uploads (the results), or off."""
         if self.ended is not None:
             return "off"
         if self.node.has_container:
@@ -46,24 +35,10 @@ class InstanceRun:
             return "trains"
         return "uploads" if self.has_trained else "boots"
 
-    @property
-    def name(self) -> str:
-        return self.instance
-
-    @property
-    def seconds(self) -> float:
-        return (self.ended or time.monotonic()) - self.began
-
-    @property
-    def usd_per_hour(self) -> float:
-        instance = catalog.load().get(self.type)
-        in_us_east_1 = (instance.usd_per_hour if instance else 0.0) + price.usd_per_hour(price.Volume(self.gib))
-        return in_us_east_1 * multiple(self.zone[:-1])
-
 
 @dataclass
 class Watcher:
-    """Makes the nodes of an account until it is closed."""
+    """Makes the nodes of an account."""
 
     account: Ec2Account
     machines: Machines
@@ -74,34 +49,14 @@ class Watcher:
     regions: tuple[str, ...] = ()  # where nodes may appear, in one at a time
     sick: int = 0  # how many nodes, from the last of the first ones on, get a broken GPU
     node_runs: dict[str, InstanceRun] = field(default_factory=dict)
-    trouble: str = ""
-    _closing: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
-
-    def watch(self, on_poll: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
-        """Watches from now on.  on_poll: called after each poll; on_trouble: called if this machine makes no node."""
-        self._thread = threading.Thread(target=self._watch, args=[on_poll, on_trouble], name="watcher", daemon=True)
-        self._thread.start()
 
     def close(self) -> None:
-        """Stops watching and ends all nodes."""
-        self._closing.set()
-        if self._thread:
-            self._thread.join()
+        """Ends all nodes."""
         for run in self.node_runs.values():
             self._end(run, "end of the rehearsal")
 
-    def _watch(self, on_poll: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
-        while not self._closing.wait(POLL_S):
-            try:
-                self._poll()
-                on_poll()
-            except Exception as error:  # the launcher would wait for its nodes for a quarter of an hour
-                self.trouble = f"{type(error).__name__}: {error}"
-                on_trouble(self.trouble)
-                return
-
-    def _poll(self) -> None:
+    def poll(self) -> None:
+        """Makes a node of each new instance; ends the nodes of ended instances, and instances whose node is off."""
         self._follow_job()
         for instance in list(self.account.ec2.all_instances()):
             run = self.node_runs.get(instance.id)
@@ -135,8 +90,8 @@ class Watcher:
             instance.id, instance.private_ip, instance.user_data.decode(), setup, data[0] if data else None
         )
         return InstanceRun(
-            instance.id, instance.instance_type, instance.placement.zone, instance.private_ip, node,
-            sum(volume.size for volume in volumes), slot,
+            name=instance.id, type=instance.instance_type, zone=instance.placement.zone, address=instance.private_ip,
+            usd_per_hour=_usd_per_hour(instance, sum(volume.size for volume in volumes)), node=node, slot=slot,
         )  # fmt: skip
 
     def _is_complete(self, instance: Any) -> bool:
@@ -151,4 +106,11 @@ class Watcher:
     def _end(self, run: InstanceRun, how: str) -> None:
         if run.ended is None:
             run.node.power_off()
-            run.ended, run.how = time.monotonic(), how
+            run.end(how)
+
+
+def _usd_per_hour(instance: Any, gib: int) -> float:
+    """Of an instance with so many GiB of volumes."""
+    known = catalog.load().get(instance.instance_type)
+    in_us_east_1 = (known.usd_per_hour if known else 0.0) + price.usd_per_hour(price.Volume(gib))
+    return in_us_east_1 * multiple(instance.placement.zone[:-1])

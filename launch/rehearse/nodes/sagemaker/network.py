@@ -1,24 +1,21 @@
 """A network of SageMaker instances on this machine, each a host with its own /opt/ml.  Linux, root.
 
-As on AWS they have names that resolve; they reach only each other and what is exposed to them.  A host ends with the
+As on AWS they have names that resolve; they reach only each other and what is served at GATEWAY.  A host ends with the
 container in it, and the network with this process.
 """
 
 from __future__ import annotations
 
 import shutil
-import socket
-import socketserver
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from launch.core.shell import ChildProcess
 from launch.rehearse.nodes.network import Bridge, why_no_namespaces
 
-CLOUD = "10.78.0.1"  # where hosts see what is exposed to them
+GATEWAY = "10.78.0.1"  # where hosts see AWS
 NEEDED = ("bash", "ip", "nsenter", "unshare")
 
 # Becomes the container in a host of its own, once the network is there.  $disk: a folder of its /opt/ml that gets a
@@ -61,7 +58,6 @@ class HostNetwork:
     names: Sequence[str]
     bridge: Bridge
     rate: str = ""  # limit for each to send and receive, such as 200mbit
-    servers: list[socketserver.BaseServer] = field(default_factory=list)
 
     @property
     def ml(self) -> Path:
@@ -72,13 +68,6 @@ class HostNetwork:
         """The command that makes the host `name` and then runs, in it, the command that follows."""
         box = [str(base), str(self.ml), str(self.folder), name, disk]
         return ["unshare", "--net", "--mount", "--uts", "bash", "-c", POWER_ON, "bash", *box]
-
-    def expose(self, port: int) -> str:
-        """Makes 127.0.0.1:port of this machine, such as moto, reachable for the hosts; returns its URL there."""
-        server = self.bridge.call(lambda: _Relay(port))
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        self.servers.append(server)
-        return f"http://{CLOUD}:{server.server_address[1]}"
 
     def connect(self, name: str, process: ChildProcess) -> None:
         """Connects the host in which `process` runs."""
@@ -96,40 +85,13 @@ def network(folder: Path, names: Sequence[str], rate: str = "") -> Iterator[Host
     (folder / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
     for name in names:
         (folder / f"{name}.environment").touch()
-    hosts = HostNetwork(folder, names, Bridge(f"{CLOUD}/24"), rate)
+    hosts = HostNetwork(folder, names, Bridge(f"{GATEWAY}/24"), rate)
     try:
         yield hosts
     finally:
-        for server in hosts.servers:
-            server.shutdown()
-            server.server_close()
         hosts.bridge.close()
 
 
 def address(index: int) -> str:
     """The address of the host with this rank."""
     return f"10.78.0.{11 + index}"
-
-
-class _Relay(socketserver.ThreadingTCPServer):
-    """Listens in a host network and forwards to a port of this machine."""
-
-    daemon_threads = True
-
-    def __init__(self, port: int) -> None:
-        class Connection(socketserver.BaseRequestHandler):
-            def handle(self) -> None:
-                with socket.create_connection(("127.0.0.1", port)) as there:
-                    back = threading.Thread(target=_copy, args=[there, self.request], daemon=True)
-                    back.start()
-                    _copy(self.request, there)
-                    back.join()
-
-        super().__init__((CLOUD, 0), Connection)
-
-
-def _copy(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):  # the other side has closed
-        while data := source.recv(65_536):
-            sink.sendall(data)
-        sink.shutdown(socket.SHUT_WR)

@@ -12,8 +12,8 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from moto.s3.exceptions import MissingBucket
@@ -32,62 +32,43 @@ from launch.rehearse.aws.sagemaker.changes import (
     stopping,
 )
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
+from launch.rehearse.backend import NodeRun
 from launch.rehearse.nodes.sagemaker.container import Container, ContainerSpec
 from launch.rehearse.nodes.sagemaker.files import Checkpoints, download, line_handler, packed, put
-from launch.rehearse.nodes.sagemaker.network import address, network, why_no_network
+from launch.rehearse.nodes.sagemaker.network import GATEWAY, address, network, why_no_network
 
+Serve = Callable[..., AbstractContextManager[int]]
 STATES = {"Starting": "boots", "Downloading": "boots", "Training": "trains"}
 
 
-@dataclass
-class InstanceRun:
-    """One instance of a training job, from its start to its end: see launch.rehearse.backend.NodeRun."""
+@dataclass(kw_only=True)
+class InstanceRun(NodeRun):
+    """One instance of a training job."""
 
     job: TrainingJob
-    name: str
     rank: int  # its place among the job's instances
-    address: str
-    began: float = field(default_factory=time.monotonic)
-    ended: float | None = None
-    how: str = ""
-
-    @property
-    def type(self) -> str:
-        return self.job.instance_type
-
-    @property
-    def zone(self) -> str:
-        return ""  # SageMaker does not show it
 
     @property
     def state(self) -> str:
         return "off" if self.ended is not None else STATES.get(self.job.secondary, "uploads")
 
-    @property
-    def seconds(self) -> float:
-        return (self.ended or time.monotonic()) - self.began
 
-    @property
-    def usd_per_hour(self) -> float:
-        instance = catalog.load().get(self.type.removeprefix(catalog.SAGEMAKER_PREFIX))
-        region = self.job.arn.split(":")[3]
-        return (instance.sagemaker_usd_per_hour or 0.0) * multiple(region) if instance else 0.0
-
-    def end(self, how: str) -> None:
-        """Records its end and the reason."""
-        self.ended, self.how = time.monotonic(), how
+def _usd_per_hour(job: TrainingJob) -> float:
+    instance = catalog.load().get(job.instance_type.removeprefix(catalog.SAGEMAKER_PREFIX))
+    return (instance.sagemaker_usd_per_hour or 0.0) * multiple(job.arn.split(":")[3]) if instance else 0.0
 
 
 class Agent:
     """Runs the jobs that are InProgress in `account`, each in a thread of its own.
 
-    url: of AWS, on this machine; ranks: how many GPUs each instance seems to have; in_network: a single instance is a
-    host of its own, too; has_disks: checkpoints are on a file system of their own; rate: of the instances' network,
-    such as 200mbit; errors: of the agent, not of jobs; instances: all instances so far.
+    url: of AWS, on this machine; serve: serves the same AWS elsewhere, see served(); ranks: how many GPUs each instance
+    seems to have; in_network: a single instance is a host of its own, too; has_disks: checkpoints are on a file system
+    of their own; rate: of the instances' network, such as 200mbit; errors: of the agent, not of jobs; instances: all
+    instances so far.
     """
 
-    def __init__(self, account: SageMakerAccount, url: str, folder: Path, ranks: int = 2) -> None:
-        self.account, self.url, self.folder, self.ranks = account, url, folder, ranks
+    def __init__(self, account: SageMakerAccount, url: str, serve: Serve, folder: Path, ranks: int = 2) -> None:
+        self.account, self.url, self.serve, self.folder, self.ranks = account, url, serve, folder, ranks
         self.in_network, self.has_disks, self.rate = False, False, ""
         self.closing = threading.Event()
         self.errors: list[str] = []
@@ -113,7 +94,12 @@ class Agent:
         for rank, at in enumerate(addresses):
             earlier = sum(instance.rank == rank for instance in self.instances)
             name = f"algo-{rank + 1}" + (f" ({earlier + 1})" if earlier else "")
-            instances.append(InstanceRun(job, name, rank, at or "127.0.0.1"))
+            instances.append(
+                InstanceRun(
+                    name=name, type=job.instance_type, zone="", address=at or "127.0.0.1",
+                    usd_per_hour=_usd_per_hour(job), job=job, rank=rank,
+                )
+            )  # fmt: skip
         self.instances += instances
         return instances
 
@@ -275,7 +261,7 @@ class JobRun(threading.Thread):
             if why := why_no_network():
                 raise NotImplementedError(f"several instances: {why}")
             net = stack.enter_context(network(self.folder / str(self._number) / "network", self.hosts, self.agent.rate))
-            url = net.expose(int(url.rpartition(":")[2]))
+            url = f"http://{GATEWAY}:{stack.enter_context(self.agent.serve(address=GATEWAY, place=net.bridge.call))}"
         containers = []
         for number, (base, host) in enumerate(zip(self.bases, self.hosts, strict=True), 1):
             on_line = line_handler(self.account, self.job, number)
