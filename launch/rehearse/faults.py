@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from launch.rehearse.aws.calls import Refusal
 from launch.rehearse.backend import KILLED, RehearsedBackend
-from launch.rehearse.recording import MetricLog, newest_epoch
 from trainer.contract import Exit
 from trainer.errors import SettingsError, did_you_mean
 
@@ -111,7 +110,6 @@ class Injection:
         self._backend, self._note = backend, note
         self._due, self._calls = list(faults), 0
         self._launcher: int | None = None
-        self._logs = dict[str, MetricLog]()
         self._throttles = any(fault.kind == "throttle" for fault in faults)
         for fault in faults:
             if text := backend.prepare(fault):
@@ -154,13 +152,9 @@ class Injection:
             return SLOW_DOWN if service == "s3" else THROTTLED
         return None
 
-    def inject_due(self) -> None:
-        """Injects the faults that are due after an epoch."""
-        waiting = [fault for fault in self._due if fault.has_epoch]
-        if not waiting:
-            return
-        epoch = newest_epoch(self._backend.account, self._logs)
-        for fault in [fault for fault in waiting if fault.number <= epoch]:
+    def inject_due(self, epoch: int) -> None:
+        """Injects the faults that are due after an epoch.  epoch: the last one so far."""
+        for fault in [fault for fault in self._due if fault.has_epoch and fault.number <= epoch]:
             if text := self._backend.inject(fault):
                 self._finish(fault, f"{text}, after epoch {epoch}")
 

@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -69,14 +69,6 @@ def _values(line: str) -> dict[str, float]:
 def has_begun(account: Account) -> bool:
     """Whether any rank has logged something; torch itself may warn before the ranks have met."""
     return any(not line.startswith("[W") for lines in account.logs().values() for line in lines)
-
-
-def newest_epoch(account: Account, logs: MutableMapping[str, MetricLog] | None = None) -> int:
-    """The last epoch that any rank has trained, as MetricLog counts it.  logs: of earlier calls, and of the next."""
-    logs = {} if logs is None else logs
-    for stream, lines in account.logs().items():
-        logs.setdefault(stream, MetricLog()).new(lines)
-    return max((log.reached for log in logs.values()), default=0)
 
 
 # ---- the record
@@ -171,6 +163,11 @@ class Recorder:
             ranks = self._backend.ranks()
             lines = [self._node_line(run, ranks) for run in list(self._backend.node_runs.values())]
             return [line for line in lines if line] + self._epoch_lines()
+
+    @property
+    def reached(self) -> int:
+        """The last epoch that any rank has trained, as MetricLog counts it."""
+        return max((log.reached for log in self._logs.values()), default=0)
 
     def latest_changes(self) -> dict[str, Change]:
         """The newest change of each node, by its name."""

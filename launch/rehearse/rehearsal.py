@@ -99,7 +99,7 @@ class Rehearsal:
         from launch.rehearse.recording import has_begun
 
         self.display.update()  # before a fault: an epoch is shown, and then what happens after it
-        self.injection.inject_due()
+        self.injection.inject_due(self.display.recorder.reached)
         if self.rendezvous_at is None and has_begun(self.backend.account):
             self.rendezvous_at = time.monotonic()
 

@@ -1,20 +1,119 @@
-"""The checks that every request passes before its service: throttling, IAM, access to S3, and DryRun."""
+"""The checks that every request passes before its service: throttling, IAM, access to S3, and DryRun.
+
+They are patched into moto's own classes: what these lack or get wrong is then right in moto's server, too.  What a
+service needs is in its own moto_patches.py.
+"""
 
 from __future__ import annotations
 
+import functools
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
+from unittest import mock
 
+from moto.core.authorization import ActionAuthenticatorMixin
+from moto.core.parse import PROTOCOL_PARSERS
+from moto.core.request import determine_request_protocol
+from moto.core.routing import get_service_router
+from moto.core.utils import get_service_model
+from moto.iam.responses import IamResponse
+from moto.s3.exceptions import S3ClientError
 from moto.s3.models import s3_backends
+from moto.s3.responses import S3Response
+from moto.sts.models import STSBackend
+from werkzeug.exceptions import HTTPException
 
 from launch.rehearse.aws.calls import Call, Check, Refusal, SignedCall
-from launch.rehearse.aws.iam.callers import Caller, authorized, denied, view_of
+from launch.rehearse.aws.iam.callers import (
+    Caller,
+    authorized,
+    denied,
+    get_caller_identity,
+    simulate_principal_policy,
+    view_of,
+)
 from launch.rehearse.aws.iam.policies import Need, Policy, policy
-from launch.rehearse.aws.moto_patches import guarded, heads_have_no_body, one_write_at_a_time
 from launch.rehearse.aws.pricing import priced
+
+Replacements = Mapping[type, Sequence[Callable[..., Any]]]  # of methods with the same names, by moto's class
+
+
+def locked(act: Callable[..., Any]) -> Callable[..., Any]:
+    """`act` under the lock of the rules, which are its first argument or an attribute of it.
+
+    moto's server has a thread for each request, and its own classes have no locks: without one, two requests at a time
+    see or make half of a resource.
+    """
+
+    @functools.wraps(act)
+    def act_locked(first: Any, *args: Any, **named: Any) -> Any:
+        with getattr(first, "rules", first).lock:
+            return act(first, *args, **named)
+
+    return act_locked
+
+
+def replaced(owner: type, name: str, new: Callable[..., Any], rules: Any) -> AbstractContextManager[Any]:
+    """Replaces owner.name inside the block by `new`, which gets the rules, moto's own method and its arguments."""
+    original = getattr(owner, name, None)
+    under_lock = locked(new)
+
+    def method(self: Any, *args: Any, **named: Any) -> Any:
+        return under_lock(rules, original, self, *args, **named)
+
+    return mock.patch.object(owner, name, method, create=True)
+
+
+# ---- checks of requests
+
+
+@contextmanager
+def guarded(checks: Sequence[Check]) -> Iterator[None]:
+    """Inside the block, every request of any service must pass all checks, in this order."""
+
+    def check_all(response: Any, _request_class: type, _resource: str = "*") -> None:
+        signed = call_of(response)
+        for check in checks:
+            if refusal := check(signed):
+                raise _as_error(signed.call.service, refusal)
+
+    with mock.patch.object(ActionAuthenticatorMixin, "_authenticate_and_authorize_action", check_all):
+        yield
+
+
+def call_of(response: Any) -> SignedCall:
+    """The call that moto is about to answer."""
+    service, request = response.boto3_service_name, response.normalized_request
+    signature = re.search(r"Credential=([^/,]+)/", response.headers.get("Authorization", ""))
+    key = signature[1] if signature else ""
+    return SignedCall(_call(service, request), key, response.current_account, response.region)
+
+
+def _call(service: str, request: Any) -> Call:
+    try:
+        operation, place = get_service_router(service).match(request)
+    except HTTPException:  # a request that AWS does not know either
+        return Call(service, "?", {})
+    model = get_service_model(service).operation_model(operation.name)
+    parser = PROTOCOL_PARSERS[determine_request_protocol(model.service_model, request.content_type)](model)
+    given: Any = {"method": request.method, "values": request.values, "headers": request.headers, "body": request.data,
+             "url_path": request.path, "url_params": place}  # fmt: skip
+    return Call(service, str(operation.name), dict(parser.parse(given)))
+
+
+def _as_error(service: str, refusal: Refusal) -> Exception:
+    """What moto turns into the answer."""
+    if service == "s3":
+        return S3ClientError(refusal.code, refusal.message)  # moto knows the status of each code
+    error = HTTPException(refusal.body(service)[1].decode())
+    error.code = refusal.status
+    return error
+
 
 # ---- throttling: a bucket of tokens for each operation, and one of instances for those made or ended
 # https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html
@@ -102,6 +201,38 @@ def _instances_of(call: Call) -> int:
 # ---- S3
 
 
+@contextmanager
+def heads_have_no_body() -> Iterator[None]:
+    """Inside the block, a refused HEAD has a status and nothing else: its code is 403 or 404.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html, "If the HEAD request generates an error ..."
+    """
+    whole = S3Response.serialized
+
+    def serialized(response: Any, result: Any) -> Any:
+        status, headers, body = whole(response, result)
+        return status, headers, "" if response.method == "HEAD" else body
+
+    with mock.patch.object(S3Response, "serialized", serialized):
+        yield
+
+
+@contextmanager
+def one_write_at_a_time() -> Iterator[None]:
+    """Inside the block, one of two simultaneous writes with If-None-Match is refused.
+
+    moto's server has a thread for each request, and checks for the object before it writes it.
+    """
+    lock, put_object = Lock(), S3Response.put_object
+
+    def put_one(response: Any) -> Any:
+        with lock:
+            return put_object(response)
+
+    with mock.patch.object(S3Response, "put_object", put_one):
+        yield
+
+
 def _hides_missing_objects(callers: Mapping[str, Caller]) -> Check:
     """A check that answers 403 for a missing object, instead of 404, to callers that may not list the bucket.
 
@@ -168,3 +299,17 @@ class Access:
 def _dry_run(signed: SignedCall) -> Refusal | None:
     is_dry = signed.call.service == "ec2" and signed.call.params.get("DryRun")
     return WOULD_SUCCEED if is_dry else None
+
+
+@contextmanager
+def patched(rules: Any, replacements: Replacements) -> Iterator[None]:
+    """Makes moto behave as AWS under `rules` inside the block."""
+    with ExitStack() as stack:
+        stack.enter_context(rules.access.enforced())
+        for owner, methods in {**OF_ALL, **replacements}.items():
+            for method in methods:
+                stack.enter_context(replaced(owner, method.__name__, method, rules))
+        yield
+
+
+OF_ALL: Replacements = {IamResponse: [simulate_principal_policy], STSBackend: [get_caller_identity]}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ecr.models import ecr_backends
+from moto.iam.models import iam_backends
 from moto.logs.models import logs_backends
 from moto.s3.models import s3_backends
 from moto.secretsmanager.models import secretsmanager_backends
@@ -20,6 +21,11 @@ from launch.aws.names import bucket_of, known_s3
 from launch.core.secrets import read_references
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+SERVICES = [f"{name}.amazonaws.com" for name in ("ec2", "sagemaker", "scheduler", "ssm")]
+TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Principal": {"Service": SERVICES}, "Action": "sts:AssumeRole"}],
+}
 REHEARSED = "rehearsed"  # the value of every secret
 
 
@@ -51,6 +57,17 @@ class Account:
         for file in sorted(path for path in folder.rglob("*") if path.is_file()):
             key = "/".join(filter(None, (place.key.rstrip("/"), file.relative_to(folder).as_posix())))
             self.put(place.bucket, key, file.read_bytes())
+
+    def make_role(self, name: str, trust: Mapping[str, Any] = TRUST) -> str:
+        """Makes a role if it is not there; returns its ARN.  trust: who may assume it, by default AWS's services.
+
+        Without policies: those go by access key, see rules.access.
+        """
+        iam = iam_backends[self.id]["aws"]
+        if there := [role for role in iam.get_roles() if role.name == name]:
+            return str(there[0].arn)
+        role = iam.create_role(name, json.dumps(trust), "/", None, "", [], 3600)  # type: ignore[arg-type,unused-ignore]
+        return str(role.arn)
 
     def make_image(self, repository: str, tag: str = "latest", digest: str = "") -> str:
         """Makes a container image; returns its digest.  digest: the one to give it, by default moto's own."""

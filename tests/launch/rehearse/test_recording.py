@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from launch.rehearse.receipt.page import as_html
-from launch.rehearse.recording import Recorder, newest_epoch
+from launch.rehearse.recording import Recorder
 from tests.launch.rehearse.fake_backend import FakeBackend
 from tests.launch.rehearse.receipt.receipts import RECEIPT
 from trainer.contract import METRIC_PREFIX
@@ -87,8 +87,10 @@ def test_faults_at_an_epoch_wait_for_a_scripts_records_where_it_names_no_epoch()
     steps = FakeBackend(lines={"job/node-0": ["[METRIC] loss=0.5", "[METRIC] loss=0.25"]})
     epochs = FakeBackend(lines={"job/node-0": ["[METRIC] epoch=3 loss=0.5", "[METRIC] epoch=3 acc=0.5"]})
 
-    assert newest_epoch(steps.as_backend.account) == 2
-    assert newest_epoch(epochs.as_backend.account) == 3
+    for backend, reached in ((steps, 2), (epochs, 3)):
+        recorder = Recorder(backend.as_backend, None)
+        recorder.update()
+        assert recorder.reached == reached
 
 
 @pytest.mark.parametrize("said", ["step=2 loss=nan", "epoch=inf loss=2", "step=nan loss=2"])
@@ -97,7 +99,7 @@ def test_a_scripts_non_finite_numbers_are_left_out(said: str) -> None:
     recorder = Recorder(backend.as_backend, None)
     recorder.update()
 
-    assert newest_epoch(backend.as_backend.account) == 1
+    assert recorder.reached == 1
     page = as_html(replace(RECEIPT, epochs=recorder.epochs))
     assert "0.5" in page
     assert "nan" not in page.partition('<table id="nodes">')[0]

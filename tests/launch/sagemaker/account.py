@@ -18,13 +18,13 @@ from moto.iam.models import iam_backends
 from moto.sagemaker.models import sagemaker_backends
 
 from launch.rehearse.aws.sagemaker import account as rehearsed
-from launch.rehearse.aws.sagemaker.account import LOG_GROUP, TRUST
+from launch.rehearse.aws.sagemaker.account import LOG_GROUP
 from launch.rehearse.aws.sagemaker.moto_patches import patched
 from launch.rehearse.aws.sagemaker.rules import Rules, Slow
 from tests.launch.account import TOOLKIT, Asked, opened
 from tests.launch.faults import Request
 
-__all__ = ["LOG_GROUP", "TRUST", "SageMakerAccount"]
+__all__ = ["LOG_GROUP", "SageMakerAccount"]
 
 
 class SageMakerAccount(Asked, rehearsed.SageMakerAccount):

@@ -5,7 +5,6 @@ Names are written out and not imported: they are promises to users who set up th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -101,14 +100,6 @@ class Ec2Account(account.Account):
         self.make_profile(PROFILE)
         self.make_profile(PUBLISHER)
         self.make_role(SCHEDULER_ROLE)
-
-    def make_role(self, name: str) -> None:
-        """Makes a role for time limits, or for nodes; policies go by access key, see rules.access."""
-        services = ["ec2.amazonaws.com", "scheduler.amazonaws.com", "ssm.amazonaws.com"]
-        allow = {"Effect": "Allow", "Principal": {"Service": services}, "Action": "sts:AssumeRole"}
-        trust = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
-        with suppress(EntityAlreadyExists):
-            iam_backends[self.id]["aws"].create_role(name, trust, "/", None, "", [], 3600)  # type: ignore[arg-type,unused-ignore]
 
     def make_profile(self, name: str) -> None:
         """Makes a role and the instance profile that gives it to nodes."""

@@ -10,9 +10,9 @@ from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.instances import Instance, InstanceState, StateReason
 
+from launch.rehearse.aws.access import locked
+from launch.rehearse.aws.ec2.ebs import attachments
 from launch.rehearse.aws.ec2.rules import Rules
-from launch.rehearse.aws.ec2.volumes import attachments
-from launch.rehearse.aws.moto_patches import locked
 
 _terminate_at_once = Instance.terminate  # moto's own
 USER_ASKED = "Client.UserInitiatedShutdown: User initiated shutdown"

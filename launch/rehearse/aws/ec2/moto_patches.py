@@ -6,7 +6,7 @@ Everything that can be set, such as capacity and quotas, is in Rules.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -23,17 +23,15 @@ from moto.ec2.models.instances import Instance
 from moto.ec2.responses import EC2Response
 from moto.ec2.responses._base_response import EC2BaseResponse
 from moto.ecr.responses import ECRResponse
-from moto.iam.responses import IamResponse
 from moto.kms.utils import generate_private_key
 from moto.scheduler.models import EventBridgeSchedulerBackend
 from moto.servicequotas.exceptions import NoSuchResource
 from moto.servicequotas.models import ServiceQuotasBackend
-from moto.sts.models import STSBackend
 
-from launch.rehearse.aws.ec2 import ebs, instances, network, run_instances, scheduler, volumes
+from launch.rehearse.aws import access
+from launch.rehearse.aws.access import replaced
+from launch.rehearse.aws.ec2 import ebs, instances, network, run_instances, scheduler
 from launch.rehearse.aws.ec2.rules import Rules, consistency_check
-from launch.rehearse.aws.iam.callers import get_caller_identity, simulate_principal_policy
-from launch.rehearse.aws.moto_patches import replaced
 
 
 @contextmanager
@@ -41,14 +39,11 @@ def patched(rules: Rules) -> Iterator[None]:
     """Makes moto behave as AWS under `rules` inside the block, one request at a time."""
     with ExitStack() as stack:
         rules.access.others += [scheduler.check_of(rules), consistency_check(rules), ebs.check_of(rules)]
-        stack.enter_context(rules.access.enforced())
-        for owner, methods in METHODS.items():
-            for method in methods:
-                stack.enter_context(replaced(owner, method.__name__, method, rules))
+        stack.enter_context(access.patched(rules, METHODS))
         stack.enter_context(replaced(Attachment, "__init__", run_instances.attachment, rules))
         stack.enter_context(mock.patch.object(Instance, "network_interfaces", property(run_instances.interfaces_of)))
-        stack.enter_context(mock.patch.object(Volume, "attachments", property(volumes.attachments)))
-        stack.enter_context(mock.patch.object(Ami, "block_device_mappings", property(volumes.disks_of_image)))
+        stack.enter_context(mock.patch.object(Volume, "attachments", property(ebs.attachments)))
+        stack.enter_context(mock.patch.object(Ami, "block_device_mappings", property(ebs.disks_of_image)))
         stack.enter_context(
             mock.patch.object(Instance, "cpu_options", property(run_instances.cpu_options), create=True)
         )
@@ -98,7 +93,7 @@ def get_service_quota(rules: Rules, original: Any, backend: Any, service_code: s
 
 
 # A class of moto's -> replacements of its methods with the same names.
-METHODS: dict[type, list[Callable[..., Any]]] = {
+METHODS: access.Replacements = {
     EC2Response: [
         run_instances.call_action,
         run_instances.run_instances,
@@ -110,7 +105,7 @@ METHODS: dict[type, list[Callable[..., Any]]] = {
         network.delete_network_interface,
         network.delete_placement_group,
         network.describe_placement_groups,
-        volumes.create_volume,
+        ebs.create_volume,
         get_ebs_default_kms_key_id,
         describe_vpc_block_public_access_options,
         describe_vpc_block_public_access_exclusions,
@@ -118,16 +113,14 @@ METHODS: dict[type, list[Callable[..., Any]]] = {
     EC2Backend: [
         network.create_security_group,
         network.delete_security_group,
-        volumes.attach_volume,
-        volumes.detach_volume,
-        volumes.describe_snapshots,
+        ebs.attach_volume,
+        ebs.detach_volume,
+        ebs.describe_snapshots,
         ebs.copy_snapshot,
     ],
     Instance: [instances.terminate],
     EBSResponse: [ebs.start_snapshot, ebs.list_snapshot_blocks],
     EBSBackend: [ebs.complete_snapshot],
-    IamResponse: [simulate_principal_policy],
-    STSBackend: [get_caller_identity],
     ECRResponse: [get_download_url_for_layer],
     ServiceQuotasBackend: [get_service_quota],
     EventBridgeSchedulerBackend: [

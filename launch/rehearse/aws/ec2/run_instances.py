@@ -18,10 +18,10 @@ from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYP
 from moto.ec2.utils import filter_iam_instance_profiles
 from moto.iam.exceptions import NotFoundException
 
+from launch.rehearse.aws.ec2.ebs import check_root, tune
 from launch.rehearse.aws.ec2.instances import set_state, take
 from launch.rehearse.aws.ec2.network import give_addresses
 from launch.rehearse.aws.ec2.rules import QUOTAS, Rules, mark_new, once
-from launch.rehearse.aws.ec2.volumes import check_root, tune
 
 
 def call_action(rules: Rules, original: Any, response: Any) -> Any:

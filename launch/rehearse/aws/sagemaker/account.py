@@ -5,12 +5,10 @@ Names are written out and not imported: they are promises to users who set up th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from moto.iam.models import iam_backends
 from moto.logs.models import logs_backends
 from moto.s3.models import s3_backends
 from moto.sagemaker.models import sagemaker_backends
@@ -18,15 +16,10 @@ from moto.sagemaker.models import sagemaker_backends
 from launch.aws.names import TOOLKIT, known_s3
 from launch.rehearse.aws import account
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
-from launch.rehearse.aws.sagemaker.refusals import SERVICE
 from launch.rehearse.aws.sagemaker.rules import Rules
 
 ROLE = f"{TOOLKIT}-sagemaker"
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-TRUST = {
-    "Version": "2012-10-17",
-    "Statement": [{"Effect": "Allow", "Principal": {"Service": SERVICE}, "Action": "sts:AssumeRole"}],
-}
 
 
 @dataclass
@@ -47,14 +40,6 @@ class SageMakerAccount(account.Account):
         """Sets it up as in infra/account.md, without data."""
         self.make_role(ROLE)
         self.make_bucket(self.bucket)
-
-    def make_role(self, name: str, trust: Any = TRUST) -> str:
-        """Makes a role if it is not there; returns its ARN.  SageMaker may assume it, with the default `trust`."""
-        iam = iam_backends[self.id]["aws"]
-        if there := [role for role in iam.get_roles() if role.name == name]:
-            return str(there[0].arn)
-        role = iam.create_role(name, json.dumps(trust), "/", None, "", [], 3600)  # type: ignore[arg-type,unused-ignore]
-        return str(role.arn)
 
     def make_trusted(self, role: str) -> None:
         """Makes a role by its name, or accepts its ARN, which may be of another account."""

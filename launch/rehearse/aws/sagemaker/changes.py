@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from launch.rehearse.aws.moto_patches import locked
+from launch.rehearse.aws.access import locked
 from launch.rehearse.aws.sagemaker.jobs import (
     INSTANCE_DIED,
     MESSAGES,

@@ -8,23 +8,20 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
 from moto.core.responses import ActionResult, EmptyResult
 from moto.ecr.models import ECRBackend
-from moto.iam.responses import IamResponse
 from moto.sagemaker.exceptions import SagemakerClientError
 from moto.sagemaker.responses import SageMakerResponse
 from moto.servicequotas.exceptions import NoSuchResource
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.servicequotas.responses import ServiceQuotasResponse
-from moto.sts.models import STSBackend
 
-from launch.rehearse.aws.iam.callers import get_caller_identity, simulate_principal_policy
-from launch.rehearse.aws.moto_patches import replaced
+from launch.rehearse.aws import access
 from launch.rehearse.aws.sagemaker.changes import stopped, stopping
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob, cool, reuse
 from launch.rehearse.aws.sagemaker.refusals import (
@@ -42,15 +39,9 @@ from launch.rehearse.aws.sagemaker.rules import Rules, operation_input
 PAGE = 10  # default number of jobs in an answer
 
 
-@contextmanager
-def patched(rules: Rules) -> Iterator[None]:
+def patched(rules: Rules) -> AbstractContextManager[None]:
     """Makes moto behave as AWS under `rules` inside the block."""
-    with ExitStack() as stack:
-        stack.enter_context(rules.access.enforced())
-        for owner, methods in METHODS.items():
-            for method in methods:
-                stack.enter_context(replaced(owner, method.__name__, method, rules))
-        yield
+    return access.patched(rules, METHODS)
 
 
 # ---- the operations
@@ -249,7 +240,7 @@ def batch_get_image(
 
 
 # A class of moto's -> replacements of its methods with the same names.
-METHODS: dict[type, list[Callable[..., Any]]] = {
+METHODS: access.Replacements = {
     SageMakerResponse: [
         create_training_job,
         describe_training_job,
@@ -258,8 +249,6 @@ METHODS: dict[type, list[Callable[..., Any]]] = {
         list_training_jobs,
     ],
     ECRBackend: [batch_get_image],
-    IamResponse: [simulate_principal_policy],
-    STSBackend: [get_caller_identity],
     ServiceQuotasResponse: [list_service_quotas],
     ServiceQuotasBackend: [get_service_quota],
 }

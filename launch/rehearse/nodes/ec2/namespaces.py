@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import TypeVar
 
 from launch.core import shell
 from launch.rehearse.nodes import network
@@ -25,8 +24,10 @@ from launch.rehearse.nodes.ec2.node import (
     AWS_CLI,
     HERE,
     Imds,
+    Machines,
     Node,
     NodeSetup,
+    Result,
     Volume,
     check_aws_cli,
     environment,
@@ -35,8 +36,6 @@ from launch.rehearse.nodes.ec2.node import (
     write_program,
 )
 from launch.rehearse.nodes.network import Bridge, in_network, why_no_namespaces
-
-Result = TypeVar("Result")
 
 NEEDED = ("bash", "ip", "nsenter", "unshare", "losetup", "mkfs.ext4", "debugfs", "curl", "flock")
 
@@ -130,12 +129,10 @@ def fill_disk(node: Node) -> None:
 
 
 @dataclass
-class NodeNetwork:
+class NodeNetwork(Machines):
     """A bridge with AWS and nodes on it."""
 
-    folder: Path
     bridge: Bridge
-    nodes: list[Node] = field(default_factory=list)
     namespaces: set[str] = field(default_factory=set)  # all that were made for it
 
     kind = "network namespaces"
@@ -143,21 +140,14 @@ class NodeNetwork:
 
     @property
     def gateway(self) -> str:
-        """AWS's address."""
         return self.bridge.address
 
-    def address(self, private: str) -> str:
-        """The same, as the network is the nodes' own."""
-        return private
-
     def place(self, make: Callable[[], Result]) -> Result:
-        """Calls `make` in the bridge's network, where its sockets stay; returns its result."""
         return self.bridge.call(make)
 
     def power_on(
         self, instance: str, address: str, user_data: str, setup: NodeSetup, volume: Volume | None = None
     ) -> Node:
-        """Starts a node with `volume` attached; it boots at once."""
         root = self.folder / instance
         _lay_out(root, address, self.folder / "hosts", user_data, setup)
         process = shell.start_child(
@@ -179,7 +169,7 @@ class NodeNetwork:
         return node
 
     def check_aws_cli(self) -> None:
-        """Raises NotSetUp if nodes could not run it: they do not see all folders of this machine."""
+        # On a node, as nodes do not see all folders of this machine.
         root = self.folder / "check"
         _lay_out(
             root, "127.0.0.1", self.folder / "hosts-of-check", f"#!/bin/sh\nexec {shlex.join(AWS_CLI)}\n", NodeSetup("")
@@ -207,8 +197,7 @@ def node_network(folder: Path, cloud: str) -> Iterator[NodeNetwork]:
         nodes.record_namespaces(nodes.bridge.pid)
         yield nodes
     finally:
-        for node in nodes.nodes:
-            node.power_off()
+        nodes.close()
         nodes.bridge.close()
 
 

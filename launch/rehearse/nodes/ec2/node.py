@@ -9,6 +9,7 @@ import site
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from shlex import quote
-from typing import Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
 from launch.core import shell
 from launch.core.errors import NotSetUp
@@ -98,33 +99,42 @@ class Node:
             self.imds = None
 
 
-class Machines(Protocol):
-    """Makes nodes.
+@dataclass
+class Machines(ABC):
+    """Makes nodes, whose files are in `folder`."""
 
-    gateway: AWS's address for them; address: a node's, which on AWS would be `private`; place: calls what opens a
-    socket where nodes can reach it; differences: from EC2's nodes, one sentence each.
-    """
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def differences(self) -> Sequence[str]: ...
+    folder: Path
+    nodes: list[Node] = field(default_factory=list, kw_only=True)
+    kind: ClassVar[str]
+    differences: ClassVar[Sequence[str]]  # from EC2's nodes, one sentence each
 
     @property
-    def gateway(self) -> str: ...
+    @abstractmethod
+    def gateway(self) -> str:
+        """AWS's address for the nodes."""
 
-    def address(self, private: str) -> str: ...
+    def address(self, private: str) -> str:
+        """A node's address, which on AWS would be `private`."""
+        return private
 
-    def place(self, make: Callable[[], Result]) -> Result: ...
+    def place(self, make: Callable[[], Result]) -> Result:
+        """Calls `make`, which opens a socket, where nodes can reach it; returns its result."""
+        return make()
 
+    @abstractmethod
     def check_aws_cli(self) -> None:
         """Raises NotSetUp if nodes could not run it."""
-        ...
 
+    @abstractmethod
     def power_on(
         self, instance: str, address: str, user_data: str, setup: NodeSetup, volume: Volume | None = None
-    ) -> Node: ...
+    ) -> Node:
+        """Starts a node with `volume` attached; it boots at once."""
+
+    def close(self) -> None:
+        """Ends all nodes."""
+        for node in self.nodes:
+            node.power_off()
 
 
 def pin(pid: int, cores: Sequence[int]) -> None:

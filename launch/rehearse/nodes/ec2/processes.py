@@ -12,18 +12,18 @@ import re
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TypeVar
 
 from launch.core import shell
 from launch.rehearse.nodes.ec2.node import (
     AWS_CLI,
     HERE,
     Imds,
+    Machines,
     Node,
     NodeSetup,
     Volume,
@@ -33,8 +33,6 @@ from launch.rehearse.nodes.ec2.node import (
     programs,
     write_program,
 )
-
-Result = TypeVar("Result")
 
 LOCALHOST = "127.0.0.1"
 BASH = (4, 4)  # the first that sets $! for >(...), which boot.sh waits for; macOS has 3.2
@@ -86,24 +84,17 @@ def _bash() -> str:
 
 
 @dataclass
-class Processes:
+class Processes(Machines):
     """Makes nodes that are processes."""
 
-    folder: Path
     block: int  # second number of their addresses; 0: all share 127.0.0.1
     rendezvous_port: int
-    nodes: list[Node] = field(default_factory=list)
 
     kind = "processes"
     differences = DIFFERENCES
     gateway = LOCALHOST
 
-    def place(self, make: Callable[[], Result]) -> Result:
-        """Calls `make`: all sockets are in the same network."""
-        return make()
-
     def check_aws_cli(self) -> None:
-        """Raises NotSetUp if nodes could not run it."""
         check_aws_cli([sys.executable, *AWS_CLI[1:]], environment(NodeSetup(""), os.defpath, os.devnull))
 
     def address(self, private: str) -> str:
@@ -113,7 +104,6 @@ class Processes:
     def power_on(
         self, instance: str, address: str, user_data: str, setup: NodeSetup, volume: Volume | None = None
     ) -> Node:
-        """Starts a node with `volume` attached; it boots at once."""
         root = self.folder / instance
         imds = Imds(instance, (LOCALHOST, 0))
         try:
@@ -139,8 +129,7 @@ def processes(folder: Path) -> Iterator[Processes]:
     try:
         yield machines
     finally:
-        for node in machines.nodes:
-            node.power_off()
+        machines.close()
 
 
 def relocated(user_data: str, root: Path, metadata: str, rendezvous_port: int) -> str:

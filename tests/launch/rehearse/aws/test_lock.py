@@ -11,9 +11,9 @@ from moto import mock_aws
 from moto.ec2.models import EC2Backend
 from moto.sagemaker.responses import SageMakerResponse
 
+from launch.rehearse.aws.access import replaced
 from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.moto_patches import patched as patched_ec2
-from launch.rehearse.aws.moto_patches import replaced
 from launch.rehearse.aws.sagemaker import rules as sagemaker_rules
 
 TOGETHER_S = 0.5  # how long a request waits in the middle for another to come in: only without a lock one does
