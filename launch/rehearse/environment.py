@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
+from unittest import mock
 
 # Prefixes of the user's own settings that are removed; proxies are, too, in upper and lower case.
 REMOVED = ("AWS_", "BOTO_", "MOTO_", "TEST_SERVER_MODE")
@@ -33,24 +34,11 @@ MOTO = {
 }
 
 
-@contextmanager
-def shared_models() -> Iterator[None]:
+def shared_models() -> AbstractContextManager[Any]:
     """One reader of botocore's models of AWS's services for all sessions inside the block: moto opens dozens."""
     import botocore.session
 
-    create = botocore.session.create_loader
-    make = cache(create)
-
-    def reader(path: str | None = None) -> Any:
-        known = make(path)
-        known.search_paths[:] = dict.fromkeys(known.search_paths)  # each of boto3's sessions adds its own
-        return known
-
-    botocore.session.create_loader = reader
-    try:
-        yield
-    finally:
-        botocore.session.create_loader = create
+    return mock.patch.object(botocore.session, "create_loader", cache(botocore.session.create_loader))
 
 
 def cleaned(env: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import io
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,8 @@ from werkzeug.serving import make_server
 
 from launch.rehearse.aws.calls import Refusal
 
+# How the names of those requests begin that change nothing.
+READS = ("BatchGet", "Describe", "Filter", "Get", "Head", "List", "Query", "Scan", "Search")
 LAUNCHER_AGENT = "aws-ddp-toolkit"  # in the User-Agent of a launcher, see launch/aws/client.py
 
 INVALID_TOKEN = Refusal(403, "InvalidClientTokenId", "The security token included in the request is invalid.")
@@ -44,6 +45,10 @@ class Request:
     @property
     def name(self) -> str:
         return f"{self.service}:{self.operation}"
+
+    @property
+    def is_write(self) -> bool:
+        return not self.operation.startswith(READS)
 
 
 @dataclass
@@ -100,11 +105,15 @@ def _refused(refusal: Refusal, service: str, start_response: Any) -> list[bytes]
 
 def has_token(environ: Mapping[str, Any], tokens: Mapping[str, str]) -> bool:
     """Whether a request has the session token that belongs to its access key, in its headers or a presigned URL."""
-    query = parse_qs(environ.get("QUERY_STRING", ""))
-    signed = re.search(r"Credential=([^/,]+)/", environ.get("HTTP_AUTHORIZATION", ""))
-    key = signed[1] if signed else query.get("X-Amz-Credential", [""])[0].partition("/")[0]
+    key, query = _scope(environ)[0], parse_qs(environ.get("QUERY_STRING", ""))
     given = environ.get("HTTP_X_AMZ_SECURITY_TOKEN") or query.get("X-Amz-Security-Token", [""])[0]
     return key in tokens and hmac.compare_digest(tokens[key].encode(), given.encode())
+
+
+def _scope(environ: Mapping[str, Any]) -> list[str]:
+    """What a request is signed for: access key, date, region, service and version; one empty text if it is not."""
+    header = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].partition(",")[0]
+    return str(header or parse_qs(environ.get("QUERY_STRING", "")).get("X-Amz-Credential", [""])[0]).split("/")
 
 
 def first(requests: Sequence[Request], operation: str, *, by_launcher: bool = True) -> float | None:
@@ -115,7 +124,7 @@ def first(requests: Sequence[Request], operation: str, *, by_launcher: bool = Tr
 
 def service_of(environ: Mapping[str, Any]) -> str:
     """The service that a request is signed for, in AWS's name; S3 where the address is."""
-    scope = environ.get("HTTP_AUTHORIZATION", "").split("Credential=")[-1].split(",")[0].split("/")
+    scope = _scope(environ)
     return scope[3] if len(scope) == 5 else "s3"
 
 

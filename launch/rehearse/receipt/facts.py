@@ -6,9 +6,9 @@ import json
 import math
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from launch.rehearse.recording import Change, Epoch, Line
     from launch.rehearse.rehearsal import Rehearsal
 
-# How the names of those AWS requests begin that change nothing.
-READS = ("BatchGet", "Describe", "Filter", "Get", "Head", "List", "Query", "Scan", "Search")
 ENDS = {0: "done", 2: "refused: settings", 3: "failed: data", 4: "failed: AWS refused", 5: "failed: training",
         6: "failed: machine", 75: "interrupted", 130: "stopped by Ctrl-C", 137: "the launcher was killed",
         143: "stopped by SIGTERM"}  # fmt: skip
@@ -43,24 +41,6 @@ CONTENTS = {
     "requests.jsonl": "every request",
     "job": "plan, cluster, exit records, boot logs",
 }
-
-
-@dataclass(frozen=True)
-class RequestGroup:
-    """All requests of one name by launcher or nodes."""
-
-    name: str
-    by_launcher: bool
-    at: tuple[float, ...]  # when (s since the rehearsal began)
-    errors: Mapping[int, int] = field(default_factory=dict)  # how many had each HTTP status of 400 and above
-
-    @property
-    def count(self) -> int:
-        return len(self.at)
-
-    @property
-    def is_write(self) -> bool:
-        return not self.name.rpartition(":")[2].startswith(READS)
 
 
 @dataclass(frozen=True)
@@ -91,7 +71,7 @@ class Receipt:
     commands: Sequence[tuple[str, int]]
     seconds: Mapping[str, float]  # by phase
     faults: Sequence[tuple[float | None, str]]  # when and what; no time for what happened repeatedly or never
-    requests: Sequence[RequestGroup]
+    requests: Sequence[Request]
     made: Mapping[str, int]  # resources by kind
     left: Mapping[str, int]  # resources by kind
     nodes: Sequence[ReceiptNode]
@@ -118,7 +98,7 @@ class Receipt:
             commands=rehearsal.commands,
             seconds=phase_seconds(rehearsal),
             faults=_faults(rehearsal),
-            requests=group_requests(rehearsal.requests.requests, rehearsal.began),
+            requests=[replace(one, at=one.at - rehearsal.began) for one in rehearsal.requests.requests],
             made=count_kinds(rehearsal.made),
             left=count_kinds(rehearsal.left()),
             nodes=[_node(run, changes.get(run.name), rehearsal.began) for run in backend.node_runs.values()],
@@ -174,12 +154,8 @@ class Receipt:
 
     @property
     def request_summary(self) -> str:
-        writes = sum(group.count for group in self.requests if group.is_write)
-        total = sum(group.count for group in self.requests)
+        total, writes = len(self.requests), sum(request.is_write for request in self.requests)
         return f"{total} ({writes} writes, {total - writes} reads)"
-
-    def requests_of(self, *, by_launcher: bool, is_write: bool) -> list[RequestGroup]:
-        return [group for group in self.requests if (group.by_launcher, group.is_write) == (by_launcher, is_write)]
 
 
 def _after_end(arguments: Sequence[str]) -> list[str]:
@@ -204,21 +180,6 @@ def _node(run: NodeRun, change: Change | None, began: float) -> ReceiptNode:
         how=run.how,
         usd=run.seconds / 3600 * run.usd_per_hour,
     )
-
-
-def group_requests(requests: Iterable[Request], began: float) -> list[RequestGroup]:
-    """The requests by name, those of the launcher first."""
-    groups: dict[tuple[bool, str], list[Request]] = {}
-    for request in requests:
-        groups.setdefault((not request.by_launcher, request.name), []).append(request)
-    return [
-        RequestGroup(name, not by_node, tuple(request.at - began for request in group), _errors(group))
-        for (by_node, name), group in sorted(groups.items())
-    ]
-
-
-def _errors(requests: Iterable[Request]) -> dict[int, int]:
-    return dict(sorted(Counter(request.status for request in requests if request.status >= 400).items()))
 
 
 def count_kinds(resources: set[str]) -> dict[str, int]:

@@ -28,6 +28,7 @@ from trainer.files import write_atomically
 from trainer.terminal import encodable
 
 if TYPE_CHECKING:
+    from launch.rehearse.aws.server import Request
     from launch.rehearse.recording import Epoch, Line
 
 
@@ -166,10 +167,10 @@ def state_bars(receipt: Receipt, node: ReceiptNode) -> list[Bar]:
 def write_marks(receipt: Receipt, by_launcher: bool) -> list[tuple[float, str]]:
     """Where on the timeline requests wrote something, in %, with their names; near ones share a mark."""
     places: dict[float, Counter[str]] = {}
-    for group in receipt.requests_of(by_launcher=by_launcher, is_write=True):
-        for at in group.at:
-            place = round(percent(at, receipt.total) * 2) / 2
-            places.setdefault(place, Counter())[group.name] += 1
+    for request in receipt.requests:
+        if request.is_write and request.by_launcher == by_launcher:
+            place = round(percent(request.at, receipt.total) * 2) / 2
+            places.setdefault(place, Counter())[request.name] += 1
     return [(place, counted(names)) for place, names in sorted(places.items())]
 
 
@@ -251,7 +252,7 @@ def as_html(receipt: Receipt) -> str:
         epochs=by_number(receipt.epochs),
         own=own_table(receipt.epochs),
         rows=final_rows(receipt),
-        requests=request_tables(receipt),
+        requests=request_tables(receipt.requests),
         lines=lines,
         cut=cut,
         files=file_tables(receipt.files),
@@ -312,24 +313,22 @@ def _node_record(receipt: Receipt, node: ReceiptNode) -> Mapping[str, Any]:
 # ---- requests and files
 
 
-def request_tables(receipt: Receipt) -> list[tuple[str, list[tuple[str, int, int, str]]]]:
+def request_tables(requests: Sequence[Request]) -> list[tuple[str, list[tuple[str, int, int, str]]]]:
     """Writes and reads; each row: name, count by the launcher, count by the nodes, errors."""
+    by_name: dict[str, list[Request]] = {}
+    for request in requests:
+        by_name.setdefault(request.name, []).append(request)
     tables = []
     for title, is_write in (("writes", True), ("reads", False)):
-        names = sorted({group.name for group in receipt.requests if group.is_write == is_write})
-        if names:
-            tables.append((title, [_request_row(receipt, name) for name in names]))
+        rows = [_request_row(name, row) for name, row in sorted(by_name.items()) if row[0].is_write == is_write]
+        tables += [(title, rows)] if rows else []
     return tables
 
 
-def _request_row(receipt: Receipt, name: str) -> tuple[str, int, int, str]:
-    groups = [group for group in receipt.requests if group.name == name]
-    errors: Counter[str] = Counter()
-    for group in groups:
-        errors.update({str(status): count for status, count in group.errors.items()})
-    by_launcher = sum(group.count for group in groups if group.by_launcher)
-    by_nodes = sum(group.count for group in groups if not group.by_launcher)
-    return name, by_launcher, by_nodes, counted(errors)
+def _request_row(name: str, requests: Sequence[Request]) -> tuple[str, int, int, str]:
+    by_launcher = sum(request.by_launcher for request in requests)
+    errors = Counter(str(status) for status in sorted(request.status for request in requests) if status >= 400)
+    return name, by_launcher, len(requests) - by_launcher, counted(errors)
 
 
 def file_tables(sizes: Mapping[str, int]) -> list[tuple[str, list[FileRow]]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from textwrap import wrap
 
 from launch.core.terminal import table
 from launch.rehearse.backend import PHASES
-from launch.rehearse.receipt.facts import CONTENTS, Receipt, RequestGroup
+from launch.rehearse.receipt.facts import CONTENTS, Receipt
 
 WIDTH, NO_BREAK = 80, "\0"
 
@@ -62,21 +63,17 @@ def _requests(receipt: Receipt) -> list[str]:
     rows = []
     for who, by_launcher in (("launcher", True), ("nodes", False)):
         for kind, is_write in (("write", True), ("read", False)):
-            rows += _counts(kind, who, receipt.requests_of(by_launcher=by_launcher, is_write=is_write))
-    errors = sum(count for group in receipt.requests for status, count in group.errors.items() if status >= 500)
+            names = [r.name for r in receipt.requests if (r.by_launcher, r.is_write) == (by_launcher, is_write)]
+            rows += _counts(kind, who, names) if names else []
+    errors = sum(request.status >= 500 for request in receipt.requests)
     return [*rows, f"errors on AWS's side: {errors}"] if errors else rows
 
 
-def _counts(kind: str, who: str, groups: Sequence[RequestGroup]) -> list[str]:
+def _counts(kind: str, who: str, names: Sequence[str]) -> list[str]:
     """Wrapped, but never between a name and its count."""
-    if not groups:
-        return []
-    names = ", ".join(f"{group.name} {group.count}".replace(" ", NO_BREAK) for group in groups)
-    total = sum(group.count for group in groups)
-    return [
-        row.replace(NO_BREAK, " ")
-        for row in _wrapped(f"{total} {kind}{'s' if total > 1 else ''} by the {who}: {names}")
-    ]
+    counted = ", ".join(f"{name}{NO_BREAK}{count}" for name, count in sorted(Counter(names).items()))
+    text = f"{len(names)} {kind}{'s' if len(names) > 1 else ''} by the {who}: {counted}"
+    return [row.replace(NO_BREAK, " ") for row in _wrapped(text)]
 
 
 def _resources(receipt: Receipt) -> list[str]:

@@ -6,6 +6,7 @@ python aws_cli.py SOCKET WORDS...  runs aws WORDS..., with the caller's files, f
 A program: nothing imports it.  The second form imports little, as it runs often.
 """
 
+import json
 import os
 import socket
 import sys
@@ -21,8 +22,7 @@ def run(path: str, words: list[str]) -> int:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as there:
         _connect(there, path)
         folder = os.open(".", os.O_RDONLY)
-        variables = [f"{name}={value}" for name, value in os.environ.items()]
-        message = "\0".join([str(len(words)), *words, *variables]).encode(errors="surrogateescape")
+        message = json.dumps([words, dict(os.environ)]).encode()
         there.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(message) + 65536)
         socket.send_fds(there, [message], [0, 1, 2, folder])
         answer = there.recv(1)
@@ -90,14 +90,10 @@ def _answer(client: socket.socket) -> None:
     os.fchdir(files[3])
     for file in files:
         os.close(file)
-    count, *rest = message.decode(errors="surrogateescape").split("\0")
-    words, variables = rest[: int(count)], rest[int(count) :]
+    words, variables = json.loads(message)
     data_path = os.environ[DATA_PATH]
     os.environ.clear()
-    for variable in variables:
-        name, _, value = variable.partition("=")
-        os.environ[name] = value
-    os.environ[DATA_PATH] = data_path
+    os.environ.update({**variables, DATA_PATH: data_path})
     sys.argv = ["aws", *words]
     threading.Thread(target=_end_with, args=[client], daemon=True).start()
     code = _main()

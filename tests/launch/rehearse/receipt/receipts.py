@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from launch.rehearse.receipt.facts import Receipt, ReceiptNode, RequestGroup
+from launch.rehearse.aws.server import Request
+from launch.rehearse.receipt.facts import Receipt, ReceiptNode
 from launch.rehearse.recording import Change, Epoch, Line
 
 FIRST, SECOND, THIRD = "i-4a579d6d2ee1191b1", "i-3d9be81a6cc485bb6", "i-c2657aa1b2fc9d113"
@@ -20,10 +21,11 @@ RECEIPT = Receipt(
     seconds={"plan": 1.8, "provision": 0.7, "boot": 4.3, "rendezvous": 13.2, "train": 68.0, "tear down": 8.0},
     faults=[(21.9, f"node-dies@epoch:1: {SECOND} is dead, after epoch 1")],
     requests=[
-        RequestGroup("ec2:DescribeInstances", True, (3.0, 4.0, 5.0)),
-        RequestGroup("ec2:RunInstances", True, (2.2, 23.0)),
-        RequestGroup("s3:HeadObject", False, (20.0,), {404: 1}),
-        RequestGroup("s3:PutObject", False, (20.5, 80.0, 81.0), {503: 1}),
+        *(Request(at, 0.1, True, "ec2", "DescribeInstances", "", 200) for at in (3.0, 4.0, 5.0)),
+        *(Request(at, 0.1, True, "ec2", "RunInstances", "", 200) for at in (2.2, 23.0)),
+        Request(20.0, 0.1, False, "s3", "HeadObject", "/b/k", 404),
+        *(Request(at, 0.1, False, "s3", "PutObject", "/b/k", 200) for at in (20.5, 80.0)),
+        Request(81.0, 0.1, False, "s3", "PutObject", "/b/k", 503),
     ],
     made={"instance": 3, "security group": 1},
     left={},

@@ -9,24 +9,11 @@ import pytest
 
 from launch.rehearse.aws.server import Request
 from launch.rehearse.nodes.sagemaker.files import download
-from launch.rehearse.receipt.facts import RequestGroup, group_requests, save
+from launch.rehearse.receipt.facts import save
 from launch.rehearse.receipt.text import as_text
 from tests.launch.rehearse.receipt.receipts import RECEIPT
 
 # ---- data
-
-
-def test_requests_are_counted_by_name_and_by_whom() -> None:
-    made = [
-        Request(11.0, 0.1, True, "s3", "GetObject", "/job.json", 404),
-        Request(12.0, 0.1, True, "s3", "GetObject", "/job.json", 200),
-        Request(13.0, 0.1, False, "s3", "PutObject", "/log", 503),
-    ]
-
-    assert group_requests(made, began=10.0) == [
-        RequestGroup("s3:GetObject", True, (1.0, 2.0), {404: 1}),
-        RequestGroup("s3:PutObject", False, (3.0,), {503: 1}),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +24,7 @@ def test_requests_are_counted_by_name_and_by_whom() -> None:
     ],
 )  # fmt: skip
 def test_a_request_reads_or_writes(name: str, is_write: bool) -> None:
-    assert RequestGroup(name, True, (1.0,)).is_write == is_write
+    assert Request(1.0, 0.1, True, *name.split(":"), "", 200).is_write == is_write
 
 
 def test_a_replacement_is_not_counted_beside_the_node_that_it_replaces() -> None:
