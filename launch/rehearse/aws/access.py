@@ -131,12 +131,12 @@ class Size:
 READS, WIDE_READS, CHANGES = Size(100, 20), Size(50, 10), Size(50, 5)
 # Non-mutating operations that are costly without a filter or pages.
 WIDE = {"DescribeInstances", "DescribeInstanceStatus", "DescribeNetworkInterfaces", "DescribeSecurityGroups",
-        "DescribeSnapshots", "DescribeSpotInstanceRequests", "DescribeVolumes"}  # fmt: skip
+        "DescribeSnapshots", "DescribeVolumes"}  # fmt: skip
 NARROWED_BY = ("Filters", "MaxResults")
 # Operations with buckets of their own.
-OWN = {"RunInstances": Size(5, 2), "StartInstances": Size(5, 2), "TerminateInstances": Size(100, 5),
-       "CreateTags": Size(100, 10), "DeleteTags": Size(100, 10), "AttachVolume": Size(100, 5),
-       "CreateVolume": Size(100, 5), "DeleteVolume": Size(100, 5), "DetachVolume": Size(100, 5)}  # fmt: skip
+OWN = {"RunInstances": Size(5, 2),
+       **dict.fromkeys(("AttachVolume", "CreateVolume", "DeleteVolume", "TerminateInstances"), Size(100, 5)),
+       **dict.fromkeys(("CreateTags", "DeleteTags"), Size(100, 10))}  # fmt: skip
 # "Resource token bucket sizes and refill rates": a token for each instance.
 INSTANCES = {"RunInstances": Size(1000, 2), "TerminateInstances": Size(1000, 20)}
 

@@ -199,7 +199,7 @@ def test_what_a_job_on_sagemaker_names(words: str, tmp_path: Path) -> None:
         with pytest.raises(Started):
             raise AssertionError((on_sagemaker(job.launch_words, lambda _region: runtime), said))
         run = JobRun(Agent(account, "", served, tmp_path), next(iter(account.jobs.values())), tmp_path)
-        run._fill(tmp_path / "ml", 0)
+        run._fill(tmp_path / "ml")
     channels = [word for word in job.options["data"] if "train" in word or "=" not in word]
     assert len(list((tmp_path / "ml/input/data").rglob("1.png"))) == len(channels)
 

@@ -195,27 +195,6 @@ def test_whoever_leaves_leaves_nothing_that_runs(scripted: type[Scripted], tmp_p
     assert threading.active_count() == before
 
 
-def test_several_instances_share_the_data_and_fail_together(
-    scripted: type[Scripted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("launch.rehearse.nodes.sagemaker.run.why_no_network", lambda: "needs root")
-    with playing(tmp_path) as agent:
-        asked = request(agent, "j", ResourceConfig={"InstanceType": KIND, "InstanceCount": 2, "VolumeSizeInGB": 30})
-        source = asked["InputDataConfig"][0]["DataSource"]["S3DataSource"]
-        source["S3DataDistributionType"] = "ShardedByS3Key"
-        agent.account.write("data/b/2.jpg", b"y")
-        client(agent, "sagemaker").create_training_job(**asked)
-        told = agent.wait("j")
-        error = agent.errors.pop()
-
-    assert told["FailureReason"] == "InternalServerError: several instances: needs root"
-    assert "needs root" in error
-    assert [sorted(p.name for p in (tmp_path / f"1/1/algo-{n}/input/data/train").iterdir()) for n in (1, 2)] == [
-        ["a"],
-        ["b"],
-    ]
-
-
 def test_a_reason_is_as_long_as_aws_makes_it() -> None:
     assert failure_reason("x" * 5_000, 1).endswith("x, exit code: 1")
     assert len(failure_reason("x" * 5_000, 1)) == 1024

@@ -62,8 +62,6 @@ def _found(signed: SignedCall) -> EBSSnapshot | None:
 def _start(rules: Rules, params: Mapping[str, Any]) -> Refusal | None:
     if not 1 <= params["VolumeSize"] <= LARGEST_GIB:
         return _invalid("The volume size is out of range.")
-    if params.get("Encrypted") and params.get("ParentSnapshotId"):
-        return _invalid("Encrypted and ParentSnapshotId exclude each other.")
     if not 10 <= params.get("Timeout", 60) <= 4320:
         return _invalid("Timeout must be between 10 and 4320.")
     known = rules.direct.get(params.get("ClientToken", ""))

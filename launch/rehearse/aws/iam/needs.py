@@ -104,8 +104,7 @@ def _run_instances(params: Params, view: AccountView) -> Iterator[Need]:
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ExamplePolicies_EC2.html#iam-example-runinstances
     """
-    known = {**_metadata(params.get("MetadataOptions", {})), **_tenancy(params.get("Placement", {}))}
-    yield from _made("RunInstances", "instance", params, view, more=known)
+    yield from _made("RunInstances", "instance", params, view, more=_metadata(params.get("MetadataOptions", {})))
     yield from _parts(params, view)
     for kind, names in _used_by(params).items():
         yield from (existing("ec2:RunInstances", kind, name, view) for name in dict.fromkeys(names))
@@ -114,28 +113,18 @@ def _run_instances(params: Params, view: AccountView) -> Iterator[Need]:
 
 
 def _parts(params: Params, view: AccountView) -> Iterator[Need]:
-    """Of new instances: their disks, and their interfaces, which may be there already."""
+    """Of new instances: their disks and interfaces."""
     disks = [mapping["Ebs"] for mapping in params.get("BlockDeviceMappings", ()) if "Ebs" in mapping]
     for disk in disks or [{}]:  # without any the image's own
         yield from _made("RunInstances", "volume", params, view, more=_encryption(disk))
-    for card in params.get("NetworkInterfaces", ()) or [{}]:
-        name = card.get("NetworkInterfaceId", NEW)  # which AWS gives as a condition key, too
-        known = {"ec2:NetworkInterfaceID": name} if name != NEW else {}
-        yield from _made("RunInstances", "network-interface", params, view, name, known)
+    for _ in params.get("NetworkInterfaces", ()) or [{}]:
+        yield from _made("RunInstances", "network-interface", params, view)
 
 
 def _metadata(asked: Params) -> dict[str, str]:
     """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ExamplePolicies_EC2.html#iam-example-instance-metadata"""
     keys = {"HttpTokens": "ec2:MetadataHttpTokens", "HttpPutResponseHopLimit": "ec2:MetadataHttpPutResponseHopLimit"}
     return {key: str(asked[name]) for name, key in keys.items() if name in asked}
-
-
-def _tenancy(placement: Params) -> dict[str, str]:
-    """The tenancy, which is all that IAM sees of Dedicated Hosts: they are no resource of RunInstances.
-
-    https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html
-    """
-    return {"ec2:Tenancy": str(placement["Tenancy"])} if "Tenancy" in placement else {}
 
 
 def _encryption(disk: Params) -> dict[str, str]:
@@ -287,9 +276,7 @@ def _ebs(call: Call, view: AccountView) -> Iterator[Need]:
     """https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonelasticblockstore.html"""
     if call.operation == "StartSnapshot":
         tags = requested({tag["Key"]: tag["Value"] for tag in call.params.get("Tags", ())})
-        parent = call.params.get("ParentSnapshotId")
-        begun = {"ebs:ParentSnapshot": f"arn:aws:ec2:{view.region}::snapshot/{parent}"} if parent else {}
-        yield Need(_action(call), new_snapshot(view), {**tags, **begun})
+        yield Need(_action(call), new_snapshot(view), tags)
         if tags:
             yield Need("ec2:CreateTags", new_snapshot(view), {**tags, "ec2:CreateAction": call.operation})
         return
@@ -314,17 +301,11 @@ def _others(call: Call, view: AccountView) -> Iterator[Need]:
 
 
 def _overridden(params: Params) -> dict[str, str]:
-    """What a build overrides of its project.
+    """What a build overrides of its project, as far as launchers do it.
 
     https://docs.aws.amazon.com/codebuild/latest/userguide/action-context-keys.html
     """
-    keys = {
-        "source.location": params.get("sourceLocationOverride"),
-        "source.auth.type": params.get("sourceAuthOverride", {}).get("type"),
-        "secondarySources": "true" if "secondarySourcesOverride" in params else None,
-        "environment.fleet.fleetArn": params.get("fleetOverride", {}).get("fleetArn"),
-    }
-    return {f"codebuild:{key}": value for key, value in keys.items() if value is not None}
+    return {"codebuild:source.location": params["sourceLocationOverride"]} if "sourceLocationOverride" in params else {}
 
 
 _GROUP = "arn:aws:logs:{region}:{account}:log-group:{logGroupName}"

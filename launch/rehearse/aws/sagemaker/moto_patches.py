@@ -123,16 +123,13 @@ def _show(job: TrainingJob) -> None:
             stopped(job)
 
 
-SORTED_BY = {"Name": lambda job: job.name, "CreationTime": lambda job: job.described["CreationTime"],
-             "Status": lambda job: job.status}  # fmt: skip
-
-
 def list_training_jobs(rules: Rules, original: Any, response: Any) -> ActionResult:
-    """Newest first by default.  With MaxResults the status is filtered page by page, as on AWS."""
+    """Newest first, by the filters that launchers ask for.  With MaxResults the status is filtered page by page."""
     ask, shape = response._get_param, operation_input("ListTrainingJobs")
     check_shape(shape, {key: response.params[key] for key in shape.members if key in response.params}, "")
-    jobs, is_paged = _listed(rules, response, ask), ask("MaxResults") is not None
-    if not is_paged:
+    jobs = sorted(response.sagemaker_backend.training_jobs.values(), key=lambda job: job.described["CreationTime"])
+    jobs = [job for job in reversed(jobs) if job.name not in rules.unlisted and _matches(job, ask)]
+    if ask("MaxResults") is None:
         jobs = [job for job in jobs if _has_status(job, ask)]
     return ActionResult(_page(jobs, ask))
 
@@ -146,12 +143,23 @@ def _page(jobs: list[TrainingJob], ask: Callable[[str], Any]) -> dict[str, Any]:
     return page
 
 
-def _listed(rules: Rules, response: Any, ask: Callable[[str], Any]) -> list[TrainingJob]:
-    """The jobs that match a request, in its order, with any status."""
-    jobs = [job for job in response.sagemaker_backend.training_jobs.values() if job.name not in rules.unlisted]
-    is_reverse = (ask("SortOrder") or "Descending") == "Descending"
-    matching = [job for job in jobs if _matches(job, ask)]
-    return sorted(matching, key=SORTED_BY[ask("SortBy") or "CreationTime"], reverse=is_reverse)
+def _matches(job: TrainingJob, ask: Callable[[str], Any]) -> bool:
+    after = ask("CreationTimeAfter")
+    return (
+        (ask("NameContains") or "") in job.name
+        and ask("WarmPoolStatusEquals") in (None, job.pool)
+        and (not after or job.described["CreationTime"] > _utc(after))
+    )
+
+
+def _has_status(job: TrainingJob, ask: Callable[[str], Any]) -> bool:
+    return ask("StatusEquals") in (None, job.status)
+
+
+def _utc(time: Any) -> datetime:
+    if isinstance(time, datetime):
+        return time if time.tzinfo else time.replace(tzinfo=UTC)
+    return datetime.fromtimestamp(float(time), UTC)
 
 
 def _summary(job: TrainingJob) -> dict[str, Any]:
@@ -159,26 +167,6 @@ def _summary(job: TrainingJob) -> dict[str, Any]:
     keys = ("TrainingJobName", "TrainingJobArn", "CreationTime", "LastModifiedTime", "TrainingEndTime",
             "TrainingJobStatus", "SecondaryStatus", "WarmPoolStatus")  # fmt: skip
     return {key: copy.copy(job.described[key]) for key in keys if key in job.described}
-
-
-def _has_status(job: TrainingJob, ask: Callable[[str], Any]) -> bool:
-    return ask("StatusEquals") in (None, job.status)
-
-
-def _matches(job: TrainingJob, ask: Callable[[str], Any]) -> bool:
-    times = {"CreationTime": job.described["CreationTime"], "LastModifiedTime": job.described["LastModifiedTime"]}
-    return (
-        (ask("NameContains") or "") in job.name
-        and ask("WarmPoolStatusEquals") in (None, job.pool)
-        and all(not ask(f"{key}After") or time > _utc(ask(f"{key}After")) for key, time in times.items())
-        and all(not ask(f"{key}Before") or time < _utc(ask(f"{key}Before")) for key, time in times.items())
-    )
-
-
-def _utc(time: Any) -> datetime:
-    if isinstance(time, datetime):
-        return time if time.tzinfo else time.replace(tzinfo=UTC)
-    return datetime.fromtimestamp(float(time), UTC)
 
 
 # ---- quotas

@@ -35,7 +35,7 @@ from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.backend import NodeRun
 from launch.rehearse.nodes.sagemaker.container import Container, ContainerSpec
 from launch.rehearse.nodes.sagemaker.files import Checkpoints, download, line_handler, packed, put
-from launch.rehearse.nodes.sagemaker.network import GATEWAY, address, network, why_no_network
+from launch.rehearse.nodes.sagemaker.network import GATEWAY, address, network
 
 Serve = Callable[..., AbstractContextManager[int]]
 STATES = {"Starting": "boots", "Downloading": "boots", "Training": "trains"}
@@ -161,8 +161,8 @@ class JobRun(threading.Thread):
 
     def _run_containers(self) -> bool:
         self.bases = [self.folder / str(self._number) / host for host in self.hosts]
-        for index, base in enumerate(self.bases):
-            self._fill(base, index)
+        for base in self.bases:
+            self._fill(base)
         if not self._advance("Training"):
             return self._end_stop()
         with ExitStack() as stack:
@@ -240,7 +240,7 @@ class JobRun(threading.Thread):
 
     # ---- before the containers run
 
-    def _fill(self, base: Path, index: int) -> None:
+    def _fill(self, base: Path) -> None:
         """Copies data and checkpoints to where a container finds them."""
         for channel in self.request.get("InputDataConfig", []):
             folder, source = base / "input/data" / channel["ChannelName"], channel["DataSource"].get("S3DataSource")
@@ -249,17 +249,12 @@ class JobRun(threading.Thread):
                 known = self.account.rules.file_systems
                 shutil.copytree(known[system["FileSystemId"], system["DirectoryPath"]], folder, dirs_exist_ok=True)
                 continue
-            objects = self.account.under(source["S3Uri"])
-            if source.get("S3DataDistributionType") == "ShardedByS3Key":
-                objects = objects[index :: len(self.bases)]
-            download(self.account, objects, source["S3Uri"], folder)
+            download(self.account, self.account.under(source["S3Uri"]), source["S3Uri"], folder)
         self.checkpoints.restore(base)
 
     def _start(self, stack: ExitStack) -> list[Container]:
         net, url = None, self.agent.url
         if self.has_network:
-            if why := why_no_network():
-                raise NotImplementedError(f"several instances: {why}")
             net = stack.enter_context(network(self.folder / str(self._number) / "network", self.hosts, self.agent.rate))
             url = f"http://{GATEWAY}:{stack.enter_context(self.agent.serve(address=GATEWAY, place=net.bridge.call))}"
         containers = []
