@@ -59,7 +59,7 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[SageMak
     account = SageMakerAccount(job.region)
     with ExitStack() as stack:
         stack.enter_context(patched(account.rules))
-        account.rules.slow.stopping = None  # a job has stopped when its containers have
+        account.rules.answers_stopping = None  # a job has stopped when its containers have
         fill_sagemaker(account, job)
         grant(account.rules.access, account.id, job, "sagemaker", KEY, TOKEN)
         serve = partial(served, log, account.rules.access.tokens)

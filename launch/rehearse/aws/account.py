@@ -34,6 +34,7 @@ class Account:
     """One region of moto's account."""
 
     region: str
+    rules: Any = None  # what AWS has and allows
     id: str = DEFAULT_ACCOUNT_ID
 
     @property
@@ -96,12 +97,8 @@ class Account:
 
     def resources(self) -> set[str]:
         """Resources that cost money or have the toolkit's tag, in any region; not S3 and logs, which are to stay."""
-        for _ in range(10):
-            try:
-                return set(self._resources())
-            except RuntimeError:  # a request has just changed what is listed
-                continue
-        return set(self._resources())
+        with self.rules.lock:
+            return set(self._resources())
 
     @abstractmethod
     def _resources(self) -> Iterable[str]:

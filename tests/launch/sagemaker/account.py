@@ -20,7 +20,7 @@ from moto.sagemaker.models import sagemaker_backends
 from launch.rehearse.aws.sagemaker import account as rehearsed
 from launch.rehearse.aws.sagemaker.account import LOG_GROUP
 from launch.rehearse.aws.sagemaker.moto_patches import patched
-from launch.rehearse.aws.sagemaker.rules import Rules, Slow
+from launch.rehearse.aws.sagemaker.rules import Rules
 from tests.launch.account import TOOLKIT, Asked, opened
 from tests.launch.faults import Request
 
@@ -28,7 +28,7 @@ __all__ = ["LOG_GROUP", "SageMakerAccount"]
 
 
 class SageMakerAccount(Asked, rehearsed.SageMakerAccount):
-    """capacity, quota, slow: see rules.Rules.  requests: every call since it was opened."""
+    """capacity, quota: see rules.Rules.  requests: every call since it was opened."""
 
     role = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{TOOLKIT}-sagemaker"
 
@@ -65,11 +65,6 @@ class SageMakerAccount(Asked, rehearsed.SageMakerAccount):
         return sorted(self._bucket(bucket).keys)
 
     # ---- what a test does to it
-
-    @property
-    def slow(self) -> Slow:
-        """How long jobs take to stop."""
-        return self.rules.slow
 
     def write(self, key: str, content: bytes | str = b"", bucket: str | None = None) -> str:
         """Writes an object, and returns its URI."""

@@ -68,7 +68,7 @@ def playing(
     """
     with ExitStack() as stack:
         account = account or stack.enter_context(SageMakerAccount.opened())
-        account.slow.stopping = None  # a job has stopped when its container has
+        account.rules.answers_stopping = None  # a job has stopped when its container has
         account.rules.stop_s = stop_s
         agent = Agent(account, stack.enter_context(serving()), folder, ranks)
         stack.callback(agent.close)

@@ -335,7 +335,7 @@ def test_ctrl_c_detaches_if_the_user_says_so_and_attach_follows_again(stage: Sta
 
 
 def test_a_second_ctrl_c_ends_the_waiting_and_says_how_to_make_sure(stage: Stage) -> None:
-    stage.account.slow.stopping = None
+    stage.account.rules.answers_stopping = None
     stage.events = iter([train(stage), ctrl_c, ctrl_c])
     with pytest.raises(KeyboardInterrupt):
         stage.launch()
@@ -347,7 +347,7 @@ def test_a_second_ctrl_c_ends_the_waiting_and_says_how_to_make_sure(stage: Stage
 def test_a_kill_or_a_closed_terminal_while_the_job_is_stopped_changes_nothing(
     stage: Stage, number: signal.Signals
 ) -> None:
-    stage.account.slow.stopping = 3
+    stage.account.rules.answers_stopping = 3
     stage.events = iter([train(stage), ctrl_c, lambda: os.kill(os.getpid(), number)])
     error = ended(stage)
     assert (error.code, str(error).partition(";")[0]) == (130, "stopped as requested")

@@ -13,7 +13,7 @@ from tests.launch.sagemaker.world import Stage, idle
 
 @pytest.mark.parametrize("is_stopping", [False, True], ids=["", "stopping already"])
 def test_a_job_is_stopped_and_waited_for_and_stopping_twice_is_fine(stage: Stage, is_stopping: bool) -> None:
-    stage.account.slow.stopping = 3
+    stage.account.rules.answers_stopping = 3
     stage.started()
     if is_stopping:
         stage.aws.call("sagemaker", "StopTrainingJob", {"TrainingJobName": NAME})
@@ -60,7 +60,7 @@ def test_a_start_that_is_not_listed_yet_is_stopped(stage: Stage) -> None:
 
 def test_all_are_asked_to_stop_before_any_is_waited_for(stage: Stage) -> None:
     starts = [describe(stage.aws, stage.started(name).name) for name in ("one", "two", "three")]
-    stage.account.slow.stopping = 2
+    stage.account.rules.answers_stopping = 2
     stage.account.requests.clear()
     assert end(lambda _: stage.aws, starts, stage.clock(), stage.said.append) == 3
     assert stage.account.operations[:3] == ["StopTrainingJob"] * 3
@@ -113,7 +113,7 @@ def test_a_job_that_does_not_stop_is_told_after_a_while(
     stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("launch.sagemaker.stop.LIMIT_S", 300.0)
-    stage.account.slow.stopping = None
+    stage.account.rules.answers_stopping = None
     stage.started()
     assert stage.type("stop", NAME) == 4
     assert capsys.readouterr().err.endswith(f"\n  {typed('stop')}\n")

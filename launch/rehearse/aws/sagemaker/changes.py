@@ -19,11 +19,9 @@ from launch.rehearse.aws.sagemaker.jobs import (
     set_status,
 )
 from launch.rehearse.aws.sagemaker.refusals import missing_data
-from launch.rehearse.aws.sagemaker.rules import has_room
 
 SPOT_SHARE = 0.3  # of the time that is billed
 PROGRESS = ("Starting", "Downloading", "Training", "Uploading")  # while InProgress
-WITHOUT_INSTANCES = ("Interrupted", "Restarting")  # while InProgress, until it has instances again
 
 
 @locked
@@ -67,21 +65,13 @@ def _get_instances(job: TrainingJob) -> bool:
 def _has_capacity(job: TrainingJob, kind: str) -> bool:
     """On demand, or of the training plan that it has for this type."""
     arn = job.plans.get(kind)
-    used = sum(other.count for other in job.others if _uses(other, kind, arn))
+    running = [other for other in job.others if other.has_instances and other.instance_type == kind]
+    needed = job.count + sum(other.count for other in running if other.plans.get(kind) == arn)
     if arn is not None:
-        return has_room(job.rules.plans[arn], used + job.count)
+        plan = job.rules.plans[arn]
+        return plan.is_active and needed <= plan.count
     limit = job.rules.capacity.get(kind)
-    return limit is None or used + job.count <= limit
-
-
-def _uses(job: TrainingJob, kind: str, arn: str | None) -> bool:
-    """Whether it has instances of this type, of the training plan `arn` or on demand."""
-    is_running = not job.has_ended and _has_started(job)
-    return is_running and job.instance_type == kind and job.plans.get(kind) == arn
-
-
-def _has_started(job: TrainingJob) -> bool:
-    return job.secondary not in ("Starting", "Pending", *WITHOUT_INSTANCES)
+    return limit is None or needed <= limit
 
 
 @locked
@@ -136,7 +126,7 @@ def restart(job: TrainingJob) -> bool:
 def stopping(job: TrainingJob) -> None:
     """Begins to stop a job."""
     assert job.status == "InProgress", f"{job.name} is {job.status}"
-    job.shown_for = job.rules.slow.stopping or 0
+    job.shown_for = job.rules.answers_stopping or 0
     set_status(job, "Stopping", "Stopping")
 
 

@@ -35,6 +35,7 @@ NO_CAPACITY = (
 
 DEFAULT_RUN_S = 86_400
 ENDED = ("Completed", "Failed", "Stopped")
+WITHOUT_INSTANCES = ("Interrupted", "Restarting")  # while InProgress, until it has instances again
 
 
 class TrainingJob:
@@ -115,6 +116,10 @@ class TrainingJob:
     @property
     def has_ended(self) -> bool:
         return self.status in ENDED
+
+    @property
+    def has_instances(self) -> bool:
+        return not self.has_ended and self.secondary not in ("Starting", "Pending", *WITHOUT_INSTANCES)
 
     @property
     def kept_s(self) -> int:

@@ -88,7 +88,7 @@ def stop_training_job(rules: Rules, original: Any, response: Any) -> EmptyResult
     if job.status != "InProgress":
         raise invalid(f"The request was rejected because the training job is in status {job.status}.")
     stopping(job)
-    if rules.slow.stopping == 0:
+    if rules.answers_stopping == 0:
         stopped(job)
     return EmptyResult()
 
@@ -117,7 +117,7 @@ def _job_of(response: Any) -> TrainingJob:
 def _show(job: TrainingJob) -> None:
     """Advances a job that is stopping, as each answer that describes it does."""
     cool(job)
-    if job.status == "Stopping" and job.rules.slow.stopping is not None:
+    if job.status == "Stopping" and job.rules.answers_stopping is not None:
         job.shown_for -= 1
         if job.shown_for < 0:
             stopped(job)
@@ -178,16 +178,7 @@ def quota_code(name: str) -> str:
 
 
 def _quota(rules: Rules, name: str) -> dict[str, Any]:
-    return {
-        "ServiceCode": "sagemaker",
-        "ServiceName": "Amazon SageMaker",
-        "QuotaCode": quota_code(name),
-        "QuotaName": name,
-        "Value": rules.quota[name],
-        "Unit": "None",
-        "Adjustable": True,
-        "GlobalQuota": False,
-    }
+    return {"ServiceCode": "sagemaker", "QuotaCode": quota_code(name), "QuotaName": name, "Value": rules.quota[name]}
 
 
 def list_service_quotas(rules: Rules, original: Any, response: Any) -> str:

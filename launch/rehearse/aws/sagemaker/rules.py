@@ -40,20 +40,7 @@ def plans_of(machines: Mapping[str, Any]) -> dict[str, str]:
     return {one["InstanceType"]: one["TrainingPlanArns"][0] for one in preferred if one.get("TrainingPlanArns")}
 
 
-def has_room(plan: TrainingPlan, needed: int) -> bool:
-    """Whether so many instances of it may run."""
-    return plan.is_active and needed <= plan.count
-
-
 # ---- the account
-
-
-@dataclass
-class Slow:
-    """How far the embedded SageMaker lags behind."""
-
-    # For how many answers of DescribeTrainingJob a job stays Stopping; None: until stopped() is called.
-    stopping: int | None = 1
 
 
 # Of the whole account, by their names in Service Quotas; "spot " is put in for spot jobs.
@@ -83,7 +70,8 @@ class Rules:
 
     quota: dict[str, float] = field(default_factory=_quotas)  # instances by the quota's name
     capacity: dict[str, int] = field(default_factory=dict)  # instances by type (default: unlimited)
-    slow: Slow = field(default_factory=Slow)
+    # For how many answers of DescribeTrainingJob a job stays Stopping; None: until stopped() is called.
+    answers_stopping: int | None = 1
     # CreateTrainingJob checks input data, as it has been seen to; otherwise the job fails later.
     refuses_missing_data: bool = False
     # Between SIGTERM and SIGKILL, by the clock of the hosts; a job that has saved and left ends earlier:

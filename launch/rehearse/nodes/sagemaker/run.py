@@ -22,7 +22,6 @@ from launch.core import catalog
 from launch.rehearse.aws.pricing import multiple
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 from launch.rehearse.aws.sagemaker.changes import (
-    WITHOUT_INSTANCES,
     advance,
     complete,
     fail,
@@ -31,7 +30,7 @@ from launch.rehearse.aws.sagemaker.changes import (
     stopped,
     stopping,
 )
-from launch.rehearse.aws.sagemaker.jobs import TrainingJob
+from launch.rehearse.aws.sagemaker.jobs import WITHOUT_INSTANCES, TrainingJob
 from launch.rehearse.backend import NodeRun
 from launch.rehearse.nodes.sagemaker.container import Container, ContainerSpec
 from launch.rehearse.nodes.sagemaker.files import Checkpoints, download, line_handler, packed, put
