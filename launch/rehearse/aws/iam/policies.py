@@ -11,7 +11,6 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -92,16 +91,12 @@ def _like(pattern: str, text: str) -> bool:
 
 @cache
 def _expression(pattern: str) -> re.Pattern[str]:
-    parts = [_PART.get(part, re.escape(_literal(part))) for part in re.findall(r"\$\{[*?$]\}|.", pattern, re.DOTALL)]
-    return re.compile("".join(parts), re.DOTALL)
-
-
-_PART = {"*": ".*", "?": "."}
-
-
-def _literal(part: str) -> str:
     """https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html, special characters."""
-    return part[2] if part.startswith("${") else part
+    parts = re.findall(r"\$\{([*?$])\}|(.)", pattern, re.DOTALL)
+    return re.compile("".join(_WILD.get(other, re.escape(literal or other)) for literal, other in parts), re.DOTALL)
+
+
+_WILD = {"*": ".*", "?": "."}
 
 
 def _like_arn(pattern: str, text: str) -> bool:
@@ -110,45 +105,16 @@ def _like_arn(pattern: str, text: str) -> bool:
     return len(wanted) == len(given) == 6 and all(map(_like, wanted, given))
 
 
-def _as_numbers(compare: Callable[[float, float], bool]) -> Callable[[str, str], bool]:
-    return lambda wanted, given: compare(float(given), float(wanted))
-
-
-def _as_times(compare: Callable[[datetime, datetime], bool]) -> Callable[[str, str], bool]:
-    return lambda wanted, given: compare(datetime.fromisoformat(given), datetime.fromisoformat(wanted))
-
-
-def _same_words(wanted: str, given: str) -> bool:
-    return wanted.lower() == given.lower()
-
-
-# Operator -> whether the value in the policy and the request's agree.
+# Operator -> whether the value in the policy and the request's agree; those that infra/iam has.
 _AGREE: dict[str, Callable[[str, str], bool]] = {
     "StringEquals": operator.eq,
-    "StringEqualsIgnoreCase": _same_words,
     "StringLike": _like,
-    "ArnEquals": _like_arn,
     "ArnLike": _like_arn,
-    "Bool": _same_words,
-    "NumericEquals": _as_numbers(operator.eq),
-    "NumericLessThan": _as_numbers(operator.lt),
-    "NumericLessThanEquals": _as_numbers(operator.le),
-    "NumericGreaterThan": _as_numbers(operator.gt),
-    "NumericGreaterThanEquals": _as_numbers(operator.ge),
-    "DateLessThan": _as_times(operator.lt),
-    "DateGreaterThan": _as_times(operator.gt),
+    "Bool": lambda wanted, given: wanted.lower() == given.lower(),
+    "NumericEquals": lambda wanted, given: float(wanted) == float(given),
 }
 # Those that hold unless another one does; also where the key has no value.
-_NEGATED = {
-    "StringNotEquals": "StringEquals",
-    "StringNotEqualsIgnoreCase": "StringEqualsIgnoreCase",
-    "StringNotLike": "StringLike",
-    "ArnNotEquals": "ArnEquals",
-    "ArnNotLike": "ArnLike",
-    "NumericNotEquals": "NumericEquals",
-}
-
-
+_NEGATED = {"StringNotEquals": "StringEquals", "StringNotLike": "StringLike"}
 _IS_ABSENT = {"true": True, "false": False}
 
 
