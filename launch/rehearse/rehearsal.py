@@ -76,16 +76,21 @@ class Rehearsal:
         self.ended_at = time.monotonic()
         return code
 
+    def run_repaired(self, aim: str, *words: str, module: str = "") -> int:
+        """Runs a command, and again after each injected fault that ends it; aim: of running it again."""
+        code = self.run(*words, module=module)
+        while reason := self.injection.repair(code):
+            self.display.note(f"{reason}; running the same command again to {aim}")
+            code = self.run(*words, module=module)
+        return code
+
     def publish(self) -> int:
         """Publishes the data with launch.data; returns its exit code.  They are meant to stay."""
         job, folder = self.job, Path("runs", self.job.name)
         is_plain = not (job.train.reads_folder or job.is_prepared)  # a script's own
         kind = ("--plain",) if is_plain else ("--prepared", str(folder / "prepared"))
         words = ("publish", str(job.data), "--name", job.data_name, *kind, "--work-dir", str(folder / "publishing"))
-        code = self.run(*words, module="launch.data")
-        while reason := self.injection.repair(code):
-            self.display.note(f"{reason}; running the same command again to continue publishing {job.data_name}")
-            code = self.run(*words, module="launch.data")
+        code = self.run_repaired(f"continue publishing {job.data_name}", *words, module="launch.data")
         self.resources_before |= self.backend.account.resources()
         self.made.clear()
         return code
@@ -160,10 +165,7 @@ def _run_job(rehearsal: Rehearsal) -> int:
         code = rehearsal.publish()
         if code:
             return code
-    code = rehearsal.run(*job.launch_words)
-    while reason := rehearsal.injection.repair(code):
-        display.note(f"{reason}; running the same command again to resume job {job.name}")
-        code = rehearsal.run(*job.launch_words)
+    code = rehearsal.run_repaired(f"resume job {job.name}", *job.launch_words)
     if code == Exit.DONE and job.is_detached and rehearsal.left():
         display.note("the launcher has detached from the job; following it to its end")
         code = rehearsal.run("attach", job.name)

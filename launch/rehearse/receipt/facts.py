@@ -130,6 +130,9 @@ class Receipt:
         """The result in a few words."""
         return "the rehearsal itself failed" if self.trouble else ENDS.get(self.code, f"failed: exit code {self.code}")
 
+    def changes_of(self, node: ReceiptNode) -> list[Change]:
+        return [change for change in self.changes if change.node == node.name]
+
     @property
     def max_nodes(self) -> int:
         """The largest number of nodes that ran at the same time."""

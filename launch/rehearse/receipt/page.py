@@ -154,7 +154,7 @@ def phase_bars(receipt: Receipt) -> list[Bar]:
 
 def state_bars(receipt: Receipt, node: ReceiptNode) -> list[Bar]:
     """The states of a node, one after the other."""
-    changes = [change for change in receipt.changes if change.node == node.name]
+    changes = receipt.changes_of(node)
     firsts = [next(group) for _, group in groupby(changes, key=lambda change: change.state)]
     moments = [change.at for change in firsts] + [max(node.ended, changes[-1].at if changes else 0.0)]
     return [
@@ -299,13 +299,12 @@ def record(receipt: Receipt) -> Mapping[str, Any]:
 
 
 def _node_record(receipt: Receipt, node: ReceiptNode) -> Mapping[str, Any]:
-    changes = [change for change in receipt.changes if change.node == node.name]
     return {
         "began": round(node.began, 2),
         "ended": round(node.ended, 2),
         "changes": [
             [round(change.at, 2), change.state, "" if change.rank is None else str(change.rank), change.how]
-            for change in changes
+            for change in receipt.changes_of(node)
         ],
     }
 
