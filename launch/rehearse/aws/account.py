@@ -110,8 +110,8 @@ class Account:
         return None if stored is None else json.loads(stored.value)
 
     def objects(self, bucket: str | None = None) -> Any:
-        """The objects of a bucket by key: moto's own, with their content in .value."""
-        return s3_backends[self.id]["aws"].buckets[bucket or self.bucket].keys
+        """The objects of a bucket by key: moto's own, with their content in .value.  Raises moto's MissingBucket."""
+        return s3_backends[self.id]["aws"].get_bucket(bucket or self.bucket).keys
 
     def logs(self) -> dict[str, list[str]]:
         """The lines in CloudWatch, by stream."""

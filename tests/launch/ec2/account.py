@@ -80,7 +80,7 @@ class Account(Asked, rehearsed.Ec2Account):
 
     def s3_keys(self, bucket: str | None = None) -> list[str]:
         """The keys in a bucket."""
-        return sorted(s3_backends[self.id]["aws"].buckets[bucket or self.bucket].keys)
+        return sorted(self.objects(bucket))
 
     # ---- what a test does to it
 

@@ -62,7 +62,7 @@ class SageMakerAccount(Asked, rehearsed.SageMakerAccount):
 
     def s3_keys(self, bucket: str | None = None) -> list[str]:
         """The keys in a bucket."""
-        return sorted(self._bucket(bucket).keys)
+        return sorted(self.objects(bucket))
 
     # ---- what a test does to it
 

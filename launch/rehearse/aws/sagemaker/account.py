@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moto.logs.models import logs_backends
-from moto.s3.models import s3_backends
 from moto.sagemaker.models import sagemaker_backends
 
 from launch.aws.names import TOOLKIT, known_s3
@@ -64,12 +63,12 @@ class SageMakerAccount(account.Account):
     def get(self, uri: str) -> bytes:
         """The object at an s3:// URI.  Raises KeyError, or moto's MissingBucket."""
         place = known_s3(uri)
-        return bytes(self._bucket(place.bucket).keys[place.key].value)
+        return bytes(self.objects(place.bucket)[place.key].value)
 
     def under(self, uri: str) -> list[str]:
         """The URIs of all objects that begin with this one."""
         place = known_s3(uri)
-        keys = sorted(self._bucket(place.bucket).keys)
+        keys = sorted(self.objects(place.bucket))
         return [f"s3://{place.bucket}/{key}" for key in keys if key.startswith(place.key)]
 
     # ---- what happens to it
@@ -87,6 +86,3 @@ class SageMakerAccount(account.Account):
                 logs.create_log_stream(LOG_GROUP, stream)
             logs.put_log_events(LOG_GROUP, stream, [{"timestamp": now_ms, "message": line} for line in lines])
         return stream
-
-    def _bucket(self, name: str | None) -> Any:
-        return s3_backends[self.id]["aws"].get_bucket(name or self.bucket)
