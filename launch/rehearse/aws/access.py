@@ -144,45 +144,29 @@ EXCEEDED = Refusal(503, "RequestLimitExceeded", "Request limit exceeded.")
 
 
 @dataclass
-class _Bucket:
-    size: Size
-    tokens: float
-    at: float
-
-    def take(self, count: float, now: float) -> bool:
-        """Takes tokens out, unless there are too few."""
-        self.tokens = min(self.size.most, self.tokens + (now - self.at) * self.size.per_s)
-        self.at = now
-        if self.tokens < count:
-            return False
-        self.tokens -= count
-        return True
-
-
-@dataclass
 class Throttling:
     """The buckets of all accounts and regions."""
 
     now: Callable[[], float] = time.monotonic  # s
-    throttled: int = 0  # refused requests
-    _buckets: dict[tuple[str, ...], _Bucket] = field(default_factory=dict)
+    _filled: dict[tuple[object, ...], tuple[float, float]] = field(default_factory=dict)  # tokens, and when
 
     def check(self, signed: SignedCall) -> Refusal | None:
         call = signed.call
         if call.service != "ec2":
             return None
         where = (signed.account, signed.region, call.operation)
-        if self._takes((*where, "requests"), _size_of(call), 1):
-            size = INSTANCES.get(call.operation)
-            if size is None or self._takes((*where, "instances"), size, _instances_of(call)):
-                return None
-        self.throttled += 1
-        return EXCEEDED
+        is_allowed = self._takes(where, _size_of(call), 1) and (
+            call.operation not in INSTANCES or self._takes(where, INSTANCES[call.operation], _instances_of(call))
+        )
+        return None if is_allowed else EXCEEDED
 
-    def _takes(self, name: tuple[str, ...], size: Size, count: float) -> bool:
+    def _takes(self, where: tuple[str, ...], size: Size, count: float) -> bool:
+        """Takes tokens out of a bucket, unless there are too few."""
         now = self.now()
-        key = (*name, str(size))
-        return self._buckets.setdefault(key, _Bucket(size, size.most, now)).take(count, now)
+        tokens, at = self._filled.get((where, size), (size.most, now))
+        tokens = min(size.most, tokens + (now - at) * size.per_s)
+        self._filled[where, size] = (tokens - count if tokens >= count else tokens, now)
+        return tokens >= count
 
 
 def _size_of(call: Call) -> Size:
