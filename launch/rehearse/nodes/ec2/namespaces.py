@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
@@ -192,13 +192,9 @@ def node_network(folder: Path, cloud: str) -> Iterator[NodeNetwork]:
     """
     folder.mkdir(exist_ok=True)
     (folder / "hosts").write_text("127.0.0.1 localhost\n")
-    nodes = NodeNetwork(folder, Bridge(cloud))
-    try:
-        nodes.record_namespaces(nodes.bridge.pid)
+    with closing(Bridge(cloud)) as bridge, closing(NodeNetwork(folder, bridge)) as nodes:
+        nodes.record_namespaces(bridge.pid)
         yield nodes
-    finally:
-        nodes.close()
-        nodes.bridge.close()
 
 
 def _lay_out(root: Path, address: str, hosts: Path, user_data: str, setup: NodeSetup) -> None:

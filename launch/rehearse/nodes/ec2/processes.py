@@ -13,7 +13,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -125,11 +125,8 @@ class Processes(Machines):
 def processes(folder: Path) -> Iterator[Processes]:
     """Makes nodes whose files are in `folder`; they end with the block."""
     folder.mkdir()
-    machines = Processes(folder, _free_block(), _free_port())
-    try:
+    with closing(Processes(folder, _free_block(), _free_port())) as machines:
         yield machines
-    finally:
-        machines.close()
 
 
 def relocated(user_data: str, root: Path, metadata: str, rendezvous_port: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,11 +85,8 @@ def network(folder: Path, names: Sequence[str], rate: str = "") -> Iterator[Host
     (folder / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
     for name in names:
         (folder / f"{name}.environment").touch()
-    hosts = HostNetwork(folder, names, Bridge(f"{GATEWAY}/24"), rate)
-    try:
-        yield hosts
-    finally:
-        hosts.bridge.close()
+    with closing(Bridge(f"{GATEWAY}/24")) as bridge:
+        yield HostNetwork(folder, names, bridge, rate)
 
 
 def address(index: int) -> str:
