@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from launch.aws import refusals
 from launch.aws.names import check_region_name
-from launch.aws.refusals import ATTEMPTS, NO_CAPACITY, is_forbidden, may_have_taken_effect, sentence
-from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
+from launch.aws.refusals import ATTEMPTS, NO_CAPACITY, is_forbidden, may_be_too_early, may_have_taken_effect, sentence
+from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp, NotYetAllowed
 from trainer.errors import TrainerError
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class Aws:
             raise NoAnswer(f"{words}a login page; check the network.", "", operation) from error
         except ClientError as error:
             code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
-            refused = NoAnswer if self._unclear else Forbidden if is_forbidden(code, message) else AwsError
+            refused = NoAnswer if self._unclear else _refusal(code, message)
             words = sentence(code, message, f"{service}:{operation}", self.region, self._policy)
             raise refused(words, code, operation, str(error.response.get("Reason", ""))) from error
         except BotoCoreError as error:
@@ -258,6 +258,12 @@ def _models(path: str | None) -> Any:
     from botocore.loaders import create_loader
 
     return create_loader(path)
+
+
+def _refusal(code: str, message: str) -> type[AwsError]:
+    if is_forbidden(code, message):
+        return Forbidden
+    return NotYetAllowed if may_be_too_early(code, message) else AwsError
 
 
 def _is_no_capacity(response: tuple[Any, Answer] | None, **_: Any) -> bool | None:

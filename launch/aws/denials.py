@@ -31,6 +31,8 @@ KINDS = {
     RESOURCE: ("the policy of the resource itself", "ask the resource's owner to allow {action} in it"),
     "role trust policy": ("the role's trust policy", "ask the account's administrator to allow {action} in it"),
 }  # fmt: skip
+# The kinds that a launch or its set-up changes; "" is AWS's silence about the kind.
+MAY_BE_TOO_EARLY = {"", IDENTITY, RESOURCE, "role trust policy"}
 _ACTION = re.compile(r"not authorized to perform: (?P<action>[\w-]+:\w+)")
 _RESOURCE = re.compile(r"on resource: (?P<resource>\S+)")
 _KIND = "|".join(map(re.escape, KINDS))

@@ -142,6 +142,22 @@ def is_forbidden(code: str, message: str) -> bool:
     return code in DENIED and denials.is_by_organization(message)
 
 
+# What services answer for a role that they do not know yet, or may not assume yet: EC2 (terraform-provider-aws#27516),
+# SageMaker (predictive-maintenance-using-machine-learning#3), EventBridge Scheduler (aws-sdk-js-v3#6494), CodeBuild.
+_NEW_ROLE = re.compile(r"Invalid IAM Instance Profile|Could not assume role|assume the role|perform: sts:AssumeRole")
+
+
+def may_be_too_early(code: str, message: str) -> bool:
+    """Whether it is denied, but by no policy's explicit decision: permissions, tags and roles take effect late.
+
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html#troubleshoot_general_eventual-consistency
+    """
+    if code not in DENIED:
+        return _NEW_ROLE.search(message) is not None
+    denial = denials.parse(message, "")
+    return not denial.is_explicit and denial.kind in denials.MAY_BE_TOO_EARLY
+
+
 # Operations whose permission has another name.
 PERMISSIONS = {
     "budgets:CreateBudget": "budgets:ModifyBudget",

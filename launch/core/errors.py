@@ -6,6 +6,7 @@
   + AwsError             4  AWS refused or could not be reached
     - NoAnswer           4  a request was sent, and whether it took effect is not known
     - Forbidden          4  the organization's policies forbid it in the whole account
+    - NotYetAllowed      4  denied, perhaps as a permission, tag or role is too new
   + Ended                   a job failed or was stopped; its exit code is that of the training, or 130
     - LeftRunning           its launcher ended, and the job did not
 """
@@ -38,6 +39,10 @@ class NoAnswer(AwsError):
 
 
 class Forbidden(AwsError):
+    pass
+
+
+class NotYetAllowed(AwsError):
     pass
 
 

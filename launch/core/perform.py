@@ -4,15 +4,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from launch.core.errors import AwsError
+from launch.core.errors import AwsError, NotYetAllowed
 from launch.core.plan import TAKEN, Choice, FromAnswer, Request, Step, Try
 from launch.core.terminal import Say, table
 
 Answer = Mapping[str, Any]
 Call = Callable[[str, str, Mapping[str, Any]], Answer]
 
-# A new resource is visible to all of AWS within seconds.
-RETRY_DELAY_S, AGAIN_TIMES = 3.0, 8
+# A new resource is visible to all of AWS within seconds.  Its tags arrive later, and until then policies with a
+# condition on them deny: github.com/hashicorp/terraform-provider-aws/issues/6055.  So do new roles and permissions.
+RETRY_DELAY_S, AGAIN_TIMES = 3.0, 10
 
 REMEDY = (
     "Try again later, or allow more: --instance-type TYPE,TYPE, other --zones, another --region, fewer --nodes, with "
@@ -43,7 +44,7 @@ def perform(
     """
 
     def retrying(request: Request) -> Answer:
-        return _call(request, answers, call, sleep)
+        return _call(request, answers, call, say, sleep)
 
     answers: dict[str, Answer] = {}
     for step in steps:
@@ -54,15 +55,20 @@ def perform(
     return answers
 
 
-def _call(request: Request, answers: Mapping[str, Answer], call: Call, sleep: Callable[[float], None]) -> Answer:
-    """The answer; retried while AWS does not yet know a resource that the request refers to."""
+def _call(
+    request: Request, answers: Mapping[str, Answer], call: Call, say: Say, sleep: Callable[[float], None]
+) -> Answer:
+    """The answer; retried while AWS does not yet know, or allow, a resource that the request refers to."""
     params = filled(request.params, answers)
-    for _ in range(AGAIN_TIMES):
+    for attempt in range(AGAIN_TIMES):
         try:
             return call(request.service, request.operation, params)
         except AwsError as error:
-            if error.aws_code not in request.retry_after:
+            if error.aws_code not in request.retry_after and not isinstance(error, NotYetAllowed):
                 raise
+            if attempt == 0 and isinstance(error, NotYetAllowed):
+                limit = f"{RETRY_DELAY_S * AGAIN_TIMES:g} s"
+                say(f"  {error}\n  retrying for {limit}: new permissions, roles and tags take effect late")
         sleep(RETRY_DELAY_S)
     return call(request.service, request.operation, params)
 

@@ -10,8 +10,9 @@ from launch.aws.instances.inventory import Fleet, Node, Resource, find, nodes_of
 from launch.aws.instances.requests import GONE, deletion
 from launch.aws.retry import STOP_RETRY_S, Retry, is_transient
 from launch.core.clock import Clock
-from launch.core.errors import AwsError
+from launch.core.errors import AwsError, NotYetAllowed
 from launch.core.terminal import Say
+from trainer.errors import TrainerError
 
 # Error codes for resources that are still in use; retry soon.
 IN_USE = {"DependencyViolation", "InvalidGroup.InUse", "VolumeInUse", "InvalidPlacementGroup.InUse",
@@ -31,7 +32,7 @@ def remove(aws: Aws, job: str, clock: Clock, say: Say, remedy: str, *, unsure: b
     """
     removed, terminated = set[str](), set[str]()
     until, sure_at = clock.now() + LIMIT_S, clock.now() + (SETTLE_S if unsure else 0.0)
-    retry = Retry(clock, STOP_RETRY_S, is_transient)
+    retry = Retry(clock, STOP_RETRY_S, _may_pass)
     while True:
         try:
             is_sure = clock.now() >= sure_at
@@ -52,6 +53,11 @@ def remove(aws: Aws, job: str, clock: Clock, say: Say, remedy: str, *, unsure: b
             retry.failure(error)
             say(f"warning: {error}\n  retrying")
             clock.sleep(LOOK_EVERY_S)
+
+
+def _may_pass(error: TrainerError) -> bool:
+    """Also after a denial: the tags that allow a removal arrive seconds after what carries them."""
+    return is_transient(error) or isinstance(error, NotYetAllowed)
 
 
 def end_start(aws: Aws, job: str, started: datetime, clock: Clock, say: Say, *, unsure: bool) -> None:

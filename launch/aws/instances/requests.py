@@ -14,10 +14,9 @@ from launch.core.price import Volume
 
 Tags = list[dict[str, str]]
 
-# EC2's errors for resources that were created a moment ago.  Their tags arrive later still, and until then policies
-# with a condition on them deny: github.com/hashicorp/terraform-provider-aws/issues/6055
+# EC2's errors for resources that were created a moment ago.
 NOT_YET = ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown", "InvalidVolume.NotFound",
-           "InvalidInstanceID.NotFound", "UnauthorizedOperation")  # fmt: skip
+           "InvalidInstanceID.NotFound")  # fmt: skip
 # RunInstances' errors after which another zone may work.
 NO_CAPACITY = {
     "InsufficientInstanceCapacity": "no capacity",

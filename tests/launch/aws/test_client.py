@@ -21,7 +21,7 @@ from moto import mock_aws
 from launch.aws.client import PAUSES_S, Aws
 from launch.aws.refusals import BUSY, may_have_taken_effect, sentence
 from launch.aws.retry import is_transient
-from launch.core.errors import AwsError, NoAnswer, NotSetUp
+from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp, NotYetAllowed
 from launch.rehearse.aws.iam.callers import Caller
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Fault, Faults, injected, lost, refused, throttled, unreachable
@@ -171,10 +171,40 @@ def test_a_missing_permission_is_named_with_the_policy_that_has_it(  # type: ign
     faults.on(operation, refused(code, 403))
     error = error_of(aws.call, service, operation, params)
 
-    assert (type(error), error.code, error.aws_code) == (AwsError, 4, code)
+    assert (type(error), error.code, error.aws_code) == (NotYetAllowed, 4, code)
     policy = "reader" if permission.startswith("servicequotas:") else "launcher"
     assert f"may not {permission}; " in str(error)
     assert f"infra/iam/{policy}.json" in str(error)
+
+
+DENIAL = "User: arn:aws:iam::1:user/u is not authorized to perform: x:Y on resource: arn:aws:x:::y "
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "kind"),
+    [
+        ("AccessDeniedException", DENIAL + "because no identity-based policy allows the x:Y action", NotYetAllowed),
+        ("AccessDenied", "Access Denied", NotYetAllowed),
+        ("UnauthorizedOperation", DENIAL + "with an explicit deny in an identity-based policy", AwsError),
+        ("AccessDeniedException", DENIAL + "with an explicit deny in a permissions boundary", AwsError),
+        ("AccessDeniedException", DENIAL + "because no permissions boundary allows the x:Y action", AwsError),
+        ("AccessDeniedException", DENIAL + "with an explicit deny in a resource control policy", AwsError),
+        ("AccessDeniedException", DENIAL + "with an explicit deny in a service control policy", Forbidden),
+        ("InvalidParameterValue", "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance "
+         "Profile name", NotYetAllowed),
+        ("ValidationException", "Could not assume role arn:aws:iam::1:role/r. Please ensure that the role exists and "
+         "allows principal 'sagemaker.amazonaws.com' to assume the role.", NotYetAllowed),
+        ("ValidationException", "The execution role you provide must allow AWS EventBridge Scheduler to assume the "
+         "role.", NotYetAllowed),
+        ("ValidationException", "1 validation error detected", AwsError),
+    ],
+)  # fmt: skip
+def test_only_what_may_be_too_new_is_worth_a_retry(
+    aws: Aws, faults: Faults, code: str, message: str, kind: type[AwsError]
+) -> None:
+    """https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html"""
+    faults.on("GetRole", refused(code, 403, message))
+    assert type(error_of(aws.call, "iam", "GetRole", {"RoleName": "r"})) is kind
 
 
 def test_a_permission_that_iam_itself_refuses_is_named(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from launch.core.errors import AwsError, NoAnswer
+from launch.aws.instances.requests import NOT_YET
+from launch.core.errors import AwsError, Forbidden, NoAnswer, NotYetAllowed
 from launch.core.perform import perform
 from launch.core.plan import Choice, FromAnswer, Request, Step, Try, put_once
 
@@ -99,6 +100,28 @@ def test_what_aws_does_not_know_of_yet_is_asked_again() -> None:
 
     perform([Request("ec2", "Use", {}, "use it", retry_after=("InvalidGroup.NotFound",))], cloud.call, print, sleep)
     assert (len(cloud.asked), slept) == (3, [3.0, 3.0])
+
+
+@pytest.mark.parametrize("service", ["ec2", "sagemaker", "scheduler", "s3", "codebuild"])
+def test_a_denial_that_may_be_too_early_is_retried_on_every_service(service: str) -> None:
+    cloud, slept = Cloud({"Use": NotYetAllowed("may not use it", "AccessDenied")}), list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            cloud.errors.clear()
+
+    perform([Request(service, "Use", {}, "use it")], cloud.call, cloud.said.append, sleep)
+    assert (len(cloud.asked), slept) == (3, [3.0, 3.0])
+    assert len(cloud.said) == 2  # the wait is explained once
+
+
+@pytest.mark.parametrize("kind", [AwsError, Forbidden])
+def test_an_explicit_denial_is_never_retried(kind: type[AwsError]) -> None:
+    cloud = Cloud({"Use": kind("a policy denies it", "UnauthorizedOperation")})
+    with pytest.raises(kind):
+        cloud.perform(Request("ec2", "Use", {}, "use it", retry_after=NOT_YET))
+    assert len(cloud.asked) == 1
 
 
 def test_the_first_zone_with_room_is_taken() -> None:
