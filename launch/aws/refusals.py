@@ -105,11 +105,11 @@ def quota_increase(service: str, code: str, value: float, region: str) -> str:
 BUILDS = "Concurrently running builds for Linux/Small environment"
 
 
-def _more_builds(region: str) -> str:
-    """The command that asks for one more build at a time; the quota's code is looked up by its name."""
-    query = f"Quotas[?QuotaName=='{BUILDS}'].QuotaCode"
-    listed = f'aws service-quotas list-service-quotas --service-code codebuild --region {region} --query "{query}"'
-    return quota_increase("codebuild", f"$({listed} --output text)", 2, region)
+def increase_by_name(service: str, name: str, value: float, region: str) -> str:
+    """quota_increase() for a quota whose code is unknown here: the command looks it up by name."""
+    query = f"Quotas[?QuotaName=='{name}'].QuotaCode"
+    listed = f'aws service-quotas list-service-quotas --service-code {service} --region {region} --query "{query}"'
+    return quota_increase(service, f"$({listed} --output text)", value, region)
 
 
 def sentence(code: str, message: str, action: str, region: str, policy: str = "launcher") -> str:
@@ -128,7 +128,8 @@ def sentence(code: str, message: str, action: str, region: str, policy: str = "l
     if code in BUSY:
         return f"AWS is busy: {action} was refused {ATTEMPTS} times ({code}); try again in a minute."
     if code in _REMEDIES:
-        return _REMEDIES[code].format(message=message, region=region, more_builds=_more_builds(region))
+        more_builds = increase_by_name("codebuild", BUILDS, 2, region)
+        return _REMEDIES[code].format(message=message, region=region, more_builds=more_builds)
     return f"AWS refused {action}: {message or 'no reason given'} ({code})."
 
 

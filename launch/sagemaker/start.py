@@ -14,6 +14,7 @@ from typing import Any
 from launch.aws.client import Aws
 from launch.aws.lookup import SET_UP, earlier_jobs, is_sent
 from launch.aws.names import STARTED_TAG
+from launch.aws.refusals import increase_by_name
 from launch.aws.upload import FOLDER
 from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer
 from launch.core.job import Job, job_name
@@ -134,7 +135,7 @@ def _create(todo: Launch, request: Mapping[str, Any], runtime: Runtime) -> None:
         is_unclear = isinstance(error, NoAnswer) or error.aws_code == "ResourceInUse"
         training_job = _started(todo, runtime, unsure=True) if is_unclear else None
         if training_job is None:
-            raise with_remedy(error) from error
+            raise with_remedy(error, todo.region) from error
         if training_job.is_over:
             raise SettingsError(
                 f"{training_job.name} was already started from this plan, and has ended; create a new plan."
@@ -192,11 +193,11 @@ _REFUSALS = {
     r"Could not assume role (?P<name>\S+?)\.? ": "SageMaker cannot assume role {name}: its trust policy must name "
     "sagemaker.amazonaws.com (infra/iam/sagemaker-trust.json), and a new role takes a minute; or give another --role.",
     r"service limit '(?P<name>Longest run[^']+)' is (?P<limit>\d+)": "the account's quota {name!r} is {limit} seconds; "
-    "lower --max-hours, or ask for more under Service Quotas, Amazon SageMaker.",
+    "lower --max-hours, or ask for more with\n  {increase}",
     r"service limit '(?P<name>[^']*instances [^']+)' is (?P<limit>\d+)": "the account's quota {name!r} is {limit}, for "
-    "all instance types together; ask for more under Service Quotas, Amazon SageMaker, or give fewer --nodes.",
-    r"service limit '(?P<name>[^']+)' is (?P<limit>\d+)": "the account's quota {name!r} is {limit}; ask for more under "
-    "Service Quotas, Amazon SageMaker, or give fewer --nodes or another --instance-type.",
+    "all instance types together; give fewer --nodes, or ask for more with\n  {increase}",
+    r"service limit '(?P<name>[^']+)' is (?P<limit>\d+)": "the account's quota {name!r} is {limit}; give fewer --nodes "
+    "or another --instance-type, or ask for more with\n  {increase}",
     r"Cannot find (the requested image|repository): ?(?P<name>\S*)": "SageMaker finds no image {name}; push it: "
     "python -m launch.image push --target sagemaker, or check --image.",
     r"Access denied for repository: (?P<name>\S+)": "the job's role may not pull {name}: infra/iam/sagemaker.json "
@@ -211,10 +212,24 @@ _REFUSALS = {
 }
 
 
-def with_remedy(error: AwsError) -> AwsError:
+# The end of AWS's message about a quota, as in github.com/zenml-io/zenml/issues/847.
+_AMOUNTS = re.compile(r"current utilization of (?P<used>\d+)\D.* request delta of (?P<needed>\d+)")
+
+
+def with_remedy(error: AwsError, region: str) -> AwsError:
     """`error` of CreateTrainingJob, with a remedy if one is known."""
     for pattern, remedy in _REFUSALS.items():
         match = re.search(pattern, str(error))
         if match is not None:
-            return type(error)(remedy.format(**match.groupdict()), error.aws_code, error.operation)
+            words = match.groupdict()
+            if "limit" in words:
+                words["increase"] = _increase(match, region)
+            return type(error)(remedy.format(**words), error.aws_code, error.operation)
     return error
+
+
+def _increase(refusal: re.Match[str], region: str) -> str:
+    """The command that asks for as much of the quota as AWS says that the job needs."""
+    amounts = _AMOUNTS.search(refusal.string)
+    needed = int(amounts["used"]) + int(amounts["needed"]) if amounts else int(refusal["limit"]) + 1
+    return increase_by_name("sagemaker", refusal["name"], needed, region)

@@ -263,14 +263,33 @@ def test_the_console_is_the_regions_own(region: str, host: str) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("kind", [AwsError, NoAnswer])
 def test_a_refusal_gets_a_remedy_and_stays_what_it_was(message: str, sentence: str, kind: type[AwsError]) -> None:
-    error = with_remedy(kind(f"AWS refused sagemaker:CreateTrainingJob: {message} (X).", "X", "CreateTrainingJob"))
+    refusal = kind(f"AWS refused sagemaker:CreateTrainingJob: {message} (X).", "X", "CreateTrainingJob")
+    error = with_remedy(refusal, "us-east-1")
     assert str(error).startswith(sentence)
     assert (type(error), error.aws_code, error.operation) == (kind, "X", "CreateTrainingJob")
 
 
 def test_an_unknown_refusal_stays_as_it_is() -> None:
     error = AwsError("AWS refused it: who knows (X).", "X")
-    assert with_remedy(error) is error
+    assert with_remedy(error, "us-east-1") is error
+
+
+def test_a_quota_that_is_too_low_comes_with_the_command_that_raises_it() -> None:
+    """As AWS says it: https://github.com/zenml-io/zenml/issues/847"""
+    message = (
+        "AWS refused sagemaker:CreateTrainingJob: The account-level service limit 'ml.p2.xlarge for training job "
+        "usage' is 1 Instances, with current utilization of 1 Instances and a request delta of 2 Instances. Please "
+        "contact AWS support to request an increase for this limit (ResourceLimitExceeded)."
+    )
+    error = with_remedy(AwsError(message, "ResourceLimitExceeded"), "eu-west-1")
+    listed = (
+        "aws service-quotas list-service-quotas --service-code sagemaker --region eu-west-1 --query "
+        "\"Quotas[?QuotaName=='ml.p2.xlarge for training job usage'].QuotaCode\" --output text"
+    )
+    assert str(error).splitlines()[-1].strip() == (
+        "aws service-quotas request-service-quota-increase --service-code sagemaker "
+        f"--quota-code $({listed}) --desired-value 3 --region eu-west-1"
+    )
 
 
 # ---- lines
