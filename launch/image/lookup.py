@@ -9,6 +9,7 @@ from launch.aws.client import Aws
 from launch.aws.containers import COMPRESSED_GB, is_of_aws
 from launch.aws.lookup import PLACE, SET_UP, Lookups, image_at, region_or_some
 from launch.aws.names import TOOLKIT, bucket_of
+from launch.aws.refusals import BUILDS
 from launch.aws.regions import absent_types
 from launch.core.errors import AwsError
 from launch.image.codebuild import PROJECT
@@ -73,6 +74,7 @@ class Facts:
     base: str = ""  # digest of the base's tag now
     installed: Builder | None = None  # the first program on this machine that could build
     transfers: Transfers | None = None  # None for a base of unknown size
+    builds: float | None = None  # that CodeBuild runs at a time for the account; None if unknown
     problems: tuple[TrainerError, ...] = ()
 
     @property
@@ -108,10 +110,12 @@ def look_up(aws: Aws, options: PushOptions, source: Source, which: Which, make_a
     transfers = transfers_of(source, options.upload_mbit_s, has_base=_is_built_on(alias, base))
     may_build = options.repository == TOOLKIT and has_codebuild(region)
     builder = _choose(options, installed, transfers if may_build else None)
-    context = _context(builder, source)
+    context, builds = _context(builder, source), None
     if context is not None and has_codebuild(region) and (options.again or not image):
         is_uploaded = lookups.required(lambda: _is_uploaded(aws, context, account), False)
         lookups.required(lambda: _check_project(aws), None)
+        if not lookups.problems:
+            builds = lookups.optional("the quota of builds", lambda: _quota_of_builds(aws), None)
     return Facts(
         builder=builder,
         region=region,
@@ -124,6 +128,7 @@ def look_up(aws: Aws, options: PushOptions, source: Source, which: Which, make_a
         base=base,
         installed=installed,
         transfers=transfers,
+        builds=builds,
         problems=tuple(lookups.problems),
     )
 
@@ -179,6 +184,15 @@ def _check_project(aws: Aws) -> None:
     """Raises AwsError if there is no CodeBuild project."""
     if not aws.call("codebuild", "BatchGetProjects", {"names": [PROJECT]})["projects"]:
         raise AwsError(f"there is no CodeBuild project {PROJECT} in {aws.region}; create it ({SET_UP}).", "NoProject")
+
+
+def _quota_of_builds(aws: Aws) -> float | None:
+    """How many builds of the project's size may run at a time; a new account may have 0.
+
+    https://docs.aws.amazon.com/codebuild/latest/userguide/limits.html
+    """
+    quotas = aws.pages("service-quotas", "ListServiceQuotas", "Quotas", {"ServiceCode": "codebuild"})
+    return next((float(quota["Value"]) for quota in quotas if quota["QuotaName"] == BUILDS), None)
 
 
 def digest_of(aws: Aws, repository: str, tag: str) -> str:

@@ -7,7 +7,9 @@ from datetime import datetime, timedelta
 
 from launch.aws.lookup import MANIFESTS
 from launch.aws.names import TOOLKIT, bucket_of, client_token
+from launch.aws.refusals import BUILDS, increase_by_name
 from launch.core.clock import duration
+from launch.core.errors import AwsError
 from launch.core.plan import Fact, FromAnswer, Plan, Request
 from launch.core.price import usd
 from launch.image import codebuild, engines
@@ -106,18 +108,30 @@ def _problems(options: PushOptions, facts: Facts) -> tuple[TrainerError, ...]:
     if facts.builder == "codebuild":
         if not has_codebuild(facts.region):
             return (SettingsError(f"AWS has no CodeBuild in {facts.region}; install docker, podman or buildah."),)
-        if options.repository == TOOLKIT:
-            return ()
-        problem = SettingsError(
-            f"CodeBuild may push only to {TOOLKIT}, not to {options.repository}; leave --repository out, or build on a "
-            "machine with docker."
-        )
-        return (problem,)
+        if options.repository != TOOLKIT:
+            problem = SettingsError(
+                f"CodeBuild may push only to {TOOLKIT}, not to {options.repository}; leave --repository out, or build "
+                "on a machine with docker."
+            )
+            return (problem,)
+        if facts.builds is not None and facts.builds < 1:
+            return (_no_builds(facts.region),)
+        return ()
     try:
         checked(facts.builder, options)
     except SettingsError as error:
         return (error,)
     return ()
+
+
+def _no_builds(region: str) -> AwsError:
+    """StartBuild would answer "Cannot have more than 0 builds in queue for the account"."""
+    more = increase_by_name("codebuild", BUILDS, 1, region)
+    return AwsError(
+        f"the account's quota {BUILDS!r} is 0, as in new accounts; build on a machine with docker, or ask for more "
+        f"with\n  {more}",
+        "AccountLimitExceededException",
+    )
 
 
 def _later(push: Push) -> tuple[tuple[str, tuple[Request, ...]], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -13,8 +14,10 @@ from moto.codebuild.responses import CodeBuildResponse
 from moto.core.responses import ActionResult
 from moto.logs.models import logs_backends
 from moto.s3.models import s3_backends
+from moto.servicequotas.responses import ServiceQuotasResponse
 
 from launch.aws.client import Aws
+from launch.aws.refusals import BUILDS
 from launch.core.clock import Clock
 from tests.launch.image.machine import put
 
@@ -25,9 +28,10 @@ Event = Callable[[], None]
 
 @dataclass
 class Builds:
-    """rows: moto's builds, by token."""
+    """rows: moto's builds, by token; quota: how many may run at a time."""
 
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    quota: float = 1.0
 
     def set_up(self) -> None:
         """What launch.infra creates, as far as it matters here; the bucket may exist."""
@@ -104,7 +108,12 @@ def patched() -> Iterator[Builds]:
     def look(_self: CodeBuildBackend, ids: list[str]) -> list[dict[str, Any]]:
         return [row for row in builds.rows.values() if row.get("id") in ids]
 
+    def list_quotas(_self: ServiceQuotasResponse) -> str:
+        """https://docs.aws.amazon.com/servicequotas/2019-06-24/apireference/API_ListServiceQuotas.html"""
+        return json.dumps({"Quotas": [{"QuotaName": BUILDS, "QuotaCode": "L-1", "Value": builds.quota}]})
+
     with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(ServiceQuotasResponse, "list_service_quotas", list_quotas, create=True))
         stack.enter_context(mock.patch.object(CodeBuildResponse, "start_build", start))
         stack.enter_context(mock.patch.object(CodeBuildBackend, "batch_get_builds", look))
         yield builds

@@ -160,7 +160,8 @@ def test_a_dry_run_shows_every_request_and_what_it_costs_and_makes_none(machine:
     assert machine.type("push", "--dry-run=full") == 0
 
     assert machine.calls == ["sts:GetCallerIdentity", "ecr:DescribeImages", "ecr:DescribeImages",
-                             "ecr:BatchGetImage", "s3:ListObjectsV2", "codebuild:BatchGetProjects"]  # fmt: skip
+                             "ecr:BatchGetImage", "s3:ListObjectsV2", "codebuild:BatchGetProjects",
+                             "service-quotas:ListServiceQuotas"]  # fmt: skip
     assert "  builder        codebuild, because docker, podman and buildah are not installed\n" in machine.out
     for call in ("s3:PutObject", "codebuild:StartBuild", "codebuild:BatchGetBuilds", "codebuild:StopBuild",
                  "logs:FilterLogEvents", "ecr:PutImage"):  # fmt: skip
@@ -232,6 +233,12 @@ def test_a_refusal_by_aws_names_the_remedy(
         assert machine.type("push") == 4
     assert named in machine.err
     assert builds.rows == {}
+
+
+def test_an_account_without_builds_learns_in_the_plan_how_to_get_some(machine: Machine, builds: Builds) -> None:
+    builds.quota = 0.0
+    assert machine.type("push", "--dry-run") == 4
+    assert "request-service-quota-increase --service-code codebuild" in machine.out
 
 
 def test_without_the_account_set_up_it_says_what_to_run(machine: Machine) -> None:
