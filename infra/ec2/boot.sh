@@ -22,6 +22,8 @@ DOCKER_FLAGS=(@DOCKER_FLAGS@)
 SOURCE=@SOURCE@            # where the source of a script is in S3; empty for none
 TOOLKIT=@TOOLKIT@          # likewise the trainer, for an image without it
 TRAIN=(@TRAIN@)            # what each rank runs
+PROXY=@PROXY@              # empty for none
+DIRECT=@DIRECT@            # hosts that are reached without it
 
 # The dead-man timer, before anything that can fail or hang: instances are launched to terminate on shutdown.
 shutdown -h "+$MINUTES" || shutdown -h now
@@ -65,6 +67,7 @@ export AWS_METADATA_SERVICE_NUM_ATTEMPTS=3 AWS_RETRY_MODE=standard AWS_MAX_ATTEM
 INSTANCE=$HOSTNAME # until the metadata service has answered
 HELD=()            # the secrets, as NAME=VALUE
 RANK='' GENERATION='' CONTAINER='' UPLOAD=''
+PROXIES=()         # the proxy's variables, as docker's flags
 CODE=1 STEP=script REASON='the boot script failed; see its log' RESTARTS=0
 
 say() { printf '%s %s\n' "$(date -u +%T)" "$*"; }
@@ -104,6 +107,15 @@ mark() { # STEP
 }
 
 s3() { timeout --kill-after=5 "$TRANSFER_S" aws s3 "$@" --only-show-errors --cli-connect-timeout 10; }
+
+# For this script, for containers, and for the services that call AWS: docker's daemon pulls the image and sends the logs.
+use_proxy() {
+    export {http,https}_proxy="$PROXY" {HTTP,HTTPS}_PROXY="$PROXY" {no_proxy,NO_PROXY}="$DIRECT"
+    PROXIES=(-e http_proxy -e https_proxy -e no_proxy -e HTTP_PROXY -e HTTPS_PROXY -e NO_PROXY)
+    test -d /run/systemd/system || return 0
+    systemctl import-environment {http,https,no}_proxy {HTTP,HTTPS,NO}_PROXY
+    systemctl try-restart docker {,snap.amazon-ssm-agent.}amazon-ssm-agent # whichever the AMI has
+}
 
 # ---- identity
 
@@ -220,7 +232,7 @@ get_toolkit() {
     [ -n "$TOOLKIT" ] || return 0
     mkdir -p "$KIT"
     retry unpack "$TOOLKIT" "$KIT" || fail 28 source "cannot unpack $TOOLKIT"
-    retry timeout "$PULL_S" docker run --rm --network host -v "$KIT:/job/toolkit" --entrypoint env "$IMAGE" \
+    retry timeout "$PULL_S" docker run --rm --network host "${PROXIES[@]}" -v "$KIT:/job/toolkit" --entrypoint env "$IMAGE" \
         python -m pip install --quiet --no-deps --require-hashes --only-binary :all: --target /job/toolkit \
         -r /job/toolkit/packages.txt || fail 24 image "cannot install the packages that $IMAGE lacks"
     # Not as root, as the toolkit's own image; AWS's entry point would evaluate the command once more.
@@ -323,7 +335,7 @@ start_container() { # SECONDS: to connect to the other nodes
             --log-driver awslogs --log-opt awslogs-region="$REGION" --log-opt awslogs-group="$LOG_GROUP" \
             --log-opt awslogs-stream="$JOB/node-$RANK" --log-opt mode=non-blocking \
             -e AWS_REGION="$REGION" -e AWS_DEFAULT_REGION="$REGION" \
-            "${DOCKER_FLAGS[@]}" -v /data:/data:ro -v "$RUN:/job/run" -v "$WORK:/job/source" \
+            "${PROXIES[@]}" "${DOCKER_FLAGS[@]}" -v /data:/data:ro -v "$RUN:/job/run" -v "$WORK:/job/source" \
             -e TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 -e DDP_NODE_XIDS="$(xids)" -e DDP_RESTARTS="$(restarted)" \
             -e GLOO_SOCKET_IFNAME="$INTERFACE" -e NCCL_SOCKET_IFNAME="=$INTERFACE" \
             "$IMAGE" python -m trainer.torchrun --nnodes "$NODES" --nproc-per-node "$NPROC" \
@@ -456,6 +468,7 @@ main() {
     printf '#!/bin/sh\nshutdown -h now\n' >/var/lib/cloud/scripts/per-boot/ddp &&
         chmod +x /var/lib/cloud/scripts/per-boot/ddp
 
+    [ -z "$PROXY" ] || use_proxy
     within "$METADATA_S" fetch_instance || fail 20 metadata 'the instance metadata service does not answer'
     INSTANCE=$(<"$ROOT/instance")
     mark started

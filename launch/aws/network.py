@@ -1,11 +1,13 @@
 """Whether machines in a subnet can reach AWS and the internet: route table, network ACL, the VPC's endpoints."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from typing import Any, Literal
 
 from launch.aws.client import Aws
+from trainer.errors import SettingsError
 
 INTERNET = "internet"  # stands beside names of services, such as s3 and ecr.api
 # Targets of routes.  An egress-only gateway is for IPv6.
@@ -23,6 +25,7 @@ class Exit:
     nameless: frozenset[str] = frozenset()  # services that endpoints would serve if the VPC resolved their names
     vpc: str = ""  # id
     acl: str = ""  # id
+    cidr: str = ""  # the VPC's range of IPv4 addresses
     dns: tuple[str, ...] = ()  # IPv4 addresses of the VPC's own DNS servers; empty where it uses AWS's
     # What blocks all calls: no DNS, or the network ACL denies calls out or answers in.
     shut: Literal["dns", "out", "in"] | None = None
@@ -42,10 +45,13 @@ def look_up(aws: Aws, vpc: str, subnets: Sequence[str]) -> dict[str, Exit]:
     tables = aws.pages("ec2", "DescribeRouteTables", "RouteTables", in_vpc)
     endpoints = aws.pages("ec2", "DescribeVpcEndpoints", "VpcEndpoints", in_vpc)
     acls = aws.pages("ec2", "DescribeNetworkAcls", "NetworkAcls", in_vpc)
-    dns = own_dns(aws, vpc)
+    described = describe_vpc(aws, vpc)
+    dns = own_dns(aws, described)
     resolves = bool(dns) or _has(aws, vpc, "enableDnsSupport")
     gives_names = not any(map(_is_named, endpoints)) or _has(aws, vpc, "enableDnsHostnames")
-    network = Network(vpc, tables, endpoints, acls, dns, resolves=resolves, gives_names=gives_names)
+    network = Network(
+        vpc, tables, endpoints, acls, dns, described["CidrBlock"], resolves=resolves, gives_names=gives_names
+    )
     return {subnet: exit_of(subnet, network) for subnet in subnets}
 
 
@@ -58,6 +64,7 @@ class Network:
     endpoints: Sequence[Mapping[str, Any]] = ()
     acls: Sequence[Mapping[str, Any]] = ()
     dns: tuple[str, ...] = ()  # see Exit
+    cidr: str = ""  # see Exit
     resolves: bool = True  # whether machines in it can resolve names
     gives_names: bool = True  # whether it has private DNS names for its endpoints
 
@@ -73,6 +80,7 @@ def exit_of(subnet: str, network: Network) -> Exit:
         nameless=frozenset(map(_service, serving)) - reached,
         vpc=network.vpc,
         acl=its_acl.get("NetworkAclId", ""),
+        cidr=network.cidr,
         dns=network.dns,
         shut=shut(its_acl) if network.resolves else "dns",
     )
@@ -84,17 +92,22 @@ def _has(aws: Aws, vpc: str, attribute: str) -> bool:
     return bool(answer[attribute[0].upper() + attribute[1:]]["Value"])
 
 
-def own_dns(aws: Aws, vpc: str) -> tuple[str, ...]:
+def describe_vpc(aws: Aws, vpc: str) -> Mapping[str, Any]:
+    (found,) = aws.call("ec2", "DescribeVpcs", {"VpcIds": [vpc]})["Vpcs"]
+    described: Mapping[str, Any] = found
+    return described
+
+
+def own_dns(aws: Aws, vpc: Mapping[str, Any]) -> tuple[str, ...]:
     """The IPv4 addresses of DNS servers in the VPC's DHCP options, for which security groups need a rule.
 
     They filter no requests to AWS's server, at 169.254.169.253 and the second address of the VPC.
     https://docs.aws.amazon.com/vpc/latest/userguide/AmazonDNS-concepts.html
     """
-    (found,) = aws.call("ec2", "DescribeVpcs", {"VpcIds": [vpc]})["Vpcs"]
-    if found.get("DhcpOptionsId", "default") == "default":
+    if vpc.get("DhcpOptionsId", "default") == "default":
         return ()
-    of_aws = {"AmazonProvidedDNS", "169.254.169.253", str(ip_network(found["CidrBlock"])[2])}
-    servers = _dns_servers(aws, found["DhcpOptionsId"])
+    of_aws = {"AmazonProvidedDNS", "169.254.169.253", str(ip_network(vpc["CidrBlock"])[2])}
+    servers = _dns_servers(aws, vpc["DhcpOptionsId"])
     return tuple(address for address in servers if address not in of_aws and ":" not in address)
 
 
@@ -105,6 +118,44 @@ def _dns_servers(aws: Aws, dhcp_options: str) -> list[str]:
 
 
 DNS_PORT = 53
+
+
+# A proxy's URL.  User data has it, which whatever runs on a node can read, so it must have no password.
+_PROXY = re.compile(r"https?://(?P<host>[\w.-]+):(?P<port>\d{1,5})/?")
+
+
+def read_proxy(url: str) -> tuple[str, int]:
+    """Host and port of --proxy.  Raises SettingsError, which never repeats the URL."""
+    match = _PROXY.fullmatch(url)
+    if match is None and "@" in url:
+        raise SettingsError(
+            "--proxy has a user or password, which all programs on the nodes could read; let the proxy accept the "
+            "nodes by their address, and give http://HOST:PORT."
+        )
+    if match is None:
+        raise SettingsError("--proxy is not a proxy's URL; give http://HOST:PORT, such as http://10.0.0.5:3128.")
+    return match["host"], int(match["port"])
+
+
+def check_proxy(url: str | None) -> None:
+    """Raise SettingsError if it is not the URL of a proxy."""
+    if url is not None:
+        read_proxy(url)
+
+
+def direct_hosts(exits: Iterable[Exit], region: str) -> tuple[str, ...]:
+    """The hosts that machines behind a proxy reach without it, for NO_PROXY.
+
+    The instance metadata, their VPC, and the services that every subnet has an endpoint for, such as S3's gateway.
+    https://docs.aws.amazon.com/cli/latest/userguide/cli-configure-proxy.html
+    https://repost.aws/knowledge-center/eks-http-proxy-configuration-automation
+    """
+    known = list(exits)
+    shared = frozenset[str].intersection(*(found.endpoints for found in known)) if known else frozenset[str]()
+    # The endpoint com.amazonaws.REGION.ecr.api has the host api.ecr.REGION.amazonaws.com.
+    hosts = [f"{'.'.join(reversed(name.split('.')))}.{region}.amazonaws.com" for name in sorted(shared)]
+    ranges = sorted({found.cidr for found in known if found.cidr})
+    return ("localhost", "127.0.0.1", "169.254.169.254", ".internal", *ranges, *hosts)
 
 
 def closed_to(servers: Sequence[str], groups: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:

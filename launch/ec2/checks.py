@@ -8,6 +8,7 @@ from shlex import quote
 from types import MappingProxyType
 
 from launch.aws.names import parse_s3
+from launch.aws.network import check_proxy
 from launch.aws.published import check_name
 from launch.core import catalog
 from launch.core.catalog import Instance
@@ -117,6 +118,7 @@ def resolve(job: Job[Ec2Options], found: Mapping[str, Instance] = MappingProxyTy
     if job.train.run_dir is not None or job.train.checkpoint_dir is not None:
         raise SettingsError("the job folder holds the run and its checkpoints; omit --run-dir and --checkpoint-dir.")
     read_references(options.secret)
+    check_proxy(options.proxy)
     _check_init_from(job)
     resolved = Resolved(options, instances, job.train, data_volume_of(job), options.data_s3 or job.train.data_url)
     job.train.check_data(has_data=resolved.brings_data or job.train.data_dir is not None)

@@ -8,7 +8,7 @@ from launch.aws.containers import toolkit
 from launch.aws.instances.facts import Ami, Subnet, quota_of, shortage
 from launch.aws.lookup import unreadable
 from launch.aws.names import PULLS_SINCE, SHARED_SINCE, Folder, bucket_of
-from launch.aws.network import INTERNET, Exit, without_dns
+from launch.aws.network import INTERNET, Exit, direct_hosts, without_dns
 from launch.aws.pricelist import no_price
 from launch.aws.upload import edited
 from launch.core.catalog import Instance
@@ -44,7 +44,7 @@ def services(cluster: Cluster) -> tuple[str, ...]:
 def why_unreachable(cluster: Cluster, facts: Facts, instance: Instance, subnet: Subnet) -> str:
     """Why nodes of this type could not report from `subnet`, with a remedy; empty if no reason is known."""
     route = facts.exits.get(subnet.id)
-    if route is None:
+    if route is None or cluster.resolved.options.proxy:
         return ""
     has_one = requests.interfaces(cluster.resolved, instance) == 1
     missing = route.missing(services(cluster), has_address=subnet.gives_addresses and has_one)
@@ -135,6 +135,7 @@ def describe(
         downloads=job.train.downloads and not resolved.brings_data,
         content=facts.counted,
         toolkit=_toolkit(job.train, image),
+        direct=direct_hosts(facts.exits.values(), facts.region) if options.proxy else (),
     )
     return cluster, _problems(cluster, facts)
 

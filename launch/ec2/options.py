@@ -51,6 +51,11 @@ class Ec2Options(Options):
     security_group: str | None = Field(
         None, description="security group (default: a new one that allows no inbound traffic from outside)"
     )
+    proxy: str | None = Field(
+        None,
+        description="http://HOST:PORT through which nodes reach AWS and the internet, without a password",
+        json_schema_extra={"metavar": "URL"},
+    )
     placement_group: bool = Field(
         True, description="place several nodes close together: 10 Gbit/s per connection instead of 5"
     )

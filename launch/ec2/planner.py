@@ -226,7 +226,7 @@ def _before(cluster: Cluster, facts: Facts, save_spec: Request | None, group: st
             vpc = facts.subnets[0].vpc if facts.subnets else "<default VPC>"
             steps += requests.security_group(cluster, vpc, facts.dns)
         else:
-            steps += requests.security_rules(cluster.security_group, facts.dns)
+            steps += requests.security_rules(cluster.security_group, facts.dns, resolved.options.proxy)
     if group and group not in [known.id for known in fleet.kind("placement-group")]:
         steps.append(requests.placement_group(cluster, group))
     return steps

@@ -53,6 +53,7 @@ class Cluster:
     downloads: bool = False  # whether the training fetches its data from the internet
     content: Content | None = None  # of its data, if counted
     toolkit: Archive | None = None  # the trainer, for an image that lacks it
+    direct: tuple[str, ...] = ()  # hosts that nodes reach without --proxy
 
     @property
     def nodes(self) -> int:
@@ -148,15 +149,16 @@ def security_group(cluster: Cluster, vpc: str, dns: Sequence[str]) -> list[Reque
     """
     about, why = f"nodes of {cluster.job}: each other, and HTTPS out", "create a security group for the nodes"
     create = instances.security_group(cluster.job, about, vpc, cluster.tags, why)
-    return [create, *security_rules(instances.NEW_GROUP, dns)]
+    return [create, *security_rules(instances.NEW_GROUP, dns, cluster.resolved.options.proxy)]
 
 
-def security_rules(group: str | FromAnswer, dns: Sequence[str]) -> list[Request]:
-    """The requests for its rules: all protocols within the group, as EFA needs them, and HTTPS outbound."""
+def security_rules(group: str | FromAnswer, dns: Sequence[str], proxy: str | None) -> list[Request]:
+    """The requests for its rules: all protocols within the group, as EFA needs them; outbound HTTPS, and the proxy."""
     itself = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
+    out = [itself, instances.HTTPS, *instances.to_proxy(proxy)]
     return [
         instances.inbound(group, [itself], "inbound: only among the nodes"),
-        instances.outbound(group, [itself, instances.HTTPS], "outbound: among the nodes, and HTTPS"),
+        instances.outbound(group, out, f"outbound: among the nodes, {'HTTPS and the proxy' if proxy else 'and HTTPS'}"),
         *instances.outbound_dns(group, dns),
         *instances.nothing_else_out(group),
     ]
@@ -362,6 +364,8 @@ def user_data(cluster: Cluster, instance: Instance) -> str:
             "SOURCE": _uri(cluster, cluster.source_key),
             "TOOLKIT": _uri(cluster, cluster.toolkit_key),
             "TRAIN": _training(cluster, instance),
+            "PROXY": options.proxy or "",
+            "DIRECT": ",".join(cluster.direct),
         },
     )
 

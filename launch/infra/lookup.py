@@ -8,7 +8,7 @@ from typing import Any
 from launch.aws.client import Answer, Aws
 from launch.aws.lookup import Lookups, region_or_some
 from launch.aws.names import STACK_TAG, TOOLKIT, tag_values
-from launch.aws.network import own_dns
+from launch.aws.network import describe_vpc, own_dns
 from launch.aws.regions import check_region
 from launch.core.errors import AwsError
 from launch.infra.template import KEPT, STACK, Resource, filled, read, resources
@@ -256,7 +256,7 @@ def _vpc(aws: Aws, vpc_id: str, stack: Stack | None) -> Vpc:
         # AWS refuses a second endpoint to S3 in one route table.
         route_tables=tuple(sorted(tables - _tables_with_s3(others))),
         other_cidrs=tuple(other for other in _cidrs(vpcs[0]) if other != cidr),
-        dns=own_dns(aws, vpc_id),
+        dns=own_dns(aws, describe_vpc(aws, vpc_id)),
         private_services=tuple(endpoint["ServiceName"] for endpoint in others if endpoint.get("PrivateDnsEnabled")),
     )
 

@@ -49,6 +49,8 @@ def check_ec2(job: RehearsedJob) -> None:
         for name in _names(options.get(option)):
             if not re.fullmatch(rf"{form}-[0-9a-f]{{8,17}}", name):
                 raise SettingsError(f"--{option.replace('_', '-')} {name}: must look like {form}-0123456789abcdef0.")
+    if options.get("proxy"):
+        raise SettingsError("--proxy: a rehearsal has no proxy; leave it out.")
     _check_data(job)
 
 

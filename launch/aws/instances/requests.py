@@ -8,7 +8,7 @@ from typing import Any
 
 from launch.aws.instances.facts import Ami
 from launch.aws.names import SWEEPER_DOCUMENT, TOOLKIT, group_name
-from launch.aws.network import DNS_PORT
+from launch.aws.network import DNS_PORT, read_proxy
 from launch.core.plan import FromAnswer, Request
 from launch.core.price import Volume
 
@@ -140,6 +140,12 @@ def outbound_dns(group: str | FromAnswer, servers: Sequence[str]) -> list[Reques
         for protocol in ("udp", "tcp")
     ]
     return [outbound(group, permissions, "outbound: the VPC's own DNS servers")]
+
+
+def to_proxy(url: str | None) -> list[Mapping[str, Any]]:
+    """The permission to reach a proxy, whose address is unknown; none for port 443, which is open."""
+    port = read_proxy(url)[1] if url else HTTPS["FromPort"]
+    return [] if port == HTTPS["FromPort"] else [{**HTTPS, "FromPort": port, "ToPort": port}]
 
 
 def nothing_else_out(group: str | FromAnswer) -> list[Request]:

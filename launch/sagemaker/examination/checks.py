@@ -25,7 +25,7 @@ from launch.aws.examination.image import PUSH, examined
 from launch.aws.examination.permissions import find_role, of_role, of_script, trusting
 from launch.aws.instances.facts import find_subnets
 from launch.aws.names import parse_s3
-from launch.aws.network import closed_to, own_dns, without_dns
+from launch.aws.network import closed_to, describe_vpc, own_dns, without_dns
 from launch.aws.upload import FOLDER as SOURCES
 from launch.core.errors import AwsError
 from launch.sagemaker import bundle, images, lookup, training_jobs
@@ -125,7 +125,9 @@ def vpc(case: TrainingCase) -> Iterator[Verdict]:
     subnets = find_subnets(case.aws, tuple(options.subnet), ())
     groups = case.aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", {"GroupIds": [*options.security_group]})
     yield _groups(case, groups, subnets[0].vpc) or ok(f"{len(subnets)} subnets in {subnets[0].vpc}")
-    if mute := without_dns(options.security_group[0], closed_to(own_dns(case.aws, subnets[0].vpc), groups)):
+    if mute := without_dns(
+        options.security_group[0], closed_to(own_dns(case.aws, describe_vpc(case.aws, subnets[0].vpc)), groups)
+    ):
         yield missing(*split(mute))
     yield from _connectivity(case, [subnet.id for subnet in subnets], subnets[0].vpc)
 

@@ -337,3 +337,11 @@ def test_a_folder_of_data_among_a_scripts_arguments_must_be_there() -> None:
     with pytest.raises(SettingsError, match=r"names \{data_dir\}, and this job has no data"):
         resolve(Job(script, Ec2Options()))
     assert resolve(Job(script, Ec2Options(data="photos"))).brings_data
+
+
+@pytest.mark.parametrize("url", ["http://user:pa55w@proxy:3128", "proxy:3128", "http://proxy", "socks5://proxy:1080"])
+def test_a_proxy_with_a_password_or_without_a_port_is_refused_unseen(url: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        resolved(proxy=url)
+    assert "http://HOST:PORT" in str(caught.value)
+    assert "pa55w" not in str(caught.value)

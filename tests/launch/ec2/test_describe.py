@@ -79,3 +79,18 @@ def test_a_mute_subnet_is_left_out_with_a_warning_where_another_one_can_do() -> 
     tries = [attempt for step in made.steps if isinstance(step, Choice) for attempt in step.tries]
     assert [attempt.request.params["NetworkInterfaces"][0]["SubnetId"] for attempt in tries] == [B]
     assert len(made.warnings) == 1
+
+
+def test_behind_a_proxy_its_port_is_opened_and_what_has_an_endpoint_is_reached_without_it() -> None:
+    """https://docs.aws.amazon.com/cli/latest/userguide/cli-configure-proxy.html"""
+    first, second = (Exit("none", frozenset({"s3", "ecr.api", other}), cidr="10.0.0.0/16") for other in ("logs", "sts"))
+    made = plan(leading(first, second), proxy="http://proxy.corp:3128")
+    assert not made.problems
+
+    (egress,) = [request for request in made.requests if request.operation == "AuthorizeSecurityGroupEgress"]
+    assert [rule["ToPort"] for rule in egress.params["IpPermissions"] if "ToPort" in rule] == [443, 3128]
+    tries = [attempt for step in made.steps if isinstance(step, Choice) for attempt in step.tries]
+    script = tries[0].request.params["UserData"]
+    hosts = "10.0.0.0/16,api.ecr.us-east-1.amazonaws.com,s3.us-east-1.amazonaws.com"
+    assert "\nPROXY=http://proxy.corp:3128\n" in script
+    assert f"\nDIRECT=localhost,127.0.0.1,169.254.169.254,.internal,{hosts}\n" in script

@@ -41,6 +41,8 @@ def user_data(*train: str, seconds: dict[str, float] | None = None, **values: An
         "DOCKER_FLAGS": ["--gpus", "all"],
         "SOURCE": "",
         "TOOLKIT": "",
+        "PROXY": "",
+        "DIRECT": "",
         "TRAIN": ["-m", "trainer", *(train or SETTINGS), "--run-dir", "/job/run"],
     }
     text = fill("ec2/boot.sh", usual | values)

@@ -33,7 +33,7 @@ def test_the_first_command_is_the_dead_man_timer() -> None:
 def test_the_script_fits_into_user_data_with_every_setting_given() -> None:
     every = [word for number in range(60) for word in (f"--some-setting-{number}", "with a value")]
 
-    assert len(user_data(*every).encode()) < 15_872  # of 16,384
+    assert len(user_data(*every).encode()) < 16_000  # of 16,384
 
 
 def run_function(name: str, call: str, **stubs: str) -> str:
@@ -169,6 +169,25 @@ def test_programs_in_the_container_have_a_region() -> None:
     (started,) = re.findall(r"exec docker run (.*?)>\"\$OUTPUT\"", user_data(), re.DOTALL)
     given = re.findall(r'-e (AWS_\w+="\S+")', started)
     assert given == ['AWS_REGION="$REGION"', 'AWS_DEFAULT_REGION="$REGION"']
+
+
+def test_a_proxys_variables_reach_the_script_containers_and_services() -> None:
+    """https://docs.docker.com/engine/daemon/proxy/: docker's daemon, which pulls the image, takes them from systemd, as
+    does Session Manager's agent:
+    https://docs.aws.amazon.com/systems-manager/latest/userguide/configure-proxy-ssm-agent.html
+    """
+    call = "PROXY=http://proxy:3128 DIRECT=169.254.169.254; use_proxy; env | grep -i _proxy=; "
+    call += "printf '%s ' \"${PROXIES[@]}\""
+    *services, flags = (lines := run_function("use_proxy", call, test=":", systemctl='echo "$@"').splitlines())
+    names = ["http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"]
+    assert flags == " ".join(f"-e {name}" for name in names)
+    assert services[:2] == [
+        f"import-environment {' '.join(names)}",
+        "try-restart docker amazon-ssm-agent snap.amazon-ssm-agent.amazon-ssm-agent",
+    ]
+    assert {"HTTPS_PROXY=http://proxy:3128", "no_proxy=169.254.169.254"} < set(lines)
+    for started in re.findall(r"docker run .*?\$IMAGE", user_data(), re.DOTALL):
+        assert '"${PROXIES[@]}"' in started
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,20 @@ def test_two_nodes_train_from_the_volume_and_leave_results_logs_and_records(here
 
 
 @needs_nodes
+@pytest.mark.slow("the training has the proxy's variables")
+def test_the_training_has_the_proxys_variables(here: Region, tmp_path: Path) -> None:
+    """`*` stands for all hosts, as there is no proxy here; the node's own requests go past it as well."""
+    world = image_of(
+        tmp_path, 'import os\nprint(os.environ["HTTPS_PROXY"], os.environ["https_proxy"], os.environ["no_proxy"])'
+    )
+    node = here.launch(user_data(PROXY="http://127.0.0.1:9", DIRECT="*"), world=world)
+    put_cluster(here, node)
+
+    assert record(here, node)["code"] == 0
+    assert log_of(here, 0) == ["http://127.0.0.1:9 http://127.0.0.1:9 *"]
+
+
+@needs_nodes
 @pytest.mark.slow("data from S3 are on the node, and nobody can change them")
 def test_data_from_s3_are_on_the_node_and_nobody_can_change_them(here: Region, tmp_path: Path) -> None:
     here.client("s3").put_object(Bucket=BUCKET, Key="data/train/a.txt", Body=b"an image")
