@@ -214,6 +214,9 @@ log_in() {
         docker login --username AWS --password-stdin "$REGISTRY"
 }
 
+# SOCI's parallel pull, which the AMI has, is for containerd with nerdctl, and docker would not see its images; without
+# docker there would be no log driver for CloudWatch.  The root volume's throughput shortens the unpacking instead.
+# https://github.com/awslabs/soci-snapshotter/blob/main/docs/parallel-mode.md
 get_image() {
     [ -z "$REGISTRY" ] || retry log_in || fail 23 login "cannot log in to $REGISTRY"
     retry timeout "$PULL_S" docker pull --quiet "$IMAGE" || fail 24 image "cannot pull $IMAGE"
