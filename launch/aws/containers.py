@@ -74,6 +74,16 @@ def ending(image: Image, today: date) -> str:
     return f"{image.tag} gets security patches from AWS until {until} only."
 
 
+def successor(image: Image) -> str:
+    """The URI of AWS's newest image for the same GPUs; empty if there is none newer."""
+    host, _, path = image.uri.partition("/")
+    for row in _table()["images"]:
+        if image.architectures and set(image.architectures) <= set(row.get("architectures", ())):
+            newer = f"{row.get('repository', 'pytorch-training')}:{row['tag']}"
+            return "" if path.startswith(newer) else f"{host}/{newer}"
+    return ""
+
+
 def lacking() -> tuple[str, ...]:
     """The trainer's dependencies that at least one of AWS's images lacks."""
     return tuple(sorted({name for row in _table()["images"] for name in row["lacks"]}))

@@ -81,12 +81,20 @@ def _check_kernels(uri: str, torch: str, instance: Instance) -> None:
         )
 
 
+# Our image has a `train` of its own where AWS's lacks what mpirun needs: infra/container/entry.sh.
+_NEWER = (
+    "  For a newer PyTorch give --distribution torch_distributed, or build on AWS's newest image: "
+    "python -m launch.image push --target sagemaker --base {base}"
+)
+
+
 def warnings_about(options: SageMakerOptions, image: Image, today: date) -> list[str]:
     """Warnings about `image` for the user."""
     sentences = []
     needs_mpi = options.distribution == "pytorchddp"
     if text := containers.ending(image, today):
-        sentences.append(text)
+        newer = containers.successor(image) if needs_mpi else ""
+        sentences.append(text + (_NEWER.format(base=newer) if newer else ""))
     if not image.known:
         sentences.append(
             "this image is unknown: it must come from launch.image, or contain AWS's sagemaker-training toolkit"

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 from datetime import date
 from pathlib import Path
 from typing import get_args
@@ -131,3 +132,21 @@ def test_the_base_is_the_image_that_launch_sagemaker_takes() -> None:
     chosen = choose(options, [find("g5.2xlarge")], "us-east-1", date(2026, 11, 28))
 
     assert read_source(ROOT, "trainer", None).base == chosen.uri
+
+
+@pytest.mark.parametrize(
+    ("base", "started"),
+    [
+        ((), "python -m trainer.container"),  # without AWS's toolkit
+        (("train",), "train"),  # with it, in an image of the user's own
+        (("train", "start_with_right_hostname.sh"), "python -m trainer.container"),  # AWS's from 2.11 on
+    ],
+)
+def test_sagemakers_command_starts_what_the_base_can_run(base: tuple[str, ...], started: str, tmp_path: Path) -> None:
+    """AWS's older images have /changehostname.c too: tests/container/test_two_hosts.py runs on one of these."""
+    for program in (*base, "python"):
+        (tmp_path / program).write_text('#!/bin/sh\necho "${0##*/}" "$@"\n')
+        (tmp_path / program).chmod(0o755)
+    command = ["/bin/sh", ROOT / "infra/container/entry.sh", "train"]
+    ran = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == started

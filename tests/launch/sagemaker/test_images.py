@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.aws.containers import Image, registry
+from launch.aws.containers import Image, known, registry
 from launch.core import catalog
 from launch.sagemaker.images import check_image, choose, warnings_about
 from launch.sagemaker.options import SageMakerOptions
@@ -225,6 +225,23 @@ def test_an_image_that_aws_patches_no_more_is_told() -> None:
     (warning,) = warnings_about(options(), image, date(2026, 5, 8))  # 90 days before
     assert "until 2026-08-06" in warning
     assert warnings_about(options(), image, date(2026, 5, 7)) == []
+
+
+def test_pytorchddp_has_a_home_on_a_newer_image_once_its_own_is_no_longer_patched() -> None:
+    late, given = date(2027, 3, 1), options()
+    image = choose(given, [catalog.load()["g5.2xlarge"]], "eu-west-1", late)
+    (sentence,) = warnings_about(given, image, late)
+    assert image.mpi4py
+    (base,) = re.findall(r"launch.image push --target sagemaker --base (\S+)", sentence)
+    newer = known(base, "eu-west-1")
+    assert newer is not None
+    assert newer.patched_until is not None
+    assert newer.patched_until > late
+    assert set(image.architectures) <= set(newer.architectures)
+    by_torchrun = options(distribution="torch_distributed")
+    assert (
+        warnings_about(by_torchrun, choose(by_torchrun, [catalog.load()["g5.2xlarge"]], "eu-west-1", late), late) == []
+    )
 
 
 def test_an_unknown_image_is_told_what_it_must_have() -> None:
