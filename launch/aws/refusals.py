@@ -180,7 +180,7 @@ def granted_by(action: str, policy: str = "launcher") -> str:
     folder = files("infra").joinpath("iam")
     policies = folder.iterdir() if folder.is_dir() else ()
     for file in sorted(policies, key=lambda file: _rank(file.name, policy)):
-        if file.name.endswith(".json") and action in set(_actions(json.loads(file.read_text()))):
+        if file.name.endswith(".json") and action in set(actions(json.loads(file.read_text()))):
             return f"infra/iam/{file.name}"
     return ""
 
@@ -196,10 +196,11 @@ def _rank(file: str, policy: str) -> tuple[bool, bool, bool, bool, str]:
     )
 
 
-def _actions(policy: Mapping[str, Any]) -> Iterator[str]:
+def actions(policy: Mapping[str, Any]) -> Iterator[str]:
+    """The actions in a policy's statements."""
     for statement in policy.get("Statement", ()):
-        actions = statement.get("Action", ())
-        yield from [actions] if isinstance(actions, str) else actions
+        named = statement.get("Action", ())
+        yield from [named] if isinstance(named, str) else named
 
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")

@@ -7,7 +7,7 @@ are not in it.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from typing import Any
@@ -16,7 +16,7 @@ from launch.aws.examination.case import NAME, Case, Right, Verdict, missing, ok,
 from launch.aws.lookup import SET_UP
 from launch.aws.lookup import missing as with_remedy
 from launch.aws.names import STACK_TAG, TOOLKIT, tag_values
-from launch.aws.refusals import granted_by
+from launch.aws.refusals import actions, granted_by
 from launch.core.errors import AwsError
 
 
@@ -24,7 +24,36 @@ def of_role(case: Case[Any], name: str, rights: Sequence[Right], policy: str) ->
     """Whether the role of a job's machines may do all of it.  policy: its file in infra/iam."""
     role = f"arn:aws:iam::{case.account}:role/{name}"
     in_doubt = "run a short job: only that can tell"
-    yield verdict(case, role, rights, lambda _policies: _put(name, policy), in_doubt, policy)
+    found = verdict(case, role, rights, lambda _policies: _put(name, policy), in_doubt, policy)
+    is_ours = name == f"{TOOLKIT}-{policy}"
+    yield (
+        replace(found, text=found.text + _changes(case, name, policy))
+        if is_ours and found.state == "missing"
+        else found
+    )
+
+
+def _changes(case: Case[Any], role: str, policy: str) -> str:
+    """How the policy in a role of the stack differs from the template's; empty if it does not.
+
+    https://docs.aws.amazon.com/IAM/latest/APIReference/API_GetRolePolicy.html
+    """
+    try:
+        there = case.aws.call("iam", "GetRolePolicy", {"RoleName": role, "PolicyName": policy})["PolicyDocument"]
+    except AwsError as error:
+        return f"; its policy {policy} was deleted" if error.aws_code == "NoSuchEntity" else ""
+    template = json.loads(files("infra").joinpath(f"iam/{policy}.json").read_text())
+    gone, new = set(actions(template)) - set(actions(there)), set(actions(there)) - set(actions(template))
+    differences = [f"lacks {', '.join(sorted(gone))}"] * bool(gone) + [f"adds {', '.join(sorted(new))}"] * bool(new)
+    if not differences and _rules(there) != _rules(template):
+        differences = ["has other resources or conditions"]
+    return f"; its policy {policy} was changed: it {' and '.join(differences)}" if differences else ""
+
+
+def _rules(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The statements without their ids, which the stack's policies have not."""
+    statements = _listed(document["Statement"])
+    return [{key: value for key, value in statement.items() if key != "Sid"} for statement in statements]
 
 
 def of_script(case: Case[Any], rights: Sequence[Right]) -> Sequence[Right]:

@@ -74,6 +74,15 @@ def no_rights(role: str) -> Callable[[Patient], None]:
     return lambda patient: iam_backends[patient.account.id]["aws"].get_role(role).policies.clear()
 
 
+def changed_by_hand(patient: Patient) -> None:
+    """The node's policy without the rights for logs, and with another."""
+    document = policy("node")
+    statements = [one for one in document["Statement"] if "logs:PutLogEvents" not in one["Action"]]
+    statements.append({"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "*"})
+    text = json.dumps({**document, "Statement": statements})
+    iam_backends[patient.account.id]["aws"].put_role_policy("aws-ddp-toolkit-node", "node", text)
+
+
 def earlier_scheduler(patient: Patient) -> None:
     """What its role might do until time limits started the sweeper."""
     tagged = {"Null": {"aws:ResourceTag/aws-ddp-toolkit:job": "false"}}
@@ -156,6 +165,9 @@ BROKEN = (
            delete("scheduler", "DeleteSchedule", Name="aws-ddp-toolkit-sweeper")),
     Broken("nodes that may do nothing", "node's permissions", "missing", "may not ecr:GetAuthorizationToken",
            "file://infra/iam/node.json", no_rights("aws-ddp-toolkit-node")),
+    Broken("a node's policy changed by hand", "node's permissions", "missing", "its policy node was changed: it lacks "
+           "logs:CreateLogStream, logs:PutLogEvents and adds sqs:SendMessage", "python -m launch.infra up",
+           changed_by_hand),
     Broken("never used spot", "spot role", "missing", "has never used spot capacity",
            "create-service-linked-role --aws-service-name spot.amazonaws.com", words=("--spot",)),
     Broken("not offered here", "offered", "missing", "p4d.24xlarge is not offered in", "another --instance-type",
