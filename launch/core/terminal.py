@@ -44,12 +44,19 @@ _COMMANDS = (
     (re.compile(r"(?<![\w/.-])python -m launch\.(\w+)"), r"ddp \1"),
     (re.compile(r"(?<![\w/.-])python -m launch(?![.\w])"), "ddp"),
 )
+_TRAINER = (
+    (re.compile(r"^usage: python -m trainer\.(\w+)"), r"usage: ddp \1"),
+    (re.compile(r"^usage: python -m trainer(?![.\w])"), "usage: ddp train"),
+)
 _shown: list[tuple[re.Pattern[str], str]] = []
 
 
 def use_short_commands() -> None:
     """Print `ddp NAME` for `python -m launch.NAME` from now on: where ddp was installed alone, `python` is another."""
+    from trainer.settings import argparser
+
     _shown[:] = _COMMANDS
+    argparser.ALIASES[:] = (*_COMMANDS, *_TRAINER)
 
 
 def _print(text: str, stream: TextIO) -> None:

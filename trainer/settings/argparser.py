@@ -172,14 +172,31 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
 
 
-class _PlainParser(argparse.ArgumentParser):
+# How a command is written in --help -> how the user called it.
+ALIASES: list[tuple[re.Pattern[str], str]] = []
+
+
+class _Renamed(argparse.ArgumentParser):
+    """argparse whose help names commands as the user called them."""
+
+    def format_help(self) -> str:
+        return _renamed(super().format_help())
+
+
+def _renamed(text: str) -> str:
+    for written, shown in ALIASES:
+        text = written.sub(shown, text)
+    return text
+
+
+class _PlainParser(_Renamed):
     """argparse with errors of one line, as those of settings; a word may be any name of a file that `*` has found."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {one_line(message, 1000)}; see {self.prog} --help\n")
+        self.exit(2, _renamed(f"error: {one_line(message, 1000)}; see {self.prog} --help\n"))
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(_Renamed):
     """argparse that takes underscores for hyphens, and raises SettingsError instead of printing its usage.
 
     unsuggested: flags that are known and yet of no use with the others, so that none is proposed for a misspelt one.
