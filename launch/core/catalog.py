@@ -56,6 +56,7 @@ class Instance:
     price_source: str = "list"
     sagemaker_price_source: str = "list"
     end_of_life: EndOfLife | None = None
+    in_cluster: bool = True  # whether placement groups with the strategy cluster take it
 
     @property
     def is_known(self) -> bool:
@@ -87,14 +88,13 @@ def find(name: str) -> Instance:
 
 
 def unknown(name: str) -> Instance | None:
-    """An instance type missing from the catalog with its whole family; None if `name` does not look like one.
+    """An instance type that the catalog lacks; None if it has it, or if `name` does not look like one.
 
     The family's letter says whether it has GPUs, of which one is assumed; nothing else is known.
     """
-    match = re.fullmatch(r"(?P<family>[a-z]+\d[a-z0-9-]*)\.(\d*x?large|metal(-\d+xl)?)", name)
-    if match is None or match["family"] in {known.split(".")[0] for known in load()}:
+    if name in load() or not re.fullmatch(r"[a-z]+\d[a-z0-9-]*\.(\d*x?large|metal(-\d+xl)?)", name):
         return None
-    has_gpus = match["family"].startswith(("g", "p"))
+    has_gpus = name.startswith(("g", "p"))
     nothing = Rate(0.0, 0.0)
     return Instance(
         name, int(has_gpus), 0, 0.0, 0, 0, nothing, nothing, 0.0, gpu_model="unknown GPU" if has_gpus else None

@@ -63,9 +63,8 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
     # EC2 forgets terminated nodes after an hour, but not the client tokens of their requests.
     generation = 1 + max([facts.last_generation, *(node.generation for node in facts.fleet.nodes)])
     save_spec = None if requests.is_saved(cluster, facts.spec) else requests.put_spec(cluster, facts.etag)
-    steps = list[Step]()
+    steps, group = list[Step](), _placement(cluster, facts, generation)
     if missing:  # running nodes have all prerequisites
-        group = _placement(cluster, facts, generation)
         steps += _before(cluster, facts, save_spec, group)
         tries = _tries(cluster, facts, missing, generation, group)
         if tries:
@@ -85,7 +84,7 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
         not_counted=explain.not_counted(cluster),
         warnings=(*explain.warnings(cluster, facts), *ended_early(quotes)),
         problems=(*facts.problems, *problems, *(misfits(quotes, anyway=job.where.anyway) if missing else ())),
-        later=_later(cluster),
+        later=_later(cluster, group),
     )
 
 
@@ -240,8 +239,11 @@ def _uploads(cluster: Cluster, facts: Facts) -> Iterator[Request]:
         yield upload.send_toolkit(cluster.folder.bucket, cluster.toolkit_key, cluster.toolkit)
 
 
-def _later(cluster: Cluster) -> tuple[tuple[str, tuple[Request, ...]], ...]:
-    """The requests after the nodes have started, with placeholders in <> for values that are not known yet."""
+def _later(cluster: Cluster, group: str) -> tuple[tuple[str, tuple[Request, ...]], ...]:
+    """The requests after the nodes have started, with placeholders in <> for values that are not known yet.
+
+    group: the placement group; empty for none.
+    """
     running = [requests.put_cluster_file(cluster.folder, planned_cluster_file(cluster))]
     if cluster.resolved.data_volume == "multi-attach":
         volume = FromAnswer("data volume", "VolumeId")
@@ -249,8 +251,8 @@ def _later(cluster: Cluster) -> tuple[tuple[str, tuple[Request, ...]], ...]:
     end = [Request("ec2", "TerminateInstances", {"InstanceIds": ["<all nodes>"]}, "terminate nodes and volumes")]
     if cluster.resolved.options.security_group is None:
         end.append(deletion("security-group", str(cluster.security_group), "delete the security group"))
-    if requests.is_placed(cluster.resolved):
-        end.append(deletion("placement-group", placement_name(cluster.job, 1), "delete the placement group"))
+    if group:
+        end.append(deletion("placement-group", group, "delete the placement group"))
     end.append(deletion("schedule", group_name(cluster.job), "delete the time limit"))
     outcome = {"Bucket": cluster.folder.bucket, "Key": cluster.folder.outcome, "Body": "<outcome>"}
     end.append(Request("s3", "PutObject", outcome, "save how the job ended"))

@@ -211,7 +211,10 @@ def run_instances(
         tags=cluster.tags,
         own_tags=_own_tags(cluster, instance, generation, volume),
         volumes=_data_volume(cluster, instance, volume.rate),
-        more={**({"Placement": {"GroupName": group}} if group else {}), **_market(cluster.resolved.options)},
+        more={
+            **({"Placement": {"GroupName": group}} if group and instance.in_cluster else {}),
+            **_market(cluster.resolved.options),
+        },
     )
     return start.request(f"start {count} x {instance.name} in {subnet.zone}", "nodes")
 
@@ -243,7 +246,8 @@ def is_placed(resolved: Resolved) -> bool:
     """Whether the nodes get a placement group; reservations already fix the placement."""
     options = resolved.options
     is_reserved = options.capacity_block or options.capacity_reservation
-    return options.placement_group and options.nodes > 1 and not is_reserved
+    takes_it = any(instance.in_cluster for instance in resolved.instances)
+    return options.placement_group and options.nodes > 1 and takes_it and not is_reserved
 
 
 def uses_efa(resolved: Resolved, instance: Instance) -> bool:

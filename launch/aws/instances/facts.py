@@ -12,7 +12,7 @@ from launch.aws.lookup import missing
 from launch.aws.refusals import quota_increase
 from launch.core.catalog import Instance, Rate, load
 from launch.core.errors import AwsError
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,8 @@ def find_types(aws: Aws, instances: Iterable[Instance]) -> dict[str, Instance]:
                 raise
             rows = []
         if not rows:
-            raise SettingsError(f"EC2 has no instance type {name} in {aws.region}; check the name, or take another.")
+            near = did_you_mean(name, load())
+            raise SettingsError(f"EC2 has no instance type {name} in {aws.region}{near or '; check the name.'}")
         found[name] = described(rows[0])
     return found
 
@@ -263,6 +264,7 @@ def described(row: Mapping[str, Any]) -> Instance:
         gpu_model=gpu.get("Name"),
         architecture=_architectures().get(gpu.get("Name", "")),
         price_source="list" if "on-demand" in row.get("SupportedUsageClasses", ["on-demand"]) else "capacity_block",
+        in_cluster="cluster" in row.get("PlacementGroupInfo", {}).get("SupportedStrategies", ["cluster"]),
         gpu_memory_gib=round(gpu.get("MemoryInfo", {}).get("SizeInMiB", 0) / 1024, 2),
     )
 

@@ -51,22 +51,30 @@ def test_a_type_that_cannot_train_is_refused() -> None:
         described({**DESCRIBED["g5.xlarge"], "GpuInfo": {"Gpus": [{"Manufacturer": "AMD", "Count": 1}]}})
 
 
-def test_a_type_that_ec2_does_not_have_is_refused(aws: Aws) -> None:
-    guess = unknown("g9.2xlarge")
+@pytest.mark.parametrize("name", ["g9.2xlarge", "g5.99xlarge"])  # a family, and a size of a family
+def test_a_type_that_ec2_does_not_have_is_refused(aws: Aws, name: str) -> None:
+    guess = unknown(name)
     assert guess is not None
-    with pytest.raises(SettingsError, match=r"g9\.2xlarge"):
+    with pytest.raises(SettingsError, match=rf"no instance type {name} in .*did you mean"):
         find_types(aws, [guess])
 
 
+def test_a_type_that_no_cluster_takes_is_recognized() -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_PlacementGroupInfo.html"""
+    row = DESCRIBED["g5.xlarge"]
+    assert described(row).in_cluster
+    assert not described({**row, "PlacementGroupInfo": {"SupportedStrategies": ["partition", "spread"]}}).in_cluster
+
+
 @pytest.fixture
-def without_g7(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A catalog from before the family."""
-    older = MappingProxyType({name: known for name, known in load().items() if not name.startswith("g7.")})
+def without_g7_12xlarge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalog from before that size of the family."""
+    older = MappingProxyType({name: known for name, known in load().items() if name != "g7.12xlarge"})
     monkeypatch.setattr(catalog, "load", lambda: older)
 
 
 def test_a_type_that_the_catalog_lacks_is_planned_as_ec2_describes_it(
-    without_g7: None, account: Account, capsys: pytest.CaptureFixture[str]
+    without_g7_12xlarge: None, account: Account, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--nodes", "2", "--instance-type", "g7.12xlarge", "--dataset", "cifar10", "--dry-run=full"]) == 0
 
@@ -77,13 +85,13 @@ def test_a_type_that_the_catalog_lacks_is_planned_as_ec2_describes_it(
     assert "GetProducts" in account.operations
 
 
-def test_a_limit_needs_a_price(without_g7: None, account: Account, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_needs_a_price(without_g7_12xlarge: None, account: Account, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--instance-type", "g7.12xlarge", "--dataset", "cifar10", "--max-usd", "5", "--dry-run=full"]) != 0
     assert "--max-usd" in capsys.readouterr().out
 
 
 def test_a_type_that_the_catalog_lacks_cannot_have_more_processes_than_gpus(
-    without_g7: None, account: Account, capsys: pytest.CaptureFixture[str]
+    without_g7_12xlarge: None, account: Account, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (
         main(["--instance-type", "g7.12xlarge", "--dataset", "cifar10", "--nproc-per-node", "3", "--dry-run=full"]) == 2

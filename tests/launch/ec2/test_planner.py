@@ -19,11 +19,12 @@ from launch.core import catalog
 from launch.core.manifest import Content
 from launch.core.plan import Choice, FromAnswer, Plan, Request, Try, as_json, as_text, needs_in
 from launch.core.price import CATALOGS, Prices
+from launch.ec2 import checks, planner
 from launch.ec2.facts import Reservation, Snapshot
 from launch.ec2.planner import Launch
-from launch.ec2.requests import spec, user_data
+from launch.ec2.requests import is_placed, spec, user_data
 from tests.conftest import ROOT
-from tests.launch.ec2.known import FACTS, NAME, NOW, node, plan, with_nodes
+from tests.launch.ec2.known import FACTS, NAME, NOW, job, node, plan, with_nodes
 from trainer.config import TrainConfig
 
 
@@ -381,6 +382,17 @@ def test_a_second_start_asks_only_for_the_nodes_that_are_missing_and_near_the_ot
     assert launch["NetworkInterfaces"][0]["SubnetId"] == "subnet-b"
     assert {"Key": "aws-ddp-toolkit:generation", "Value": "2"} in launch["TagSpecifications"][0]["Tags"]
     assert launches(plan(with_nodes(node(0), node(1)))) == []
+    (group,) = requests(made, "CreatePlacementGroup")
+    (end,) = [one for _, later in made.later for one in later if one.operation == "DeletePlacementGroup"]
+    assert end.params["GroupName"] == group.params["GroupName"]
+
+
+def test_types_that_no_cluster_takes_get_no_placement_group() -> None:
+    both = checks.resolve(job(instance_type=("g5.2xlarge", "g6.2xlarge")))
+    first, second = (replace(one, in_cluster=False) for one in both.instances)
+    assert not is_placed(replace(both, instances=(first, second)))
+    made = planner.plan(job(), replace(both, instances=(first, both.instances[1])), NAME, FACTS)
+    assert {params["InstanceType"] for params in launches(made) if "Placement" in params} == {"g6.2xlarge"}
 
 
 def test_a_group_that_is_there_is_taken_again() -> None:
