@@ -3,7 +3,7 @@
 import io
 import json
 import tarfile
-from datetime import date
+from datetime import UTC, datetime
 from unittest import mock
 
 import pytest
@@ -37,7 +37,7 @@ def new_account(account: Account, request: pytest.FixtureRequest) -> Account:
 
 
 def newest() -> str:
-    return containers.newest([catalog.find("g5.2xlarge")], "us-east-1", date(2026, 11, 28)).uri
+    return containers.newest([catalog.find("g5.2xlarge")], "us-east-1", datetime.now(UTC).date()).uri
 
 
 def test_the_nodes_of_a_new_account_run_awss_image_with_the_trainer_beside_it(
@@ -46,7 +46,7 @@ def test_the_nodes_of_a_new_account_run_awss_image_with_the_trainer_beside_it(
     assert main(["--nodes", "2", "--dataset", "cifar10", "--dry-run=json"]) == 0
 
     plan = json.loads(capsys.readouterr().out)
-    assert plan["facts"]["image"].startswith(f"{REGISTRY}/pytorch-training@sha256:")
+    assert plan["facts"]["image"].startswith(f"{newest().rpartition(':')[0]}@sha256:")
     send, *_ = plan["steps"]
     (start,) = [step for step in plan["steps"] if "first_that_succeeds" in step]
     user_data = start["first_that_succeeds"][0]["params"]["UserData"]
