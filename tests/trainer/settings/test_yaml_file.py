@@ -79,14 +79,17 @@ def test_a_value_means_what_its_setting_says(text: str, expected: dict[str, Any]
         ("epochs: 99999999999999999999", "--epochs 99999999999999999999: must be at most 9,007,199,254,740,992"),
         ("milestones: {a: 1}", "--milestones {'a': '1'}: must be a list"),
         ("batch_ramp: [1]", "--batch-ramp ['1']: must be pairs"),
-        ("seed: !!python/object:os.system x", "--config job.yaml: line 1 has the tag !!python/object:os.system"),
-        ("? [a]\n: 3", "--config job.yaml: line 1 has a list for a name"),
-        ("<<: 3", "--config job.yaml: line 1 merges (<<) what has no names"),
+        (
+            "seed: !!python/object:os.system x",
+            "--config job.yaml is not YAML: could not determine a constructor",
+        ),
+        ("? [a]\n: 3", "--config job.yaml is not YAML: while constructing a mapping"),
+        ("<<: 3", "--config job.yaml is not YAML: while constructing a mapping"),
         ('data_dir: "a\\0b"', "--data-dir a\\x00b: has a character"),
         (f"data_dir: {'x' * 300}", f"--data-dir {'x' * 77}...: has a name of more than 255 bytes"),
         ('epochs: "\\e[31m"', "--epochs \\x1b[31m: must be a whole number"),
         ("lr: .inf", "--lr .inf: must be a number"),
-        ("milestones: &a [*a]", "--config job.yaml is nested too deeply"),
+        ("milestones: &a [*a]", "--milestones [[...]]: must be a number"),
     ],
 )
 def test_odd_values_get_a_sentence(text: str, sentence: str, tmp_path: Path) -> None:
