@@ -12,12 +12,11 @@ import multiprocessing
 import os
 import signal
 import tempfile
-import threading
 import warnings
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from multiprocessing import connection, forkserver, util
+from multiprocessing import forkserver, util
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any, NamedTuple
 
@@ -31,7 +30,7 @@ from trainer.datasets.encoded import UnreadableError
 from trainer.datasets.rows import PixelRows, unpacked
 from trainer.datasets.source import Piece
 from trainer.errors import FullDisk, MachineError, is_full
-from trainer.process.parent import REQUESTS_TO_LEAVE, ignore_requests_to_leave
+from trainer.process.parent import REQUESTS_TO_LEAVE, end_with_starter, ignore_requests_to_leave
 
 CHUNK = 64  # images that a process hands over at a time: 10 MB at 224 pixels
 AHEAD = 2  # chunks a process may be ahead
@@ -228,16 +227,9 @@ def _kill_decoders() -> None:
 def _end_with_the_training(_worker: int) -> None:
     """Has this process end at once with the training, however that ends, and not before."""
     ignore_requests_to_leave()  # DataLoader has just begun to listen to SIGTERM
-    threading.Thread(target=_follow, name="parent", daemon=True).start()
-
-
-def _follow() -> None:
     # DataLoader looks whether the process that forked this one is there, which is the server; and that is there for as
     # long as any of its processes.
-    training = multiprocessing.parent_process()
-    assert training is not None
-    connection.wait([training.sentinel])
-    os._exit(0)
+    end_with_starter()
 
 
 def gathered(parts: Sequence[Decoded], normalise: Normaliser, device: torch.device) -> tuple[Tensor, dict[int, str]]:

@@ -46,6 +46,21 @@ def _follow(parent: int, name: str, within_s: float | None, at_last: Callable[[]
     os._exit(Exit.MACHINE)
 
 
+def end_with_starter() -> None:
+    """Has this process, which multiprocessing started, end at once with the one that started it, however that ends."""
+    threading.Thread(target=_follow_starter, name="parent", daemon=True).start()
+
+
+def _follow_starter() -> None:
+    import multiprocessing  # which the others that follow a parent do without
+    from multiprocessing import connection
+
+    starter = multiprocessing.parent_process()
+    assert starter is not None
+    connection.wait([starter.sentinel])
+    os._exit(0)
+
+
 def ignore_requests_to_leave() -> None:
     """Let this process, which helps a training, go on until the training has saved and ends it."""
     for signum in REQUESTS_TO_LEAVE:
