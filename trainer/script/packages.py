@@ -1,7 +1,7 @@
 """Packages that a user's source asks for: a layer over those of the image, made once per node and kept.
 
 pip says what a requirements.txt lacks here, and exactly that is installed, into a folder of its own; nothing of the
-image is replaced.  The folder's name says for which requirements, interpreter and installed packages it was made.
+image is replaced.  The folder's name says for which source, interpreter and installed packages it was made.
 """
 
 import fcntl
@@ -34,10 +34,6 @@ _WHERE = re.compile(
     r"\s*(-i|-f|--index-url|--extra-index-url|--find-links|--no-index|--trusted-host|--pre|--prefer-binary"
     r"|--only-binary|--no-binary)\b"
 )
-# What is in the source itself: `-e .`, `.`, `.[extra]`, `./wheels/x.whl`, `libs/x`.
-_LOCAL = re.compile(
-    r"^[^\S\n]*(-e|--editable|-f|--find-links)\b|^[^\S\n]*(\.{1,2}\s*(\[|;|#|$)|[\w.-]+/)|\./|file:", re.MULTILINE
-)
 _NO_NETWORK = re.compile(
     r"connection broken by|Failed to establish a new connection|Temporary failure in name resolution|ProxyError"
     r"|Connection (refused|reset)|Network is unreachable|Read timed out|ReadTimeoutError|ConnectTimeout"
@@ -61,7 +57,7 @@ def layer_for(listed: Path, work: Path, source_digest: str, began: float, run: R
         raise SettingsError(f"--requirements {one_line(listed.name)} is not in the source; drop it, or add the file.")
     work = work.absolute()
     try:
-        layer = work / f"packages-{_key(listed, source_digest)}"
+        layer = work / f"packages-{_key(source_digest)}"
         work.mkdir(parents=True, exist_ok=True)
         with _locked(layer.with_suffix(".lock")):
             if not layer.is_dir():
@@ -82,12 +78,9 @@ def variables(layer: Path, env: Mapping[str, str]) -> dict[str, str]:
 # ---- pure, but for reading files
 
 
-def _key(listed: Path, source_digest: str) -> str:
+def _key(source_digest: str) -> str:
     """Names what is to be installed, over which packages, for which interpreter."""
-    texts = list(_texts(listed, set()))
-    parts = [sys.executable, sys.version, *_installed(), *texts]
-    if any(_LOCAL.search(text) for text in texts):
-        parts.append(source_digest)
+    parts = [sys.executable, sys.version, *_installed(), source_digest]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
@@ -100,7 +93,7 @@ def _texts(listed: Path, seen: set[Path]) -> Iterator[str]:
     text = text_of(file.read_bytes())
     yield text
     for line in lines_of(text):
-        for nested in files_in(line, os.environ):
+        for nested in files_in(line):
             yield from _texts(file.parent / nested, seen)
 
 

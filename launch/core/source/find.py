@@ -185,7 +185,7 @@ def _required_files(source: Source) -> list[str]:
     names = [source.requirements] if source.requirements else []
     for name in names:  # grows inside the loop
         for line in lines_of(_text(source, name)):
-            places = [place for place in files_in(line, {}) if not place.startswith(("/", "$")) and "://" not in place]
+            places = [place for place in files_in(line) if not place.startswith(("/", "$")) and "://" not in place]
             named = [posixpath.normpath(posixpath.join(posixpath.dirname(name), place)) for place in places]
             names += [one for one in named if one not in names]
     return names
