@@ -1,6 +1,5 @@
 """~ is the home folder in every path setting, which no shell sees to in --flag=~/x and in YAML."""
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -17,8 +16,6 @@ from launch.sagemaker.__main__ import main as sagemaker
 from launch.slurm.options import SlurmOptions
 from trainer import export, predict
 from trainer.prepare.__main__ import main as prepare
-from trainer.script import config as script_config
-from trainer.script.config import ScriptConfig
 from trainer.settings import flags
 from trainer.settings.argparser import holds_paths
 
@@ -44,7 +41,6 @@ def models() -> Iterator[Any]:
             for one in vars(import_module(name)).values():
                 if isinstance(one, type) and issubclass(one, BaseModel) and one.__module__ == name:
                     yield one
-    yield SimpleNamespace(__name__="ScriptConfig", model_fields=script_config._settings_of(ScriptConfig))
 
 
 PATHS = [(model, name) for model in models() for name, field in model.model_fields.items() if holds_paths(field)]
@@ -95,9 +91,3 @@ def test_commands_with_words_of_their_own_know_it(home: Path, capsys: pytest.Cap
     assert report(["~/runs"]) == 2
     assert capsys.readouterr().err.count(str(home)) >= 4
     assert not list(Path().iterdir())
-
-
-def test_a_rank_of_a_script_knows_it(home: Path) -> None:
-    found = script_config.read(["--run-dir=~/run", "--work=~/w"], ScriptConfig, prog="", about="", sections={})
-    assert found == {"run_dir": home / "run", "work": home / "w"}
-    assert dataclasses.is_dataclass(ScriptConfig)

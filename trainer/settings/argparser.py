@@ -232,7 +232,8 @@ def _hyphenated(word: str) -> str:
 
 
 def _add(group: Any, name: str, field: FieldInfo, about: Help, *, is_shown: bool = True) -> None:
-    text = _help(field, about.defaults.get(name, field.default)) if is_shown else argparse.SUPPRESS
+    default = about.defaults.get(name, None if field.is_required() else field.default)
+    text = _help(field, default) if is_shown else argparse.SUPPRESS
     kinds = kinds_of(field)
     if bool in kinds:
         metavar = "|".join(["BOOL", *_choices(kinds)])

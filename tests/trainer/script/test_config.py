@@ -78,5 +78,5 @@ def test_a_file_of_settings_is_read_as_flags_are(tmp_path: Path) -> None:
 
     assert found == ScriptConfig(run_dir=Path("here"), max_silence_s=6, variables=("A=1", "B=2"), words=("t.py",))
     file.write_text("run-dir: [a, b]\n")
-    with pytest.raises(SettingsError, match="must be a single value"):
+    with pytest.raises(SettingsError, match="must be a path"):
         parse(["--config", str(file), "--", "t.py"])
