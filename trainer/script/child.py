@@ -23,7 +23,7 @@ FORCE_AFTER_S = STOP_WITHIN_S - 1.0
 # How long what is left in the pipes may take: a process that cannot be found any more may hold them open.
 _DRAIN_WITHIN_S = 5.0
 # https://man7.org/linux/man-pages/man2/prctl.2.html
-_PDEATHSIG, _SUBREAPER = 1, 36
+_SUBREAPER = 36
 
 
 class Script(subprocess.Popen[bytes]):
@@ -124,11 +124,11 @@ def run(
     command: Sequence[str], cwd: Path, env: Mapping[str, str], relay: Relay, requests: Requests, max_silence_s: float
 ) -> Ended:
     """Runs the script to its end; then nothing that it started is left.  Main thread only.  Raises OSError."""
-    _prctl(_SUBREAPER, 1)  # what the script leaves behind becomes a child of this process, which can find it
+    _adopt_orphans()
     requests.begin()
     process = Script(
         command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        bufsize=0, start_new_session=True, preexec_fn=_die_with(os.getpid()),
+        bufsize=0, start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stderr is not None
@@ -169,28 +169,14 @@ def say_unless_asked(lost: "sys.UnraisableHookArgs") -> None:
         sys.__unraisablehook__(lost)
 
 
-def _prctl(option: int, value: int) -> None:
+def _adopt_orphans() -> None:
+    """What the script leaves behind becomes a child of this process, which can find it; Linux only."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-def _die_with(parent: int) -> Callable[[], None]:
-    """What the script's process does before it becomes the script: it asks to be killed when `parent` is gone."""
-    _prctl(_PDEATHSIG, 0)  # loads what the fork then has
-
-    def die_with_parent() -> None:
-        _prctl(_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return die_with_parent
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
 def _guard(group: int) -> "subprocess.Popen[bytes]":
-    """A shell that kills the process group of the script if this process is killed, and so closes its pipe.
-
-    The kernel's own signal reaches the script alone, and not what it has started.
-    """
+    """A shell that kills the process group of the script if this process is killed, and so closes its pipe."""
     return subprocess.Popen(
         ["/bin/sh", "-c", f"read _; kill -9 -{group}"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, start_new_session=True,

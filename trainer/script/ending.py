@@ -44,9 +44,8 @@ _LEFT = {-signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGINT, 128 + signal.SIG
 # [rank1]: is torch's, which marks the ranks' tracebacks.
 _RANK_MARK = re.compile(r"^\[rank\d+\]: ?")
 _EXCEPTION = re.compile(r"(\w+\.)*[A-Za-z]\w*(Error|Exception|Interrupt|Exit|Failure|Iteration)(:|$)")
-# A traceback of a group of exceptions: its head, what stands between two of them, and what each one says.
-_GROUP, _RULE = re.compile(r"\s*\+ Exception Group Traceback"), re.compile(r"\s*\+[-+]+")
-_CAUSE = re.compile(r"\s*\| ((?!(Base)?ExceptionGroup)(\w+\.)*[A-Z]\w*(:.*|$))")
+# What stands before a line of a group of exceptions, and between two of them.
+_GROUPED = re.compile(r"^\s*[|+][\s|+-]*")
 
 
 @dataclass(frozen=True)
@@ -135,29 +134,10 @@ def reason(lines: Sequence[Line], *, raised: bool) -> str:
 
     raised: an exception ended the script, so that its line counts and not what followed.
     """
-    texts = [_RANK_MARK.sub("", line.text) for line in lines if line.stream == ERR and line.text.strip()]
+    texts = [_GROUPED.sub("", _RANK_MARK.sub("", line.text)) for line in lines if line.stream == ERR]
+    texts = [text for text in texts if text.strip()]
     exceptions = [text for text in texts if _EXCEPTION.match(text)] if raised else []
-    return one_line(_first_cause(texts) or (exceptions or texts or [""])[-1], _LONGEST_REASON)
-
-
-def _first_cause(texts: Sequence[str]) -> str:
-    """What the first exception says of a group of them that ended the script; empty where none did."""
-    rules = [place for place, text in enumerate(texts) if _RULE.match(text)]
-    if not rules or any(_EXCEPTION.match(text) for text in texts[rules[-1] :]):
-        return ""
-    begin = max((place for place, text in enumerate(texts) if _GROUP.match(text)), default=0)
-    return _last_cause_before_a_rule(texts[begin:])
-
-
-def _last_cause_before_a_rule(texts: Sequence[str]) -> str:
-    """Of exceptions that led to each other the last, up to the rule that ends them."""
-    found = ""
-    for text in texts:
-        if found and _RULE.match(text):
-            break
-        if cause := _CAUSE.match(text):
-            found = cause[1]
-    return found
+    return one_line((exceptions or texts or [""])[-1], _LONGEST_REASON)
 
 
 def _signal(number: int) -> str:
@@ -171,7 +151,7 @@ def _signal(number: int) -> str:
 class OutcomeFile:
     """Where this attempt's outcome is written.  began: when this process was started, by time.time().
 
-    run: see folder_lock.Owner.
+    run: see run_folder.Owner.
     """
 
     folder: Path
