@@ -11,9 +11,9 @@ import torch
 from trainer.config import Batches, batches_at
 from trainer.datasets.base import UNREADABLE, Batch
 from trainer.datasets.encoded import refuse_none_readable
+from trainer.datasets.order import Order, positions, shard, updates_left
 from trainer.distributed.agreement import Agreement
 from trainer.distributed.probe import Communication, measure
-from trainer.distributed.sampler import Order, positions, shard, updates_left
 from trainer.errors import Interrupted, SettingsError, TrainingError
 from trainer.loop import evaluate, train_epoch
 from trainer.metrics.counters import Stopwatch

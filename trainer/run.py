@@ -9,10 +9,10 @@ from typing import Any
 
 from trainer.config import TrainConfig, batches_at
 from trainer.contract import CHECKPOINTS, CURVES, METRICS, RESUME, SETTINGS, SIGNATURE, WEIGHTS
+from trainer.datasets.order import updates_left
 from trainer.distributed.agreement import Agreement, Interrupt, watch
 from trainer.distributed.probe import Communication
 from trainer.distributed.ranks import Ranks
-from trainer.distributed.sampler import updates_left
 from trainer.distributed.session import Session, agree_on_folder, make_folders, remove_empty, session
 from trainer.epoch import Score, evaluate_exactly, is_whole, measure_communication, refuse_empty_epochs, train_one_epoch
 from trainer.errors import Interrupted, TrainingError, one_line

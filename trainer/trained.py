@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from trainer import models
 from trainer.contract import CHECKPOINTS, PLAIN_WEIGHTS, SIGNATURE, WEIGHTS
 from trainer.datasets.base import Signature, from_json, from_values
-from trainer.datasets.crops import middle_crop
 from trainer.datasets.decode import read_crop
 from trainer.datasets.encoded import Pixels, UnreadableError
+from trainer.datasets.order import middle_crop
 from trainer.errors import CheckpointError, SettingsError, check_name, import_function, one_line
 from trainer.files import is_file, is_folder
 from trainer.settings.argparser import home_path

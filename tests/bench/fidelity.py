@@ -19,9 +19,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from trainer.datasets.crops import PHILOX_BLOCK, Crop, draw, random_crop
 from trainer.datasets.decode import Pixels, crop
-from trainer.distributed.sampler import Order
+from trainer.datasets.order import PHILOX_BLOCK, Crop, Order, draw, random_crop
 from trainer.models.cnn import build
 
 SIDE, SMALL = 224, 32

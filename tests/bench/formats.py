@@ -47,8 +47,9 @@ def read_ours(root: Path) -> Iterator[bytes]:
 
     from trainer.config import TrainConfig
     from trainer.datasets.imagefolder import find_halves
+    from trainer.datasets.order import Order
+    from trainer.datasets.source import read
     from trainer.distributed.ranks import Ranks
-    from trainer.distributed.sampler import Order
     from trainer.distributed.session import Session
     from trainer.training import data_request
 
@@ -58,7 +59,7 @@ def read_ours(root: Path) -> Iterator[bytes]:
     with source.reading(numbers):
         for number in numbers.tolist():
             source.label(number)
-            yield source.read(number)
+            yield read(source, number)
 
 
 def read_webdataset(root: Path) -> Iterator[bytes]:

@@ -155,9 +155,8 @@ def _bare(root: Path, resize: Callable[[Any, Any, bool], Any], then: Callable[[i
     import numpy as np
     import simplejpeg
 
-    from trainer.datasets.crops import PHILOX_BLOCK, draw, random_crop
     from trainer.datasets.decode import WORTHWHILE
-    from trainer.distributed.sampler import Order
+    from trainer.datasets.order import PHILOX_BLOCK, Order, draw, random_crop
 
     paths = sorted((root / "train").glob("*/*"))
     draws = draw(Order(len(paths), 0, 0), range(len(paths)))
@@ -227,7 +226,7 @@ def split(root: Path, workers: int, **settings: Any) -> Any:
 
 
 def _epoch_of(train: Any) -> Epoch:
-    from trainer.distributed.sampler import Order
+    from trainer.datasets.order import Order
 
     places = [slice(start, start + BATCH) for start in range(0, train.size // BATCH * BATCH, BATCH)]
     return lambda: train.train_batches(Order(train.size, 0, 0), places)

@@ -23,9 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.datasets.crops import PHILOX_BLOCK, draw, middle_crop, random_crop
 from trainer.datasets.decode import crop
-from trainer.distributed.sampler import Order
+from trainer.datasets.order import PHILOX_BLOCK, Order, draw, middle_crop, random_crop
 from trainer.models.cnn import build
 from trainer.prepare.shard import Recipe, prepared
 

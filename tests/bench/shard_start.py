@@ -24,6 +24,7 @@ import numpy as np
 
 from tests.bench.report import machine, say
 from trainer.datasets.manifest import ENTRY, Half, Index, Manifest, Shard, Splits
+from trainer.datasets.source import read
 from trainer.prepare.shard import _index_bytes
 
 IN_SHARD, LENGTH = 2_000, 30_000  # images of a shard, bytes of an image
@@ -71,8 +72,8 @@ def rank(root: Path, asked: TextIO) -> None:
     _wait_there(asked)
     from trainer.config import TrainConfig
     from trainer.datasets.imagefolder import load
+    from trainer.datasets.order import Order
     from trainer.distributed.ranks import Ranks
-    from trainer.distributed.sampler import Order
     from trainer.distributed.session import Session
     from trainer.training import data_request
 
@@ -88,7 +89,7 @@ def rank(root: Path, asked: TextIO) -> None:
     ready_s = time.perf_counter() - began
     for number in numbers:
         source.label(number)
-        source.read(number)
+        read(source, number)
     _wait_there(asked, loaded_s=loaded_s, ready_s=ready_s)
 
 

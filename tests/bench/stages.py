@@ -21,10 +21,10 @@ import torch
 
 from tests.bench.input import SHARDS, link, prepare, shrink
 from tests.bench.input_arms import SIDE, split
-from trainer.datasets.crops import Crops
 from trainer.datasets.decode import resize
+from trainer.datasets.order import Crops, Order
 from trainer.datasets.rows import ByteRows, FloatRows, Memory
-from trainer.distributed.sampler import Order
+from trainer.datasets.source import read
 
 BATCH, BATCHES = 64, 4  # rows of so many batches are filled in turn, as the trainer does
 Stage = Callable[[int, int], Any]  # of an image and a row
@@ -62,12 +62,11 @@ def stages(train: Any) -> dict[str, Stage]:
     as_bytes = [ByteRows(BATCH, SIDE, train._normalise, cpu) for _ in range(BATCHES)]
     floats = [FloatRows(BATCH, SIDE, train._normalise, Memory(), channels_last=True) for _ in range(BATCHES)]
 
-    def read(number: int, row: int) -> bytes:
-        data: bytes = source.read(number)
-        return data
+    def bytes_of(number: int, row: int) -> bytes:
+        return read(source, number)
 
     def choose(number: int, row: int) -> tuple[bytes, Any]:
-        data = read(number, row)
+        data = read(source, number)
         return data, views[number].choose(*simplejpeg.decode_jpeg_header(data)[:2])
 
     def decode(number: int, row: int) -> Any:
@@ -75,15 +74,15 @@ def stages(train: Any) -> dict[str, Stage]:
         return simplejpeg.decode_jpeg(data, buffer=decoded)[top : top + height, left : left + width]
 
     return {
-        "reading the shard": read,
+        "reading the shard": bytes_of,
         "JPEG's header, the crop": choose,
         "decoding": decode,
         "torch's resize": lambda number, row: resize(decode(number, row), made),
         "into a batch of bytes, all of our calls": lambda number, row: _row(as_bytes, row).put(
-            row % BATCH, source.read(number), views[number]
+            row % BATCH, read(source, number), views[number]
         ),
         "mirrored, normalised: a batch of floats": lambda number, row: _row(floats, row).put(
-            row % BATCH, source.read(number), views[number]
+            row % BATCH, read(source, number), views[number]
         ),
     }
 

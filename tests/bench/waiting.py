@@ -151,8 +151,8 @@ def batches(root: Path, workers: int, rounds: int) -> Any:
     """Bytes, as the processes that feed a GPU hand them over."""
     from trainer.config import TrainConfig
     from trainer.datasets import imagefolder, streaming
+    from trainer.datasets.order import Order
     from trainer.distributed.ranks import Ranks
-    from trainer.distributed.sampler import Order
     from trainer.distributed.session import Session
     from trainer.training import data_request
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from trainer import models
 from trainer.config import TrainConfig
 from trainer.datasets.base import Split
+from trainer.datasets.order import Order
 from trainer.distributed.agreement import Agreement, Interrupt
-from trainer.distributed.sampler import Order
 from trainer.distributed.session import Session
 from trainer.errors import Interrupted
 from trainer.metrics.log import Journal

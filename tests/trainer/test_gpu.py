@@ -155,10 +155,10 @@ def test_photos_are_learned_with(flags: tuple[str, ...], photos: Path, train: Ru
 def test_a_gpu_decodes_what_a_cpu_decodes(photos: Path) -> None:
     program = f"""
 import pathlib, torch
-from trainer.datasets.crops import middle_crop
+from trainer.datasets.order import middle_crop
 from trainer.datasets.rows import GpuRows, check_gpu_decodes
 from trainer.datasets.base import IMAGENET, Normaliser
-from trainer.datasets.crops import View
+from trainer.datasets.order import View
 from trainer.datasets.rows import ByteRows
 device = torch.device("cuda")
 check_gpu_decodes(device)

@@ -7,7 +7,7 @@ import torch
 
 from tests.trainer.ranks_here import alone, on_ranks
 from trainer.config import TrainConfig, batches_at
-from trainer.distributed.sampler import Order, positions
+from trainer.datasets.order import Order, positions
 from trainer.distributed.session import Session
 from trainer.loop import train_epoch
 from trainer.metrics.counters import Stopwatch, Totals

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.datasets.encoded import Pixels
+from trainer.datasets.order import Order
 from trainer.datasets.tree import class_name
-from trainer.distributed.sampler import Order
 from trainer.errors import SettingsError
 
 # The label of an image that could not be read: cross_entropy's default ignore_index, so it weighs nothing.

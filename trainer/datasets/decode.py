@@ -15,8 +15,8 @@ import simplejpeg
 import torch
 from numpy.typing import NDArray
 
-from trainer.datasets.crops import Crop
 from trainer.datasets.encoded import Pixels, because, decoded, jpeg_shape
+from trainer.datasets.order import Crop
 
 # Decoding to 1/2, 1/4 or 1/8 saves time; to 7/8 or 3/4 costs more than it saves.
 WORTHWHILE = 2.0

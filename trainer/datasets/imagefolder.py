@@ -11,14 +11,14 @@ import torch
 
 from trainer.datasets.base import IMAGENET, Data, Request
 from trainer.datasets.cache import cache_path
-from trainer.datasets.crops import Crop, middle_crop
 from trainer.datasets.decode import crop
 from trainer.datasets.encoded import Pixels, UnreadableError, sides_of
 from trainer.datasets.manifest import find_manifest
+from trainer.datasets.order import Crop, middle_crop
 from trainer.datasets.remote import open_remote
 from trainer.datasets.resident import Decoded, Images, fits, recall_decoded, resident_data
 from trainer.datasets.shards import open_folder
-from trainer.datasets.source import FolderSource, Halves, Source, indexed_files
+from trainer.datasets.source import FolderSource, Halves, Source, indexed_files, read
 from trainer.datasets.streaming import SIDE, stream
 from trainer.datasets.tree import find_tree
 from trainer.errors import DataError, SettingsError
@@ -88,7 +88,7 @@ def _sides_in(source: Source, workers: int) -> Sequence[int]:
 
 def _longer_side(source: Source, number: int) -> int:
     try:
-        return max(sides_of(source.read(number)))
+        return max(sides_of(read(source, number)))
     except UnreadableError:
         return 0
 
@@ -138,7 +138,7 @@ def _decode_rows(source: Source, pixels: Pixels, rows: range) -> dict[int, str]:
     bad = {}
     for row in rows:
         try:
-            pixels[row] = crop(source.read(row), _square, pixels.shape[1])
+            pixels[row] = crop(read(source, row), _square, pixels.shape[1])
         except UnreadableError as error:
             bad[row] = str(error)
     return bad

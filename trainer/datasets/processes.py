@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from trainer.datasets.base import Normaliser
-from trainer.datasets.crops import Crops
 from trainer.datasets.encoded import UnreadableError
+from trainer.datasets.order import Crops
 from trainer.datasets.rows import PixelRows, unpacked
 from trainer.datasets.source import Piece
 from trainer.errors import FullDisk, MachineError, is_full
@@ -229,7 +229,9 @@ def _end_with_the_training(_worker: int) -> None:
     ignore_requests_to_leave()  # DataLoader has just begun to listen to SIGTERM
     # DataLoader looks whether the process that forked this one is there, which is the server; and that is there for as
     # long as any of its processes.
-    end_with_starter()
+    training = multiprocessing.parent_process()
+    assert training is not None
+    end_with_starter(training.sentinel)
 
 
 def gathered(parts: Sequence[Decoded], normalise: Normaliser, device: torch.device) -> tuple[Tensor, dict[int, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,9 +24,9 @@ from torch import Tensor
 from trainer.datasets.base import Request
 from trainer.datasets.bucket import Bucket, Cache
 from trainer.datasets.manifest import MANIFEST, Half, Shard, read_manifest
+from trainer.datasets.order import Order
 from trainer.datasets.shards import ShardSource, numbers_by_shard, read_index
 from trainer.datasets.source import Halves
-from trainer.distributed.sampler import Order
 from trainer.errors import DataError, SettingsError, TrainerError, one_line
 
 GB = 1e9
@@ -68,17 +69,8 @@ class FetchingPool:
         self._current: _Reading | None = None
         self._by_shard: list[Tensor] | None = None
 
-    def read(self, shard: int, offset: int, length: int) -> bytes:
-        assert self._current is not None, "inside reading() only"
-        return self._current.read(shard, offset, length)
-
-    def peek(self, shard: int, offset: int, length: int) -> bytes:
-        """Its images may all have been read, and the shard dropped: read() would wait for it."""
-        try:
-            with self._cache.path(self._shards[shard].sha256).open("rb", buffering=0) as file:
-                return os.pread(file.fileno(), length, offset)
-        except FileNotFoundError:
-            return b""
+    def path(self, shard: int) -> Path:
+        return self._cache.path(self._shards[shard].sha256)
 
     def lend(self, shard: int) -> str:
         assert self._current is not None, "inside reading() only"
@@ -122,7 +114,7 @@ class FetchingPool:
     def _drop(self, shard: int) -> None:
         """After this rank's last use: a rank that still reads it has it open."""
         if not self._keeps:
-            self._cache.path(self._shards[shard].sha256).unlink(missing_ok=True)
+            self.path(shard).unlink(missing_ok=True)
 
 
 class _Reading:
@@ -155,19 +147,13 @@ class _Reading:
             if not file.cancelled() and file.exception() is None:
                 os.close(file.result())
 
-    def read(self, shard: int, offset: int, length: int) -> bytes:
-        """So many bytes, once the shard is here.  Raises TrainerError if it cannot be fetched."""
-        try:
-            return os.pread(self._file(shard).result(), length, offset)
-        finally:
-            self.give_back(shard)
-
     def lend(self, shard: int) -> str:
         """The path of this process's open file, once the shard is here: another rank may delete the one in the cache.
 
         For one image, until give_back(shard).  Raises TrainerError if it cannot be fetched.
         """
-        return f"/proc/{os.getpid()}/fd/{self._file(shard).result()}"
+        file = self._file(shard).result()
+        return f"/proc/{os.getpid()}/fd/{file}" if sys.platform == "linux" else f"/dev/fd/{file}"
 
     def _file(self, shard: int) -> Future[int]:
         with self._lock:

@@ -15,7 +15,7 @@ from torch.nn.functional import interpolate, pad
 from trainer.datasets.base import Batch, Data, Normalisation, Normaliser, Request, Signature
 from trainer.datasets.cache import Content, recall
 from trainer.datasets.encoded import refuse_too_many
-from trainer.distributed.sampler import Order
+from trainer.datasets.order import Order
 from trainer.errors import DataError
 
 SHIFT = 4  # pixels, after He et al. 2015 (arXiv:1512.03385), section 4.2

@@ -4,12 +4,7 @@ Any order is as good as another on a disk, so images are shuffled over the whole
 folder or archive that was prepared: image 7 of the shards is image 7 of the folder, and training on either is the same.
 """
 
-import errno
 import hashlib
-import os
-import resource
-import threading
-import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -23,13 +18,11 @@ from torch import Tensor
 from trainer.datasets.base import Request
 from trainer.datasets.encoded import UnreadableError
 from trainer.datasets.manifest import HEADER, MANIFEST, Half, Manifest, Shard
-from trainer.datasets.source import CUT_OFF, Halves, Piece, spread
-from trainer.distributed.sampler import Order
+from trainer.datasets.order import Order
+from trainer.datasets.source import Halves, Piece, spread
 from trainer.errors import DataError, one_line
 
 Entries = NDArray[Any]  # (N,) of ENTRY
-
-SPARE_FILES = 256  # that a process may have open besides the shards
 
 
 class Pool(Protocol):
@@ -37,12 +30,8 @@ class Pool(Protocol):
 
     place: str
 
-    def read(self, shard: int, offset: int, length: int) -> bytes:
-        """So many bytes of a shard, or fewer where it ends.  Raises OSError, and TrainerError for one out of reach."""
-        ...
-
-    def peek(self, shard: int, offset: int, length: int) -> bytes:
-        """As read(), for a look that was not announced; nothing where it would have to be fetched.  Raises OSError."""
+    def path(self, shard: int) -> Path:
+        """Where a shard is if it is here, for a look that was not announced."""
         ...
 
     def lend(self, shard: int) -> str:
@@ -72,16 +61,6 @@ class ShardSource:
     def label(self, number: int) -> int:
         return int(self._index[number]["label"])
 
-    def read(self, number: int) -> bytes:
-        shard, offset, length, _ = self._index[number].item()
-        try:
-            data = self._pool.read(shard, offset, length)
-        except OSError as error:
-            raise UnreadableError(one_line(error.strerror or error)) from error
-        if len(data) < length:
-            raise UnreadableError(CUT_OFF)
-        return data
-
     def lend(self, number: int) -> Piece:
         shard, offset, length, _ = self._index[number].item()
         return Piece(self._pool.lend(shard), offset, length)
@@ -94,8 +73,8 @@ class ShardSource:
         shard, offset, _, _ = self._index[number].item()
         file = self._half.shards[shard].file
         try:
-            header = self._pool.peek(shard, offset - HEADER, 100)  # its first 100 bytes are the name
-        except OSError:
+            header = Piece(str(self._pool.path(shard)), offset - HEADER, 100).read()  # a header begins with the name
+        except UnreadableError:
             header = b""
         name = header.partition(bytes(1))[0].decode(errors="replace")
         return one_line(f"{file}: {name or f'byte {offset}'}", 200)
@@ -124,26 +103,9 @@ class Folder:
     def __init__(self, root: Path, shards: Sequence[Shard]) -> None:
         self._paths = [root / shard.file for shard in shards]
         self.place = str(self._paths[0].parent)
-        self._files: dict[int, int] = {}
-        self._lock = threading.Lock()
-        _allow_files(len(shards))
-        weakref.finalize(self, _close, self._files)
 
-    def read(self, shard: int, offset: int, length: int) -> bytes:
-        file = self._files.get(shard)
-        return os.pread(self._open(shard) if file is None else file, length, offset)
-
-    def peek(self, shard: int, offset: int, length: int) -> bytes:
-        return self.read(shard, offset, length)
-
-    def _open(self, shard: int) -> int:
-        with self._lock:
-            if shard not in self._files:
-                try:
-                    self._files[shard] = os.open(self._paths[shard], os.O_RDONLY | os.O_CLOEXEC)
-                except OSError as error:
-                    raise _missing(self._paths[shard], error) from error
-            return self._files[shard]
+    def path(self, shard: int) -> Path:
+        return self._paths[shard]
 
     def lend(self, shard: int) -> str:
         return str(self._paths[shard])
@@ -218,20 +180,4 @@ def _check_size(path: Path, expected: int) -> None:
 
 def _missing(path: Path, error: OSError) -> DataError:
     reason = one_line(error.strerror or error)
-    hint = "; raise the limit (ulimit -n)" if error.errno == errno.EMFILE else ""
-    return DataError(f"cannot read {one_line(path, 300)} ({reason}){hint}; copy or prepare the data again.")
-
-
-def _allow_files(shards: int) -> None:
-    """Raises this process's own limit of open files where many shards need it: by default it is often 1,024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = soft + shards if soft >= SPARE_FILES else SPARE_FILES + shards
-    if soft != resource.RLIM_INFINITY and shards > soft // 4:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
-        )
-
-
-def _close(files: dict[int, int]) -> None:
-    for file in files.values():
-        os.close(file)
+    return DataError(f"cannot read {one_line(path, 300)} ({reason}); copy or prepare the data again.")

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from trainer.datasets.cache import Content, cache_path, recall
 from trainer.datasets.encoded import UnreadableError
+from trainer.datasets.order import Order
 from trainer.datasets.tree import Files, Tree, list_files
-from trainer.distributed.sampler import Order
 from trainer.errors import one_line
 
 CUT_OFF = "its shard is cut off"
@@ -36,8 +36,7 @@ class Piece(NamedTuple):
         try:
             if self.length is None:
                 return Path(self.path).read_bytes()
-            with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123  # Path.open takes as long as the read
-                data = os.pread(file.fileno(), self.length, self.offset)
+            data = _pread(self.path, self.length, self.offset)
         except OSError as error:
             raise UnreadableError(one_line(error.strerror or error)) from error
         if len(data) < self.length:
@@ -45,8 +44,17 @@ class Piece(NamedTuple):
         return data
 
 
+def _pread(path: str, length: int, offset: int) -> bytes:
+    """So many bytes, or fewer where the file ends; with the system's own calls, as a file object takes as long."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(file, length, offset)
+    finally:
+        os.close(file)
+
+
 class Source(Protocol):
-    """The encoded images of one half.  Threads read beside each other."""
+    """The encoded images of one half.  Threads, and processes, read beside each other."""
 
     @property
     def size(self) -> int:
@@ -62,12 +70,8 @@ class Source(Protocol):
         """The class of an image."""
         ...
 
-    def read(self, number: int) -> bytes:
-        """The bytes of an image. Raises UnreadableError if this one cannot be read, TrainerError if none can."""
-        ...
-
     def lend(self, number: int) -> Piece:
-        """Where another process reads what read() returns, until give_back(number).  Raises TrainerError."""
+        """Where an image is, until give_back(number).  Raises TrainerError where none can be read."""
         ...
 
     def give_back(self, number: int) -> None:
@@ -98,6 +102,15 @@ class Source(Protocol):
         ...
 
 
+def read(source: Source, number: int) -> bytes:
+    """The bytes of an image.  Raises UnreadableError if this one cannot be read, TrainerError if none can."""
+    piece = source.lend(number)
+    try:
+        return piece.read()
+    finally:
+        source.give_back(number)
+
+
 class FolderSource:
     """The files of a folder: nothing is fetched ahead, and any order is as good as another."""
 
@@ -107,12 +120,6 @@ class FolderSource:
 
     def label(self, number: int) -> int:
         return int(self._files.labels[number])
-
-    def read(self, number: int) -> bytes:
-        try:
-            return (self._files.root / self._files.names[number]).read_bytes()
-        except OSError as error:
-            raise UnreadableError(one_line(error.strerror or error)) from error
 
     def lend(self, number: int) -> Piece:
         return Piece(f"{self._files.root}{os.sep}{self._files.names[number]}")

@@ -16,13 +16,12 @@ from torch import Tensor
 
 from trainer.config import side_at
 from trainer.datasets.base import IMAGENET, UNREADABLE, Batch, Data, Normaliser, Request, Signature
-from trainer.datasets.crops import MIDDLE, Crops, View
 from trainer.datasets.encoded import UnreadableError, refuse_too_many
+from trainer.datasets.order import MIDDLE, Crops, Order, View
 from trainer.datasets.processes import CHUNK as TASK
 from trainer.datasets.processes import Processes, Task, gathered
 from trainer.datasets.rows import ByteRows, FloatRows, GpuRows, Memory, Rows, check_gpu_decodes
-from trainer.datasets.source import Halves, Source
-from trainer.distributed.sampler import Order
+from trainer.datasets.source import Halves, Source, read
 from trainer.errors import SettingsError
 
 SIDE = 224
@@ -157,7 +156,7 @@ class StreamingSplit:
         for row in rows:
             number, view = images[row]
             try:
-                batch.rows.put(row, self._source.read(number), view)
+                batch.rows.put(row, read(self._source, number), view)
             except UnreadableError as error:
                 batch.bad[row] = str(error)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from trainer.datasets import SMALL_PX
 from trainer.datasets.base import Batch, Data, Request, Signature
-from trainer.distributed.sampler import Order
+from trainer.datasets.order import Order
 
 POOL_BYTES = 64 * 2**20
 POOL_IMAGES = 4096

@@ -67,7 +67,9 @@ def _taken(done: Any) -> int:
 def _begin(done: Any, ends: Any) -> None:
     """The first that a worker does.  done: images that all of them count; ends: set when no result is wanted."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent decides
-    end_with_starter()
+    starter = multiprocessing.parent_process()
+    assert starter is not None
+    end_with_starter(starter.sentinel)
     _shared.update(done=done, ends=ends)
 
 

@@ -1,6 +1,7 @@
 """Processes end with the one that started them, so that no training is an orphan, and which signals ask them to."""
 
 import os
+import select
 import signal
 import threading
 import time
@@ -46,19 +47,19 @@ def _follow(parent: int, name: str, within_s: float | None, at_last: Callable[[]
     os._exit(Exit.MACHINE)
 
 
-def end_with_starter() -> None:
-    """Has this process, which multiprocessing started, end at once with the one that started it, however that ends."""
-    threading.Thread(target=_follow_starter, name="parent", daemon=True).start()
+def end_with_starter(sentinel: int) -> None:
+    """Has this process end at once with the one that started it, however that ends.
 
+    sentinel: of multiprocessing.parent_process().
+    """
 
-def _follow_starter() -> None:
-    import multiprocessing  # which the others that follow a parent do without
-    from multiprocessing import connection
+    def follow() -> None:
+        ended = select.poll()
+        ended.register(sentinel, select.POLLIN)
+        ended.poll()
+        os._exit(0)
 
-    starter = multiprocessing.parent_process()
-    assert starter is not None
-    connection.wait([starter.sentinel])
-    os._exit(0)
+    threading.Thread(target=follow, name="parent", daemon=True).start()
 
 
 def ignore_requests_to_leave() -> None:

@@ -147,7 +147,7 @@ def _measured(config: TrainConfig, seconds: float, session: Any) -> Answer:
 def _steps(training: Any, waits: list[float]) -> Any:
     """Trains update by update, epoch after epoch, and adds to `waits` the seconds that it waited for each batch."""
     from trainer.config import batches_at
-    from trainer.distributed.sampler import Order, positions, updates_left
+    from trainer.datasets.order import Order, positions, updates_left
     from trainer.loop import train_epoch
     from trainer.metrics.counters import Stopwatch
 

@@ -1,5 +1,4 @@
-from trainer.datasets.crops import PHILOX_BLOCK, Crop, draw, middle_crop, random_crop
-from trainer.distributed.sampler import Order
+from trainer.datasets.order import PHILOX_BLOCK, Crop, Order, draw, middle_crop, random_crop
 
 
 def test_middle_crop_is_the_224_of_256() -> None:

@@ -5,9 +5,9 @@ import pytest
 import simplejpeg
 from PIL import Image
 
-from trainer.datasets.crops import Crop
 from trainer.datasets.decode import read_crop
 from trainer.datasets.encoded import UnreadableError
+from trainer.datasets.order import Crop
 
 
 def whole(height: int, width: int) -> Crop:

@@ -1,7 +1,7 @@
 import torch
 
 from trainer.datasets import digits
-from trainer.distributed.sampler import Order
+from trainer.datasets.order import Order
 
 
 def test_four_fifths_train_and_every_class_is_held_out_alike(ask) -> None:

@@ -9,7 +9,7 @@ from tests.trainer.datasets.test_streaming import together
 from trainer.config import Batches
 from trainer.datasets import imagefolder, synthetic
 from trainer.datasets.base import Batch, Data
-from trainer.distributed.sampler import Order, positions, shard
+from trainer.datasets.order import Order, positions, shard
 
 ALONE, ORDER = Batches(4, 1, 1), Order(12, seed=0, epoch=1)
 

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from trainer.datasets.base import IMAGENET, Normaliser
-from trainer.datasets.crops import Crop, View
+from trainer.datasets.order import Crop, View
 from trainer.datasets.rows import ByteRows, GpuRows, check_gpu_decodes, decode_on
 from trainer.datasets.streaming import UnfinishedBatch
 from trainer.errors import SettingsError

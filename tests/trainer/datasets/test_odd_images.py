@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from trainer.datasets.crops import Crop
 from trainer.datasets.decode import crop
 from trainer.datasets.encoded import UnreadableError, sides_of, whole
+from trainer.datasets.order import Crop
 from trainer.prepare.shard import Recipe, prepared
 
 PIXELS = np.kron(np.random.default_rng(7).integers(0, 256, (8, 8, 3), dtype=np.uint8), np.ones((6, 8, 1), np.uint8))

@@ -26,10 +26,9 @@ from tests.trainer.datasets.test_streaming import together
 from trainer.config import Batches
 from trainer.datasets import imagefolder, streaming
 from trainer.datasets.base import UNREADABLE, Batch, Request
-from trainer.datasets.crops import Crops
+from trainer.datasets.order import Crops, Order, positions
 from trainer.datasets.processes import Decoded, Task, _Decoder, _problem
 from trainer.datasets.source import Piece
-from trainer.distributed.sampler import Order, positions
 from trainer.errors import DataError, MachineError
 
 ORDER = Order(12, seed=0, epoch=1)

@@ -20,7 +20,7 @@ from trainer.config import Batches
 from trainer.datasets import bucket, imagefolder
 from trainer.datasets.base import Data
 from trainer.datasets.bucket import Bucket
-from trainer.distributed.sampler import Order, positions
+from trainer.datasets.order import Order, positions
 from trainer.errors import DataError, FullDisk, MachineError, SettingsError
 from trainer.state import snapshot
 from trainer.training import Progress

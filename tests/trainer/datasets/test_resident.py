@@ -3,8 +3,8 @@ import torch
 from torch import Tensor
 
 from trainer.datasets.base import Normalisation, Normaliser
+from trainer.datasets.order import Order
 from trainer.datasets.resident import Images, ResidentSplit, draw, fits, resized
-from trainer.distributed.sampler import Order
 from trainer.errors import DataError
 
 SIDE, SIZE = 8, 24

@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 from trainer.datasets.base import IMAGENET, Normaliser
-from trainer.datasets.crops import Crop, View
 from trainer.datasets.decode import resize
 from trainer.datasets.encoded import Pixels
+from trainer.datasets.order import Crop, View
 from trainer.datasets.rows import ByteRows, FloatRows, Memory
 
 SIDE, CPU = 16, torch.device("cpu")

@@ -3,7 +3,6 @@
 import errno
 import json
 import random
-import resource
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +13,9 @@ from tests.trainer.datasets.test_streaming import together
 from trainer.config import Batches
 from trainer.datasets import imagefolder
 from trainer.datasets.base import UNREADABLE, Batch, Data
-from trainer.datasets.manifest import Shard
+from trainer.datasets.order import Order, positions
 from trainer.datasets.remote import bounded_permutation
-from trainer.datasets.shards import Folder, numbers_by_shard
-from trainer.distributed.sampler import Order, positions
+from trainer.datasets.shards import numbers_by_shard
 from trainer.errors import DataError
 
 OF_FOUR = Batches(4, 1, 1)
@@ -154,23 +152,6 @@ def test_a_folder_that_is_not_as_it_was_prepared_is_refused(
 
     with pytest.raises(DataError, match=sentence):
         imagefolder.load_large(ask(tmp_path / "prepared"))
-
-
-def test_more_shards_than_open_files_are_allowed_can_be_read(tmp_path: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    (tmp_path / "train").mkdir()
-    shards = [Shard(file=f"train/{n:06d}.tar", images=1, bytes=1, sha256="0" * 64) for n in range(400)]
-    for one in shards:
-        (tmp_path / one.file).write_bytes(b"x")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
-    try:
-        folder = Folder(tmp_path, shards)
-        read = [folder.read(number, 0, 1) for number in range(400)]
-        del folder
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-    assert read == [b"x"] * 400
 
 
 def test_somebody_elses_manifest_in_a_folder_of_images_is_passed_over(photos, ask) -> None:

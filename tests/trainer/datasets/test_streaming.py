@@ -10,9 +10,8 @@ from tests.trainer import parts
 from trainer.config import Batches
 from trainer.datasets import imagefolder
 from trainer.datasets.base import UNREADABLE, Batch, Request
-from trainer.datasets.crops import Crops
+from trainer.datasets.order import Crops, Order, positions
 from trainer.distributed.ranks import Ranks
-from trainer.distributed.sampler import Order, positions
 from trainer.distributed.session import Session
 from trainer.errors import SettingsError
 

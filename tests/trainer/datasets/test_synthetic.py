@@ -2,8 +2,8 @@ import torch
 
 from trainer.datasets import synthetic
 from trainer.datasets.base import Batch
+from trainer.datasets.order import Order
 from trainer.datasets.synthetic import SyntheticSplit
-from trainer.distributed.sampler import Order
 
 
 def test_shapes_are_the_asked_ones(ask) -> None:

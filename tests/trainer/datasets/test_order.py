@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from trainer.config import Batches, TrainConfig, batches_at
-from trainer.distributed.sampler import Order, positions, shard, updates_left
+from trainer.datasets.order import Order, positions, shard, updates_left
 
 
 def test_the_order_depends_on_seed_and_epoch_and_nothing_else() -> None:
