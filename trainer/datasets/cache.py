@@ -1,25 +1,22 @@
 """Results kept on disk between starts.  Safe when several processes read and write at once: a file is
-either whole or absent.  What is kept must be rebuildable: a file with a wrong checksum counts as absent.
+either whole or absent.  What is kept must be rebuildable: a file that cannot be read counts as absent.
 A file holds no code: trainer/state/plain.py.
 """
 
 import hashlib
 import logging
 import os
-import tempfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from trainer.errors import one_line
+from trainer.files import write_atomically
 from trainer.state import plain
 
 Content = dict[str, Any]
 
-VERSION = 6  # to be raised with any change to what is kept, or to how it is made
+VERSION = 7  # to be raised with any change to what is kept, or to how it is made
 SUFFIX = ".safetensors"
 
 log = logging.getLogger(__name__)
@@ -59,39 +56,12 @@ def _read(path: Path) -> Content | None:
         if kept["version"] != VERSION:
             return None
         content: Content = kept["content"]
-        if checksum(content) != kept["checksum"]:
-            raise ValueError("wrong checksum")
     except (OSError, ValueError, KeyError, TypeError) as error:
         log.warning("%s is damaged and will be made again (%s)", path, one_line(error))
         return None
     return content
 
 
-def checksum(content: object) -> int:
-    """A CRC-32 over the values in `content` and the bytes of its tensors, in order; 2 GB/s.
-
-    A file system keeps no checksum of what it holds, and a flipped bit would be trained on in silence.
-    """
-    if isinstance(content, torch.Tensor):
-        return zlib.crc32(content.contiguous().view(-1).view(torch.uint8).numpy().data, checksum(tuple(content.shape)))
-    if isinstance(content, dict):
-        content = [part for pair in content.items() for part in pair]
-    if not isinstance(content, list):
-        return zlib.crc32(repr(content).encode())
-    total = 0
-    for part in content:
-        total = zlib.crc32(checksum(part).to_bytes(4), total)
-    return total
-
-
 def _write(path: Path, content: Content) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(plain.pieces({"version": VERSION, "checksum": checksum(content), "content": content}))
-        Path(name).chmod(0o644)  # mkstemp's 0600 would lock the others out of a cache that a team shares
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_atomically(path, plain.pieces({"version": VERSION, "content": content}))

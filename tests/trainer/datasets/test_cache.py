@@ -1,11 +1,11 @@
 import logging
-import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from trainer.datasets.cache import VERSION, Content, checksum, recall
+from trainer.datasets.cache import VERSION, Content, recall
 
 
 def always(found: Content) -> bool:
@@ -26,36 +26,21 @@ def test_what_was_built_once_is_read_from_then_on(tmp_path: Path) -> None:
     assert again["names"] == ["a"]
 
 
-def test_flipped_bytes_are_never_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Anywhere in the file, one at a time: what is read is what was kept, or it is made again."""
-    path, rng = tmp_path / "a.safetensors", random.Random(0)
-    pixels = torch.randint(0, 256, (40, 8, 8, 3), dtype=torch.uint8)
-    kept = {"train": {"pixels": pixels, "labels": torch.arange(40), "bad": {"a.jpg": "empty"}}, "classes": 10}
-    recall(path, always, lambda: kept)
-    whole = path.read_bytes()
-    built = 0
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[: len(data) // 2], lambda data: bytes(len(data)), lambda data: b""]
+)
+def test_a_file_that_was_cut_off_is_never_used(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    recall(path, always, lambda: {"pixels": torch.arange(1000), "classes": 10})
+    path.write_bytes(damage(path.read_bytes()))
 
-    def again() -> Content:
-        nonlocal built
-        built += 1
-        return kept
-
-    for _ in range(150):
-        data = bytearray(whole)
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        path.write_bytes(data)
-        found = recall(path, always, again)
-        assert torch.equal(found["train"]["pixels"], pixels)
-        assert found["train"]["labels"].tolist() == list(range(40))
-        assert (found["train"]["bad"], found["classes"]) == ({"a.jpg": "empty"}, 10)
-    assert built > 100
-    assert "Traceback" not in caplog.text
+    assert recall(path, always, lambda: {"classes": 11})["classes"] == 11
 
 
 def test_nothing_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A team shares the cache, and torch's own format is pickled: safe to read only from torch 2.10 on."""
     monkeypatch.setattr(torch, "load", never_built)
-    torch.save({"version": VERSION, "content": {"value": 1}, "checksum": checksum({"value": 1})}, tmp_path / "a.pt")
+    torch.save({"version": VERSION, "content": {"value": 1}}, tmp_path / "a.pt")
     (tmp_path / "a.safetensors").write_bytes((tmp_path / "a.pt").read_bytes())
 
     assert recall(tmp_path / "a.safetensors", always, lambda: {"value": 2})["value"] == 2
