@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -39,7 +36,6 @@ LOOKS = 3
 Progress = Callable[[], Mapping[int, int]]
 FRAMES = 12  # the innermost
 COLLECTIVES = 3  # the newest
-PY_SPY_WITHIN_S, PY_SPY_LINES = 20.0, 40
 INDENT = "    "
 
 
@@ -205,7 +201,7 @@ def stacks(thread: int) -> Iterator[str]:
     """Lines that say where `thread` (threading.get_ident) stands, each with its end."""
     frame = sys._current_frames().get(thread)
     yield from (f"{INDENT}{line}\n" for line in stack_of(frame))
-    for line in (*collectives(recorded()), *py_spy()):
+    for line in collectives(recorded()):
         yield f"{INDENT}{line}\n"
 
 
@@ -244,15 +240,3 @@ def collectives(trace: Mapping[str, Any]) -> list[str]:
         f"{entry.get('state', '?')}, sizes {entry.get('input_sizes', '?')}"
         for entry in entries[-COLLECTIVES:][::-1]
     ]
-
-
-def py_spy() -> list[str]:
-    """Runs `py-spy dump` on this process, with the frames of C; nothing without it, or where it may not look."""
-    program = shutil.which("py-spy")
-    if program is None:
-        return []
-    words = [program, "dump", "--native", "--nonblocking", "--pid", str(os.getpid())]
-    with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(words, capture_output=True, text=True, timeout=PY_SPY_WITHIN_S, check=True)
-        return ["py-spy:", *done.stdout.splitlines()[:PY_SPY_LINES]]
-    return []

@@ -5,15 +5,11 @@ import re
 import sys
 import threading
 import time
-from pathlib import Path
-
-import pytest
 
 from tests.trainer.ranks_here import on_ranks
 from trainer.distributed import stall
-from trainer.distributed import stall as module
 from trainer.distributed.session import Session
-from trainer.distributed.stall import FIRST, Pace, Place, StallWatch, py_spy, watched
+from trainer.distributed.stall import FIRST, Pace, Place, StallWatch, watched
 
 
 def pace(*times: float, at_least_s: float = 30.0) -> Pace:
@@ -98,18 +94,3 @@ def test_of_several_ranks_the_one_behind_shows_its_stack_and_one_names_it() -> N
     assert "warning: rank 1 of 3: no new batch for " in shows
     assert "in ranks_that_hang" in shows
     assert waits == ""
-
-
-def test_py_spy_is_asked_where_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert py_spy() == []
-    program = tmp_path / "py-spy"
-    program.write_text('#!/bin/sh\necho "asked: $*"\n')
-    program.chmod(0o755)
-    assert py_spy()[0] == "py-spy:"
-    assert py_spy()[1].startswith("asked: dump --native --nonblocking --pid ")
-    program.write_text("#!/bin/sh\nexit 1\n")
-    assert py_spy() == []
-    program.write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr(module, "PY_SPY_WITHIN_S", 0.1)
-    assert py_spy() == []
