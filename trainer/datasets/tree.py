@@ -148,7 +148,6 @@ def _images_under(root: Path, folder: str, folders: dict[str, int]) -> Iterator[
             if entry.name.startswith("."):
                 continue
             if _is_folder(entry):
-                _refuse_circle(entry, root / folder)
                 yield from _images_under(root, f"{folder}/{entry.name}", folders)
             elif entry.name.lower().endswith(SUFFIXES):  # is_image(), which would look for the dot again
                 yield f"{folder}/{entry.name}"
@@ -160,15 +159,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:
         return False
-
-
-def _refuse_circle(entry: os.DirEntry[str], folder: Path) -> None:
-    """Raises DataError for a link from `folder` to itself or to one that holds it.  Other links are the user's choice.
-
-    The system follows such a link forty times before it gives up, and every image would count as often.
-    """
-    if entry.is_symlink() and folder.resolve().is_relative_to(os.path.realpath(entry.path)):
-        raise DataError(f"{one_line(entry.path, 200)} links to a folder that holds it; remove the link.")
 
 
 def _class_folders(root: Path) -> dict[str, str]:

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-from trainer.contract import CHECKPOINTS, CURVES, METRICS, OUTCOME, PLAIN_WEIGHTS, SETTINGS, SIGNATURE, WEIGHTS
-from trainer.errors import MachineError, SettingsError, not_writable, one_line
-from trainer.files import is_file, is_folder, open_lock
+from trainer.contract import OUTCOME
+from trainer.errors import MachineError, not_writable
+from trainer.files import open_lock
 
 IN_USE = ".in-use"
 # How often, and for how long in all, the lock is tried: another() holds it for an instant, and a process that was just
@@ -148,8 +148,7 @@ class RunFolder:
     def claim(self) -> Path:
         """Takes the folder for this run and returns it.
 
-        Raises Taken; SettingsError or MachineError where it cannot be written to, or has something else than a file
-        where one will be written: that would end the run when it is done.
+        Raises Taken; SettingsError or MachineError where it cannot be written to.
         """
         self.path = self._take_first_free()
         if self._checkpoint_dir is not None:
@@ -157,7 +156,6 @@ class RunFolder:
                 self._take(self._checkpoint_dir)
             except OSError as error:
                 raise not_writable(self._checkpoint_dir, error) from error
-        _refuse_no_files(self.path, self._checkpoint_dir or self.path / CHECKPOINTS)
         with suppress(OSError):  # of an earlier run
             (self.path / OUTCOME).unlink(missing_ok=True)
         return self.path
@@ -214,22 +212,6 @@ class RunFolder:
         lock = FolderLock(folder)
         lock.take()
         self._locks.append(lock)
-
-
-def _refuse_no_files(run_dir: Path, checkpoint_dir: Path) -> None:
-    """Raises SettingsError for what is no file where the run will write one."""
-    weights = [WEIGHTS, f"{WEIGHTS}.sha256", PLAIN_WEIGHTS, f"{PLAIN_WEIGHTS}.sha256"]
-    files = [run_dir / name for name in (METRICS, CURVES, SETTINGS, *weights, SIGNATURE, OUTCOME)]
-    # As state/checkpoint.py names them, which takes torch and its seconds.
-    for name in ("best.pt", "epoch-*-step-*.pt"):
-        files += [*checkpoint_dir.glob(name), *checkpoint_dir.glob(f"{name}.sha256")]
-    for path in files:
-        if os.path.lexists(path) and not is_file(path):
-            kind = "a folder" if is_folder(path) else "no ordinary file"
-            raise SettingsError(
-                f"{one_line(path, 300)} is {kind}, and the run would write a file of that name; move it away, or "
-                f"choose another --run-dir{'' if path.parent == run_dir else ' or --checkpoint-dir'}."
-            )
 
 
 def _has_content(folder: Path) -> bool:

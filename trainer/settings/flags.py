@@ -55,8 +55,6 @@ _KINDS = {
 
 # Larger numbers are slips, and would overflow somewhere: float64 counts up to here.
 LARGEST = 2**53
-LONGEST_NAME = 255  # bytes in a part of a path, on Linux and macOS
-LONGEST_PATH = 4096 - 1 - LONGEST_NAME  # bytes of a path, on Linux, that leave room for a name in that folder
 
 
 def parse(
@@ -184,7 +182,7 @@ def _validated(model: type[BaseModel], values: dict[str, Any]) -> BaseModel:
         settings = model.model_validate(values)
     except ValidationError as error:
         raise SettingsError("\n".join(_sentences(error))) from error
-    check_sizes({name: getattr(settings, name) for name in values})
+    _refuse({name: getattr(settings, name) for name in values}, lambda _, value: _excess(value))
     return settings
 
 
@@ -209,11 +207,6 @@ def _at_home(value: Any, field: FieldInfo) -> Any:
     if isinstance(value, (list, tuple)):
         return [_at_home(one, field) for one in value]
     return type(value)(at_home(str(value))) if isinstance(value, (str, Path)) else value
-
-
-def check_sizes(values: Mapping[str, Any]) -> None:
-    """Raises SettingsError for a number or a path that is too large."""
-    _refuse(values, lambda _, value: _excess(value))
 
 
 def _refuse(values: Mapping[str, Any], problem: Callable[[str, Any], str | None]) -> None:
@@ -242,15 +235,8 @@ def _is_writable(text: str) -> bool:
 
 
 def _excess(value: Any) -> str | None:
-    """What is too much about a number or a path."""
-    if isinstance(value, int) and abs(value) > LARGEST:
-        return f"must be at most {LARGEST:,}"
-    if isinstance(value, Path):
-        if any(len(os.fsencode(part)) > LONGEST_NAME for part in value.parts):
-            return f"has a name of more than {LONGEST_NAME} bytes, which file systems do not take"
-        if len(os.fsencode(value)) > LONGEST_PATH:
-            return f"is longer than {LONGEST_PATH:,} bytes, which leaves no room for the files in it"
-    return None
+    """What is too much about a number."""
+    return f"must be at most {LARGEST:,}" if isinstance(value, int) and abs(value) > LARGEST else None
 
 
 def _read_none(value: Any, field: FieldInfo) -> Any:

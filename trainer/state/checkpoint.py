@@ -195,19 +195,8 @@ def _candidates(folder: Path) -> list[Path]:
 def _set_aside(paths: list[Path], suffix: str) -> None:
     """Renames checkpoints so that they are not taken for this run's; the user may delete them."""
     for path in paths:
-        _remove_digest(path)
+        _digest_file(path).unlink(missing_ok=True)
         path.replace(path.with_name(path.name + suffix))
-
-
-def _remove_digest(path: Path) -> None:
-    """Raises CheckpointError for a folder in the place of the digest of `path`: it is the user's."""
-    digest = _digest_file(path)
-    try:
-        digest.unlink(missing_ok=True)
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot replace {digest}, the digest of a checkpoint ({error.strerror}); move it away, then start again."
-        ) from error
 
 
 def _digest_file(path: Path) -> Path:
@@ -236,7 +225,7 @@ def _duplicate(path: Path, copy: Path) -> None:
     except OSError:
         with path.open("rb") as data, temporary.open("wb") as file:
             shutil.copyfileobj(data, file)
-    _remove_digest(copy)  # for a moment no digest, rather than one of other data
+    _digest_file(copy).unlink(missing_ok=True)  # for a moment no digest, rather than one of other data
     temporary.replace(copy)
     write_atomically(_digest_file(copy), f"{_digest(path).decode(errors='replace')}  {copy.name}\n")
 
@@ -244,7 +233,7 @@ def _duplicate(path: Path, copy: Path) -> None:
 def _tidy(folder: Path, keep: int) -> None:
     """Removes all but the newest `keep`, and what a killed process left half written."""
     for old in _candidates(folder)[keep:]:
-        _remove_digest(old)  # digest first: never a digest without its data
+        _digest_file(old).unlink(missing_ok=True)  # digest first: never a digest without its data
         old.unlink(missing_ok=True)
     for left in folder.glob(".*.tmp"):
         left.unlink(missing_ok=True)
