@@ -22,7 +22,7 @@ from trainer.datasets.base import Signature, from_json, from_values
 from trainer.datasets.decode import read_crop
 from trainer.datasets.encoded import Pixels, UnreadableError
 from trainer.datasets.order import middle_crop
-from trainer.errors import CheckpointError, SettingsError, check_name, import_function, one_line
+from trainer.errors import SettingsError, check_name, import_function, one_line
 from trainer.files import is_file, is_folder
 from trainer.settings.argparser import home_path
 from trainer.state import checkpoint
@@ -106,7 +106,7 @@ class Trained:
 def load(run: str | Path, device: torch.device | str = "cpu") -> Trained:
     """The model of a run's folder, a model.pt or a checkpoint.  Raises SettingsError for anything else."""
     source = _weights_file(home_path(run))
-    content = _content(source)
+    content = checkpoint.content_of(source, "give the folder of a run.")
     if {"format", "model"} <= content.keys():
         name, signature, weights = _of_checkpoint(content, source)
     else:
@@ -138,22 +138,6 @@ def _weights_file(run: Path) -> Path:
         if is_file(run / name):
             return run / name
     raise SettingsError(f"{run} has no {WEIGHTS} and no {CHECKPOINTS}/{checkpoint.BEST}; give the folder of a run.")
-
-
-def _content(source: Path) -> dict[str, Any]:
-    """What a model.pt or a checkpoint holds, which its digest vouches for where there is one."""
-    try:
-        has_digest = source.with_name(source.name + ".sha256").exists()
-        content: Any = checkpoint.load(checkpoint.read(source) if has_digest else source.read_bytes())
-    except CheckpointError as error:
-        raise SettingsError(f"{error} Give another.") from error
-    except OSError as error:
-        raise SettingsError(f"{source}: {error.strerror}; give the folder of a run.") from error
-    except Exception as error:  # torch's reader raises whatever a stray byte makes it stumble over
-        raise SettingsError(f"{source} holds no weights that torch can read; give the folder of a run.") from error
-    if not isinstance(content, dict):
-        raise SettingsError(f"{source} holds no weights by name; give the folder of a run.")
-    return content
 
 
 def _of_checkpoint(content: dict[str, Any], source: Path) -> tuple[str, Signature, Weights]:

@@ -17,7 +17,7 @@ from trainer import datasets, models, optimizers, strategies
 from trainer.config import TrainConfig, sides, single_images, smallest_batch
 from trainer.datasets.base import Data, Request
 from trainer.distributed.session import Session
-from trainer.errors import CheckpointError, DataError, SettingsError, import_function, is_wrong_path, one_line
+from trainer.errors import DataError, SettingsError, import_function, is_wrong_path, one_line
 from trainer.loop import StepContext
 from trainer.metrics.counters import Totals
 from trainer.models.shapes import run_on_shapes
@@ -25,7 +25,7 @@ from trainer.precision import Stepper, autocast, gradient_scaler, pick_precision
 from trainer.process.libraries import own_folder
 from trainer.process.machine import share_of_cores
 from trainer.schedule import resolved
-from trainer.state.checkpoint import are_finite, load, read
+from trainer.state.checkpoint import are_finite, content_of
 from trainer.state.ema import WeightAverage
 from trainer.strategies.base import Wrapped
 
@@ -230,31 +230,13 @@ def _first_misfit(error: RuntimeError) -> str:
 
 
 def read_weights(path: Path) -> dict[str, Any]:
-    """The model's weights in a model.pt or a checkpoint.  A digest is checked where one lies beside.
-
-    Raises SettingsError for a file that is missing, damaged or something else.
-    """
+    """The model's weights in a model.pt or a checkpoint.  Raises SettingsError for any other file."""
     try:
-        has_digest = path.with_name(path.name + ".sha256").exists()
-        content: Any = load(read(path) if has_digest else path.read_bytes())
-    except CheckpointError as error:
-        raise SettingsError(f"--init-from: {error} Give the model.pt of a finished run.") from error
-    except OSError as error:
-        raise SettingsError(
-            f"--init-from {path}: {error.strerror}; give the model.pt of a finished run, or a checkpoint."
-        ) from error
-    except Exception as error:  # torch's reader raises whatever a stray byte makes it stumble over
-        raise SettingsError(
-            f"--init-from {path} holds no weights that torch can read; "
-            "give the model.pt of a finished run, or a checkpoint."
-        ) from error
-    if isinstance(content, dict) and {"format", "model"} <= content.keys():
-        content = content["model"]
-    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
-        raise SettingsError(
-            f"--init-from {path} holds no weights by name; give the model.pt of a finished run, or a checkpoint."
-        )
-    return content
+        content = content_of(path, "give the model.pt of a finished run, or a checkpoint.")
+    except SettingsError as error:
+        raise SettingsError(f"--init-from {error}") from error
+    weights: dict[str, Any] = content["model"] if {"format", "model"} <= content.keys() else content
+    return weights
 
 
 def criterion_of(config: TrainConfig) -> Callable[[Tensor, Tensor], Tensor]:

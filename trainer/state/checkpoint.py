@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from trainer.errors import CheckpointError, not_written
+from trainer.errors import CheckpointError, SettingsError, not_written
 from trainer.files import is_file, write_atomically
 from trainer.state import plain
 
@@ -153,6 +153,24 @@ def load(data: bytes) -> dict[str, Any]:
         )
     state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     return state
+
+
+def content_of(path: Path, remedy: str) -> dict[str, Any]:
+    """What a checkpoint or a model.pt of any run holds.  A digest is checked where one lies beside.
+
+    Raises SettingsError, ending with `remedy`, for a file that is missing, damaged or something else.
+    """
+    try:
+        content: Any = load(read(path) if _digest_file(path).exists() else path.read_bytes())
+    except CheckpointError as error:
+        raise SettingsError(f"{str(error).rstrip('.')}; {remedy}") from error
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}; {remedy}") from error
+    except Exception as error:  # torch's reader raises whatever a stray byte makes it stumble over
+        raise SettingsError(f"{path} holds no weights that torch can read; {remedy}") from error
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+        raise SettingsError(f"{path} holds no weights by name; {remedy}")
+    return content
 
 
 def torch_version() -> tuple[int, ...]:
