@@ -18,7 +18,7 @@ from trainer.errors import Interrupted, SettingsError, TrainingError
 from trainer.loop import evaluate, train_epoch
 from trainer.metrics.counters import Stopwatch
 from trainer.metrics.progress import Bar
-from trainer.schedule import learning_rate, peak_lr, updates_after
+from trainer.optimizers.schedule import learning_rate, peak_lr, updates_after
 from trainer.state.snapshot import averaged_statistics
 from trainer.training import Training
 

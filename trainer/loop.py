@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.metrics.counters import Stopwatch, Totals, tally
-from trainer.precision import Stepper
+from trainer.optimizers.precision import Stepper
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 Context = Callable[[], AbstractContextManager[None]]

@@ -22,10 +22,10 @@ from trainer.health.expected import NOTHING_EXPECTED, Expected
 from trainer.metrics.counters import GpuUse
 from trainer.metrics.log import Journal, draw, epoch_record, headline, open_journal, opening, read_records, seconds_left
 from trainer.metrics.progress import Bar
+from trainer.optimizers.precision import warning_for_slow_precision
+from trainer.optimizers.schedule import count_updates, warning_for_few_updates, warning_for_guessing
 from trainer.outcome import Record, no_record
-from trainer.precision import warning_for_slow_precision
 from trainer.process.machine import pick_device, set_up, torch_errors_in_words
-from trainer.schedule import count_updates, warning_for_few_updates, warning_for_guessing
 from trainer.settings.flags import to_yaml
 from trainer.state import snapshot
 from trainer.state.checkpoint import Checkpoints, load, save_weights

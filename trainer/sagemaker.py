@@ -209,7 +209,7 @@ def _copy_results(run_dir: Path, model_dir: PurePosixPath, names: Sequence[str])
 
 
 def _add_code(model_dir: PurePosixPath) -> None:
-    from trainer.serving import write_code
+    from trainer.trained import write_code
 
     try:
         write_code(model_dir)

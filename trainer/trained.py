@@ -5,11 +5,15 @@ model = load("runs/RUN")
 print(model.classify("photo.jpg")[0])
 """
 
+import json
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -161,3 +165,58 @@ def _settings_next_to(weights: Path) -> tuple[str, Signature]:
             f"{path} cannot be read ({error.strerror}): it names the model and its classes; "
             f"copy it from the run beside {weights.name}, or give a checkpoint, which holds it."
         ) from error
+
+
+# ---- Behind an endpoint: what AWS's PyTorch inference toolkit calls, and how it comes into model.tar.gz
+
+# The archive then has, beside the weights, code/inference.py, this package, and requirements.txt with the versions that
+# the training ran with.
+# https://sagemaker.readthedocs.io/en/stable/frameworks/pytorch/using_pytorch.html#serve-a-pytorch-model
+CODE = "code"
+SCRIPT, SCRIPT_TEXT = "inference.py", "from trainer.trained import model_fn, transform_fn\n"
+# What this module imports and AWS's inference images may lack; torch, torchvision and pillow they have.
+REQUIRED = ("pydantic", "simplejpeg", "nvidia-ml-py", "tqdm")
+JSON = "application/json"
+# What SageMaker's batch transform and clients call an image whose kind they do not know.
+IMAGES = ("image/", "application/x-image", "application/octet-stream")
+
+
+def write_code(model: PurePosixPath) -> None:
+    """Writes the folder code/ into the folder of the model.  Raises OSError."""
+    code, package = Path(model, CODE), Path(__file__).parent
+    shutil.copytree(package, code / package.name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    (code / SCRIPT).write_text(SCRIPT_TEXT)
+    (code / "requirements.txt").write_text("".join(map(_requirement, REQUIRED)))
+
+
+def _requirement(name: str) -> str:
+    try:
+        return f"{name}=={version(name)}\n"
+    except PackageNotFoundError:
+        return f"{name}\n"
+
+
+def model_fn(model_dir: str) -> Any:
+    """The model of the archive that was unpacked in `model_dir`, on the GPU if there is one."""
+    return load(model_dir, "cuda" if torch.cuda.is_available() else "cpu")
+
+
+def transform_fn(model: Any, data: bytes, content_type: str, accept: str) -> tuple[str, str]:
+    """The classes of an image, the most probable first, as JSON: [{"class": "cat", "probability": 0.9}, ...].
+
+    Raises the toolkit's errors: 415 for what is no image, 406 for an answer other than JSON, 400 for a broken image.
+    """
+    from sagemaker_inference.errors import BaseInferenceToolkitError
+
+    if not content_type.startswith(IMAGES):
+        raise BaseInferenceToolkitError(415, f"send an image, such as image/jpeg, not {content_type}", "Unsupported")
+    if accept not in (JSON, "*/*", "application/*"):
+        raise BaseInferenceToolkitError(406, f"the answer is {JSON}, not {accept}", "Not acceptable")
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        try:
+            guesses = model.classify(file.name)
+        except UnreadableError as error:
+            raise BaseInferenceToolkitError(400, f"the image cannot be read: {error}", "Bad request") from error
+    return json.dumps([{"class": guess.name, "probability": guess.probability} for guess in guesses]), JSON

@@ -21,10 +21,10 @@ from trainer.errors import DataError, SettingsError, import_function, is_wrong_p
 from trainer.loop import StepContext
 from trainer.metrics.counters import Totals
 from trainer.models.shapes import run_on_shapes
-from trainer.precision import Stepper, autocast, gradient_scaler, pick_precision
+from trainer.optimizers.precision import Stepper, autocast, gradient_scaler, pick_precision
+from trainer.optimizers.schedule import resolved
 from trainer.process.libraries import own_folder
 from trainer.process.machine import share_of_cores
-from trainer.schedule import resolved
 from trainer.state.checkpoint import are_finite, content_of
 from trainer.state.ema import WeightAverage
 from trainer.strategies.base import Wrapped

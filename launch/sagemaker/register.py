@@ -14,7 +14,7 @@ from launch.sagemaker.training_job import TrainingJob
 from trainer.errors import TrainerError
 
 HEADING = "when the training is done, for --register:"
-# The content types of trainer.serving's input and output.
+# The content types of trainer.trained's input and output.
 TAKES, GIVES = ("image/jpeg", "image/png", "application/x-image"), ("application/json",)
 
 

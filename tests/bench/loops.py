@@ -13,7 +13,7 @@ from trainer import models
 from trainer.config import TrainConfig
 from trainer.datasets.base import Batch
 from trainer.errors import import_function
-from trainer.precision import autocast
+from trainer.optimizers.precision import autocast
 
 SIDE, CLASSES = 32, 10
 SGD: Mapping[str, Any] = {"lr": 0.01, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}

@@ -8,8 +8,8 @@ from tests.trainer.ranks_here import on_ranks
 from trainer.config import TrainConfig
 from trainer.distributed.session import Session
 from trainer.errors import SettingsError
+from trainer.optimizers.precision import Stepper, pick_precision, warning_for_slow_precision
 from trainer.optimizers.sgd import build
-from trainer.precision import Stepper, pick_precision, warning_for_slow_precision
 from trainer.strategies import fsdp
 
 CPU = torch.device("cpu")
@@ -74,7 +74,7 @@ def test_auto_knows_what_each_gpu_does_well(
 def test_16_bits_that_a_cpu_has_no_hardware_for_are_warned_of(
     precision: str, device: str, has_bf16: bool, is_warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.precision.cpu_has_bf16", lambda: has_bf16)
+    monkeypatch.setattr("trainer.optimizers.precision.cpu_has_bf16", lambda: has_bf16)
 
     warning = warning_for_slow_precision(precision, torch.device(device))
 
@@ -82,7 +82,7 @@ def test_16_bits_that_a_cpu_has_no_hardware_for_are_warned_of(
 
 
 def test_amp_where_only_fp32_is_fast_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainer.precision.cpu_has_bf16", lambda: False)
+    monkeypatch.setattr("trainer.optimizers.precision.cpu_has_bf16", lambda: False)
     with pytest.raises(SettingsError, match=r"--amp: this cpu .* drop --amp, or insist with --precision bf16"):
         pick_precision(TrainConfig(amp=True), CPU)
 

@@ -11,7 +11,7 @@ from trainer.config import TrainConfig, batches_at
 from trainer.errors import SettingsError
 from trainer.models import NAMES, SENSITIVE
 from trainer.optimizers import TABLE
-from trainer.schedule import (
+from trainer.optimizers.schedule import (
     count_updates,
     learning_rate,
     resolved,

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from tests import needs
-from trainer import sagemaker, serving
+from trainer import sagemaker, trained
 from trainer.contract import SAGEMAKER_INFERENCE, SIGNATURE, WEIGHTS
 from trainer.datasets.base import Signature
 from trainer.models.cnn import build as build_cnn
@@ -55,7 +55,7 @@ def model_folder(folder: Path) -> Path:
     torch.save(build_cnn("cnn", len(CLASSES), 32).state_dict(), folder / WEIGHTS)
     signature = Signature(CLASSES, 32, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
     (folder / SIGNATURE).write_text(signature.as_json("cnn"))
-    serving.write_code(folder)
+    trained.write_code(folder)
     return folder
 
 
@@ -89,9 +89,9 @@ def test_awss_inference_toolkit_loads_the_model_and_answers(tmp_path: Path) -> N
 
 def test_the_code_is_all_that_the_archive_needs_beside_what_aws_has(tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "model")
-    assert (folder / "code/inference.py").read_text() == "from trainer.serving import model_fn, transform_fn\n"
+    assert (folder / "code/inference.py").read_text() == "from trainer.trained import model_fn, transform_fn\n"
     lines = (folder / "code/requirements.txt").read_text().splitlines()
-    assert [line.partition("==")[0] for line in lines] == list(serving.REQUIRED)
+    assert [line.partition("==")[0] for line in lines] == list(trained.REQUIRED)
     assert all("==" in line for line in lines)
     assert not list((folder / "code").rglob("__pycache__"))
 

@@ -18,7 +18,7 @@ from trainer.errors import SettingsError
 from trainer.loop import StepContext, train_epoch
 from trainer.metrics.counters import Stopwatch, Totals
 from trainer.metrics.log import read_records
-from trainer.precision import Stepper
+from trainer.optimizers.precision import Stepper
 from trainer.state.checkpoint import save_weights
 from trainer.training import _load_weights, criterion_of, guard_of, read_weights
 

@@ -20,8 +20,8 @@ from trainer.files import append, write_atomically
 from trainer.metrics.counters import peak_memory_mib
 from trainer.metrics.progress import duration
 from trainer.metrics.trackers import Record, Sink, is_number, open_trackers
+from trainer.optimizers.schedule import count_updates, peak_lr, warmup_length
 from trainer.process.machine import device_name
-from trainer.schedule import count_updates, peak_lr, warmup_length
 from trainer.terminal import harmless, say
 from trainer.training import Training, strategy_name
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 from trainer.optimizers.groups import decay_groups, use_fused, weight_decay
-from trainer.schedule import peak_lr
+from trainer.optimizers.schedule import peak_lr
 
 # Muon's usual rate is 0.02 and AdamW's 1e-3; with this share one --lr and one schedule serve both.
 ADAMW_SHARE = 1 / 20

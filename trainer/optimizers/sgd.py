@@ -5,7 +5,7 @@ from torch import nn
 
 from trainer.config import TrainConfig
 from trainer.optimizers.groups import decay_groups, use_fused, weight_decay
-from trainer.schedule import peak_lr
+from trainer.optimizers.schedule import peak_lr
 
 
 def build(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:

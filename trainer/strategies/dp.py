@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from trainer.config import TrainConfig
 from trainer.distributed.session import Session
 from trainer.errors import SettingsError
-from trainer.precision import autocast, pick_precision
+from trainer.optimizers.precision import autocast, pick_precision
 from trainer.strategies.base import Wrapped
 
 
