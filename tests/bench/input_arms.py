@@ -200,8 +200,8 @@ def bare_floats(root: Path, workers: int) -> Epoch:
     """bare_torch, and then mirrored and normalised by the trainer's own calls, into one batch that is used again."""
     import numpy as np
 
-    from trainer.datasets.base import IMAGENET, Normaliser
-    from trainer.datasets.decode import resize
+    from trainer.datasets.base import IMAGENET
+    from trainer.datasets.decode import Normaliser, resize
 
     normaliser = Normaliser(IMAGENET, SIDE, torch.device("cpu"), channels_last=True)
     batch = np.empty((BATCH, SIDE, SIDE, 3), np.float32)

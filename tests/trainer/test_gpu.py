@@ -157,7 +157,8 @@ def test_a_gpu_decodes_what_a_cpu_decodes(photos: Path) -> None:
 import pathlib, torch
 from trainer.datasets.order import middle_crop
 from trainer.datasets.rows import GpuRows, check_gpu_decodes
-from trainer.datasets.base import IMAGENET, Normaliser
+from trainer.datasets.base import IMAGENET
+from trainer.datasets.decode import Normaliser
 from trainer.datasets.order import View
 from trainer.datasets.rows import ByteRows
 device = torch.device("cuda")

@@ -16,7 +16,8 @@ from tests import needs
 from tests.conftest import ROOT
 from trainer import export, models, predict
 from trainer.contract import Exit
-from trainer.datasets.base import Normalisation, Normaliser, Signature
+from trainer.datasets.base import Normalisation, Signature
+from trainer.datasets.decode import Normaliser
 from trainer.errors import SettingsError, import_function
 from trainer.models.cnn import build
 from trainer.state import checkpoint

@@ -7,19 +7,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.datasets.encoded import Pixels
 from trainer.datasets.order import Order
 from trainer.datasets.tree import class_name
 from trainer.errors import SettingsError
 
 # The label of an image that could not be read: cross_entropy's default ignore_index, so it weighs nothing.
 UNREADABLE = -100
-ROWS = 16  # of an image, at most, for which the constants are repeated: fewer take longer, more need more of the cache
 Channels = tuple[float, float, float]
 
 
@@ -134,43 +130,6 @@ DIGITS = Normalisation((0.3060,) * 3, (0.3237,) * 3)
 CIFAR10 = Normalisation((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 # https://docs.pytorch.org/vision/stable/models.html: what torchvision's weights expect.
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-
-
-class Normaliser:
-    """Turns (B, S, S, 3) uint8 images into (B, 3, S, S) float32, S = `size`, on their device."""
-
-    def __init__(self, normalisation: Normalisation, size: int, device: torch.device, channels_last: bool) -> None:
-        mean, std = torch.tensor(normalisation.mean), torch.tensor(normalisation.std)
-        # Repeated over a whole row of pixels: broadcasting over the three channels alone is 8 times slower on a CPU.
-        scale, offset = (1 / (255 * std)).repeat(size), (-mean / std).repeat(size)
-        self._scale, self._offset = scale.to(device), offset.to(device)
-        self._row_scale, self._row_offset = scale.numpy(), offset.numpy()
-        rows = next(rows for rows in range(ROWS, 0, -1) if size % rows == 0)
-        self._scales, self._offsets = np.tile(self._row_scale, rows), np.tile(self._row_offset, rows)
-        self._channels_last = channels_last
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """(x / 255 - mean) / std.  images: contiguous.  The result is NHWC in memory if channels_last, else NCHW."""
-        rows = images.flatten(2).float().mul_(self._scale).add_(self._offset)
-        normalised = rows.view(images.shape).permute(0, 3, 1, 2)
-        return normalised if self._channels_last else normalised.contiguous()
-
-    def write(self, pixels: Pixels, to: NDArray[np.float32]) -> None:
-        """The same of one image, (S, S, 3), on the CPU, within this thread.
-
-        to: (S, S, 3) without gaps, or a view of that shape of (3, S, S).
-        """
-        if not to.flags.c_contiguous:
-            for channel in range(3):  # all three in one call would take ten times as long
-                plane = to[:, :, channel]
-                plane[...] = pixels[:, :, channel]
-                np.multiply(plane, self._row_scale[channel], out=plane)
-                np.add(plane, self._row_offset[channel], out=plane)
-            return
-        floats = to.reshape(-1, len(self._scales))
-        floats[...] = pixels.reshape(floats.shape)
-        np.multiply(floats, self._scales, out=floats)
-        np.add(floats, self._offsets, out=floats)
 
 
 def from_json(text: str | bytes, source: Path) -> tuple[str, Signature]:

@@ -10,15 +10,14 @@ import numpy as np
 import torch
 
 from trainer.datasets.base import IMAGENET, Data, Request
-from trainer.datasets.cache import cache_path
+from trainer.datasets.cache import cache_path, indexed_files
 from trainer.datasets.decode import crop
 from trainer.datasets.encoded import Pixels, UnreadableError, sides_of
 from trainer.datasets.manifest import find_manifest
 from trainer.datasets.order import Crop, middle_crop
 from trainer.datasets.remote import open_remote
 from trainer.datasets.resident import Decoded, Images, fits, recall_decoded, resident_data
-from trainer.datasets.shards import open_folder
-from trainer.datasets.source import FolderSource, Halves, Source, indexed_files, read
+from trainer.datasets.source import FolderSource, Halves, Source, open_folder, read
 from trainer.datasets.streaming import SIDE, stream
 from trainer.datasets.tree import find_tree
 from trainer.errors import DataError, SettingsError

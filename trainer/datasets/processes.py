@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from trainer.datasets.base import Normaliser
+from trainer.datasets.decode import Normaliser
 from trainer.datasets.encoded import UnreadableError
 from trainer.datasets.order import Crops
 from trainer.datasets.rows import PixelRows, unpacked

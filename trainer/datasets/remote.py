@@ -25,8 +25,7 @@ from trainer.datasets.base import Request
 from trainer.datasets.bucket import Bucket, Cache
 from trainer.datasets.manifest import MANIFEST, Half, Shard, read_manifest
 from trainer.datasets.order import Order
-from trainer.datasets.shards import ShardSource, numbers_by_shard, read_index
-from trainer.datasets.source import Halves
+from trainer.datasets.source import Halves, ShardSource, numbers_by_shard, read_index
 from trainer.errors import DataError, SettingsError, TrainerError, one_line
 
 GB = 1e9

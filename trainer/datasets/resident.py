@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-from trainer.datasets.base import Batch, Data, Normalisation, Normaliser, Request, Signature
+from trainer.datasets.base import Batch, Data, Normalisation, Request, Signature
 from trainer.datasets.cache import Content, recall
+from trainer.datasets.decode import Normaliser
 from trainer.datasets.encoded import refuse_too_many
 from trainer.datasets.order import Order
 from trainer.errors import DataError

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from trainer.datasets.base import Normaliser
-from trainer.datasets.decode import Scratch, crop, put_crop
+from trainer.datasets.decode import Normaliser, Scratch, crop, put_crop
 from trainer.datasets.encoded import Pixels, UnreadableError, colour_jpeg_shape
 from trainer.datasets.order import Crop, View
 from trainer.errors import SettingsError, one_line

@@ -1,6 +1,7 @@
-"""Where the images of one half of a data set come from, by number, and the source that reads files of a folder.
+"""Where the images of one half of a data set come from, by number: the files of a folder, or shards.
 
-The list of those files is kept on disk, since listing a million takes long.
+Of prepared shards the index says where each image lies, and a read is one pread.  It keeps the order of the folder or
+archive that was prepared: image 7 of the shards is image 7 of the folder, and training on either is the same.
 """
 
 import hashlib
@@ -8,20 +9,22 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, overload
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.datasets.cache import Content, cache_path, recall
+from trainer.datasets.base import Request
 from trainer.datasets.encoded import UnreadableError
+from trainer.datasets.manifest import HEADER, MANIFEST, Half, Manifest, Shard
 from trainer.datasets.order import Order
-from trainer.datasets.tree import Files, Tree, list_files
-from trainer.errors import one_line
+from trainer.datasets.tree import Files
+from trainer.errors import DataError, one_line
 
 CUT_OFF = "its shard is cut off"
+Entries = NDArray[Any]  # (N,) of ENTRY
 
 
 class Piece(NamedTuple):
@@ -179,62 +182,162 @@ class Halves(NamedTuple):
     eval_split: str
 
 
-class PackedNames(Sequence[str]):
-    """Names as bytes behind each other, mapped from the cache: a million strings of Python's would take 100 MB a rank.
+# ---- Shards
 
-    text: (bytes,) uint8; ends: (names,) int64, where each one ends.
+
+class Pool(Protocol):
+    """The files of the shards of one half."""
+
+    place: str
+
+    def path(self, shard: int) -> Path:
+        """Where a shard is if it is here, for a look that was not announced."""
+        ...
+
+    def lend(self, shard: int) -> str:
+        """A path at which any process of this machine reads the shard, once for each image, until give_back(shard)."""
+        ...
+
+    def give_back(self, shard: int) -> None:
+        """Ends what lend() began."""
+        ...
+
+    def reading(self, shards: NDArray[np.uint32]) -> AbstractContextManager[object]:
+        """Inside, so many images are read from these shards, about in this order."""
+        ...
+
+    def permutation(self, order: Order, shard_of: NDArray[np.uint32]) -> Tensor:
+        """As Source.permutation has it.  shard_of: (N,), where each image lies."""
+        ...
+
+
+class ShardSource:
+    """The images that `index` lists, out of the shards in `pool`."""
+
+    def __init__(self, half: Half, index: Entries, pool: Pool) -> None:
+        self._half, self._index, self._pool = half, index, pool
+        self.size, self.place = len(index), pool.place
+
+    def label(self, number: int) -> int:
+        return int(self._index[number]["label"])
+
+    def lend(self, number: int) -> Piece:
+        shard, offset, length, _ = self._index[number].item()
+        return Piece(self._pool.lend(shard), offset, length)
+
+    def give_back(self, number: int) -> None:
+        self._pool.give_back(int(self._index[number]["shard"]))
+
+    def shown(self, number: int) -> str:
+        """The shard, and the image's name in it."""
+        shard, offset, _, _ = self._index[number].item()
+        file = self._half.shards[shard].file
+        try:
+            header = Piece(str(self._pool.path(shard)), offset - HEADER, 100).read()  # a header begins with the name
+        except UnreadableError:
+            header = b""
+        name = header.partition(bytes(1))[0].decode(errors="replace")
+        return one_line(f"{file}: {name or f'byte {offset}'}", 200)
+
+    def fingerprint(self) -> str:
+        return self._half.index.sha256 + " ".join(shard.sha256 for shard in self._half.shards)
+
+    def sample(self, count: int) -> Tensor:
+        """Of the first shards only, each of which holds images of all classes: others need not be fetched yet."""
+        shard_of = self._index["shard"]
+        last = np.searchsorted(np.bincount(shard_of).cumsum(), min(count, self.size))
+        near = np.flatnonzero(shard_of <= last)
+        chosen = near[spread(self._index["label"][near], count)]
+        return torch.from_numpy(chosen[np.argsort(shard_of[chosen], kind="stable")])
+
+    def permutation(self, order: Order) -> Tensor:
+        return self._pool.permutation(order, self._index["shard"])
+
+    def reading(self, numbers: Tensor) -> AbstractContextManager[object]:
+        return self._pool.reading(self._index["shard"][numbers.numpy()])
+
+
+class Folder:
+    """Shards in a folder of this machine, or of a file system that it has mounted."""
+
+    def __init__(self, root: Path, shards: Sequence[Shard]) -> None:
+        self._paths = [root / shard.file for shard in shards]
+        self.place = str(self._paths[0].parent)
+
+    def path(self, shard: int) -> Path:
+        return self._paths[shard]
+
+    def lend(self, shard: int) -> str:
+        return str(self._paths[shard])
+
+    def give_back(self, shard: int) -> None:
+        """Nothing to do."""
+
+    def reading(self, shards: NDArray[np.uint32]) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def permutation(self, order: Order, shard_of: NDArray[np.uint32]) -> Tensor:
+        return order.permutation
+
+
+def open_folder(request: Request, manifest: Manifest) -> Halves:
+    """Both halves of the prepared folder that request.data_dir is.
+
+    Raises DataError if a shard is missing or cut off, or if an index is not what was prepared.
     """
-
-    def __init__(self, text: Tensor, ends: Tensor) -> None:
-        self._text, self._ends = text.numpy(), ends.numpy()
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    @overload
-    def __getitem__(self, number: int) -> str: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> list[str]: ...
-
-    def __getitem__(self, number: int | slice) -> str | list[str]:
-        if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(len(self)))]
-        number = range(len(self))[number]
-        start = int(self._ends[number - 1]) if number else 0
-        return os.fsdecode(self._text[start : int(self._ends[number])].tobytes())
+    root, splits = request.data_dir, manifest.splits
+    both = [_half(root, half) for half in (splits.train, splits.val)]
+    return Halves(both[0], both[1], manifest.classes, root / MANIFEST, manifest.eval_split)
 
 
-def indexed_files(cache_dir: Path, tree: Tree) -> tuple[Files, Files]:
-    """The images to train and to evaluate on.  Raises DataError naming a class without images."""
-    return _indexed(cache_dir, tree.train, tree.classes), _indexed(cache_dir, tree.evaluation, tree.classes)
+def _half(root: Path, half: Half) -> ShardSource:
+    for shard in half.shards:
+        _check_size(root / shard.file, shard.bytes)
+    return ShardSource(half, read_index(root / half.index.file, half), Folder(root, half.shards))
 
 
-def _indexed(cache_dir: Path, root: Path, classes: tuple[str, ...]) -> Files:
-    content = recall(
-        cache_path(cache_dir, "index", root),
-        is_current=lambda found: found.get("classes") == list(classes) and _unchanged(root, found["folders"]),
-        build=lambda: _packed(list_files(root, classes), classes),
-    )
-    names = PackedNames(content["names"], content["ends"])
-    return Files(root, names, content["labels"].numpy(), content["folders"])
-
-
-def _packed(files: Files, classes: tuple[str, ...]) -> Content:
-    names = [os.fsencode(name) for name in files.names]
-    ends = np.cumsum(np.fromiter(map(len, names), np.int64, len(names)))
-    return {
-        "classes": list(classes),
-        "names": torch.frombuffer(bytearray(b"".join(names)), dtype=torch.uint8),
-        "ends": torch.from_numpy(ends),
-        "labels": torch.tensor(files.labels),
-        "folders": files.folders,
-    }
-
-
-def _unchanged(root: Path, folders: dict[str, int]) -> bool:
-    """Whether no file came or went: that changes the modification time of its folder."""
+def read_index(path: Path, half: Half) -> Entries:
+    """The index of `half`, mapped from the file, so that processes share its memory.  Raises DataError."""
     try:
-        return all((root / name).stat().st_mtime_ns == time for name, time in folders.items())
-    except FileNotFoundError:
-        return False
+        if _digest(path) == half.index.sha256:
+            return _mapped(path)
+    except OSError as error:
+        raise _missing(path, error) from error
+    raise DataError(f"{one_line(path, 300)} is not the one that was prepared; copy or prepare the data again.")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _mapped(path: Path) -> Entries:
+    """The array in `path`; in memory of this process where its file system cannot map files, as some in user space."""
+    try:
+        mapped: Entries = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError:
+        mapped = np.load(path, allow_pickle=False)
+    return mapped
+
+
+def numbers_by_shard(shard_of: NDArray[np.uint32], shards: int) -> list[Tensor]:
+    """For each shard, the numbers of its images, ascending."""
+    numbers = torch.from_numpy(np.argsort(shard_of, kind="stable"))
+    return list(numbers.split(np.bincount(shard_of, minlength=shards).tolist()))
+
+
+def _check_size(path: Path, expected: int) -> None:
+    try:
+        found = path.stat().st_size
+    except OSError as error:
+        raise _missing(path, error) from error
+    if found != expected:
+        raise DataError(
+            f"{one_line(path, 300)} has {found:,} bytes and {MANIFEST} says {expected:,}; copy it again, "
+            "or run python -m trainer.prepare again."
+        )
+
+
+def _missing(path: Path, error: OSError) -> DataError:
+    reason = one_line(error.strerror or error)
+    return DataError(f"cannot read {one_line(path, 300)} ({reason}); copy or prepare the data again.")

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from trainer.config import side_at
-from trainer.datasets.base import IMAGENET, UNREADABLE, Batch, Data, Normaliser, Request, Signature
+from trainer.datasets.base import IMAGENET, UNREADABLE, Batch, Data, Request, Signature
+from trainer.datasets.decode import Normaliser
 from trainer.datasets.encoded import UnreadableError, refuse_too_many
 from trainer.datasets.order import MIDDLE, Crops, Order, View
 from trainer.datasets.processes import CHUNK as TASK

@@ -19,7 +19,7 @@ REPORT_EVERY_S = 0.25
 LINE_EVERY_S = 30.0
 AHEAD = 2  # tasks for each worker that are made at a time
 
-Count = Callable[[int], None]  # called with the number of images done
+Count = Callable[[int], object]  # called with the number of images done
 Work = Callable[[Any, Count], Any]  # (task, count) -> result
 
 _shared: dict[str, Any] = {}  # of a worker, see _begin()

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.conftest import Run
-from trainer.datasets.base import CIFAR10, DIGITS, Normaliser, Signature, from_json, from_values
+from trainer.datasets.base import CIFAR10, DIGITS, Signature, from_json, from_values
+from trainer.datasets.decode import Normaliser
 from trainer.errors import SettingsError
 from trainer.state.checkpoint import load, read
 

@@ -8,7 +8,8 @@ import simplejpeg
 import torch
 from PIL import Image
 
-from trainer.datasets.base import IMAGENET, Normaliser
+from trainer.datasets.base import IMAGENET
+from trainer.datasets.decode import Normaliser
 from trainer.datasets.order import Crop, View
 from trainer.datasets.rows import ByteRows, GpuRows, check_gpu_decodes, decode_on
 from trainer.datasets.streaming import UnfinishedBatch

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer.datasets.base import Normalisation, Normaliser
+from trainer.datasets.base import Normalisation
+from trainer.datasets.decode import Normaliser
 from trainer.datasets.order import Order
 from trainer.datasets.resident import Images, ResidentSplit, draw, fits, resized
 from trainer.errors import DataError

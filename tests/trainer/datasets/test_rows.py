@@ -7,8 +7,8 @@ import simplejpeg
 import torch
 from PIL import Image
 
-from trainer.datasets.base import IMAGENET, Normaliser
-from trainer.datasets.decode import resize
+from trainer.datasets.base import IMAGENET
+from trainer.datasets.decode import Normaliser, resize
 from trainer.datasets.encoded import Pixels
 from trainer.datasets.order import Crop, View
 from trainer.datasets.rows import ByteRows, FloatRows, Memory

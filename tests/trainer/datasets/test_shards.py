@@ -15,7 +15,7 @@ from trainer.datasets import imagefolder
 from trainer.datasets.base import UNREADABLE, Batch, Data
 from trainer.datasets.order import Order, positions
 from trainer.datasets.remote import bounded_permutation
-from trainer.datasets.shards import numbers_by_shard
+from trainer.datasets.source import numbers_by_shard
 from trainer.errors import DataError
 
 OF_FOUR = Batches(4, 1, 1)

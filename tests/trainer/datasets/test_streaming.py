@@ -104,11 +104,11 @@ def test_an_unreadable_image_weighs_nothing_and_is_named(ask, make_tree) -> None
 
 
 def test_second_start_lists_no_folder_and_notices_a_new_file(ask, make_tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer.datasets import source
+    from trainer.datasets import cache
 
     root, listed = make_tree(), []
-    list_files = source.list_files
-    monkeypatch.setattr(source, "list_files", lambda *args: listed.append(args[0].name) or list_files(*args))
+    list_files = cache.list_files
+    monkeypatch.setattr(cache, "list_files", lambda *args: listed.append(args[0].name) or list_files(*args))
 
     imagefolder.load_large(ask(root))
     imagefolder.load_large(ask(root))
