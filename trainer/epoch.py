@@ -13,10 +13,10 @@ from trainer.datasets.base import UNREADABLE, Batch
 from trainer.datasets.encoded import refuse_none_readable
 from trainer.datasets.order import Order, positions, shard, updates_left
 from trainer.distributed.agreement import Agreement
-from trainer.distributed.probe import Communication, measure
 from trainer.errors import Interrupted, SettingsError, TrainingError
 from trainer.loop import evaluate, train_epoch
 from trainer.metrics.counters import Stopwatch
+from trainer.metrics.probe import Communication, measure
 from trainer.metrics.progress import Bar
 from trainer.optimizers.schedule import learning_rate, peak_lr, updates_after
 from trainer.state.snapshot import averaged_statistics

@@ -1,10 +1,12 @@
 """Files written whole or not at all, and what is in folders.  Torch-free, as the launchers use the same."""
 
 import errno
+import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,27 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
     return found
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file.  Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Inside, no other thread or process of this machine has the lock, which the kernel ends with its owner.
+
+    Where a file system has no locks, all have it.  Raises OSError if the file cannot be made.
+    """
+    file = open_lock(path)
+    try:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
 
 
 def open_lock(path: Path) -> int:

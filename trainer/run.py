@@ -11,7 +11,6 @@ from trainer.config import TrainConfig, batches_at
 from trainer.contract import CHECKPOINTS, CURVES, METRICS, RESUME, SETTINGS, SIGNATURE, WEIGHTS
 from trainer.datasets.order import updates_left
 from trainer.distributed.agreement import Agreement, Interrupt, watch
-from trainer.distributed.probe import Communication
 from trainer.distributed.ranks import Ranks
 from trainer.distributed.session import Session, agree_on_folder, make_folders, remove_empty, session
 from trainer.epoch import Score, evaluate_exactly, is_whole, measure_communication, refuse_empty_epochs, train_one_epoch
@@ -21,6 +20,7 @@ from trainer.health.check import Check
 from trainer.health.expected import NOTHING_EXPECTED, Expected
 from trainer.metrics.counters import GpuUse
 from trainer.metrics.log import Journal, draw, epoch_record, headline, open_journal, opening, read_records, seconds_left
+from trainer.metrics.probe import Communication
 from trainer.metrics.progress import Bar
 from trainer.optimizers.precision import warning_for_slow_precision
 from trainer.optimizers.schedule import count_updates, warning_for_few_updates, warning_for_guessing

@@ -4,9 +4,6 @@ They are read by obstore: the Rust library object_store, which finds the credent
 imported only where a training has a --data-url.
 """
 
-import fcntl
-import hashlib
-import os
 import re
 import urllib.error
 import urllib.request
@@ -17,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.errors import DataError, FullDisk, MachineError, SettingsError, is_full, one_line
-from trainer.files import open_lock
+from trainer.files import digest_of, locked
 
 URL = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>.*?))?/*")
 CHUNK = 8 * 2**20  # bytes that are written at once
@@ -142,7 +139,7 @@ class Cache:
         path = self.path(sha256)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with _locked(path.with_suffix(".lock")):
+            with locked(path.with_suffix(".lock")):
                 if not _is_whole(path, sha256, size):
                     part = path.with_suffix(".part")
                     self._fill(name, sha256, part)
@@ -157,29 +154,13 @@ class Cache:
     def _fill(self, name: str, sha256: str, part: Path) -> None:
         for _ in range(ATTEMPTS):
             self.bucket.fetch(name, part)
-            if _digest(part) == sha256:
+            if digest_of(part) == sha256:
                 return
         raise DataError(f"{self.bucket.url}/{name} is not what was prepared; publish the data again.")
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _is_whole(path: Path, sha256: str, size: int | None) -> bool:
     try:
-        return _digest(path) == sha256 if size is None else path.stat().st_size == size
+        return digest_of(path) == sha256 if size is None else path.stat().st_size == size
     except FileNotFoundError:
         return False
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Inside, no other thread or process of this machine has the lock, which is free of an owner that died."""
-    file = open_lock(path)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(file)

@@ -22,6 +22,7 @@ from trainer.datasets.manifest import HEADER, MANIFEST, Half, Manifest, Shard
 from trainer.datasets.order import Order
 from trainer.datasets.tree import Files
 from trainer.errors import DataError, one_line
+from trainer.files import digest_of
 
 CUT_OFF = "its shard is cut off"
 Entries = NDArray[Any]  # (N,) of ENTRY
@@ -299,16 +300,11 @@ def _half(root: Path, half: Half) -> ShardSource:
 def read_index(path: Path, half: Half) -> Entries:
     """The index of `half`, mapped from the file, so that processes share its memory.  Raises DataError."""
     try:
-        if _digest(path) == half.index.sha256:
+        if digest_of(path) == half.index.sha256:
             return _mapped(path)
     except OSError as error:
         raise _missing(path, error) from error
     raise DataError(f"{one_line(path, 300)} is not the one that was prepared; copy or prepare the data again.")
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _mapped(path: Path) -> Entries:

@@ -8,9 +8,9 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from trainer.distributed.probe import bus_bandwidth, seconds_of
 from trainer.distributed.session import Session
 from trainer.errors import MachineError
+from trainer.metrics.probe import bus_bandwidth, seconds_of
 
 # Bytes that are summed, four times as many each time until a sum takes LONG_ENOUGH_S: so that neither a slow network
 # makes the check long nor a fast one is measured by its latency.

@@ -13,11 +13,11 @@ from typing import Any
 from trainer import datasets
 from trainer.config import TrainConfig
 from trainer.contract import METRIC_PREFIX, METRICS
-from trainer.distributed.probe import Communication
 from trainer.epoch import EpochResult, Score
 from trainer.errors import MachineError, not_written
 from trainer.files import append, write_atomically
 from trainer.metrics.counters import peak_memory_mib
+from trainer.metrics.probe import Communication
 from trainer.metrics.progress import duration
 from trainer.metrics.trackers import Record, Sink, is_number, open_trackers
 from trainer.optimizers.schedule import count_updates, peak_lr, warmup_length

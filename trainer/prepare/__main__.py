@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import signal
 import sys
@@ -15,6 +14,7 @@ from typing import NoReturn
 
 from trainer.contract import STOPPED, Exit
 from trainer.errors import Interrupted, SettingsError, TrainerError, report_end
+from trainer.process.libraries import usable_cores
 from trainer.settings.argparser import complete, home_path, plain_parser
 from trainer.terminal import say
 
@@ -76,7 +76,11 @@ def _read(argv: Sequence[str]) -> argparse.Namespace:
         help="unreadable images to skip before this fails (default: 0)",
     )  # fmt: skip
     parser.add_argument(
-        "--workers", metavar="N", type=_number(1, 1024), default=_cores(), help="processes (default: one per core)"
+        "--workers",
+        metavar="N",
+        type=_number(1, 1024),
+        default=usable_cores(),
+        help="processes (default: one per core)",
     )
     complete(parser)
     return parser.parse_args(argv)
@@ -97,10 +101,6 @@ def _name(text: str) -> str:
     if not NAME.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r} may have only lower-case letters, digits, dots and hyphens")
     return text
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _prepare(asked: argparse.Namespace) -> None:

@@ -57,7 +57,7 @@ def prepare(options: Options, screen: Screen) -> Manifest:
     target, room = options.target, options.target / UNFINISHED
     with _errors_in_words(target):
         _take_target(target)
-        with _removed_if_empty(target), _locked(target):
+        with _removed_if_empty(target), FolderLock(target):
             is_done = (target / MANIFEST).exists()
             with _room(room):
                 found = find_source(options.source, room)
@@ -191,16 +191,6 @@ def _removed_if_empty(target: Path) -> Iterator[None]:
     finally:
         with suppress(OSError):  # there is something in it
             target.rmdir()
-
-
-@contextmanager
-def _locked(target: Path) -> Iterator[None]:
-    lock = FolderLock(target)
-    lock.take()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @contextmanager

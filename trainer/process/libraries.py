@@ -1,4 +1,4 @@
-"""What torch and the libraries below it read from the environment when they are loaded."""
+"""What torch and the libraries below it read from the environment when they are loaded, and the cores they share."""
 
 import os
 import tempfile
@@ -6,6 +6,13 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 from trainer.errors import SettingsError
+
+
+def usable_cores() -> int:
+    """The number of cores that this process may run on; on macOS, all of them."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def set_defaults(env: MutableMapping[str, str]) -> None:

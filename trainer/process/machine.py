@@ -9,6 +9,7 @@ import torch
 from trainer.config import TrainConfig, batches_at
 from trainer.distributed.ranks import Ranks
 from trainer.errors import SettingsError, TrainingError
+from trainer.process.libraries import usable_cores
 
 THREADS_PER_CORE = 4  # more than one gain nothing; 1,024 on two cores did not finish an update in 40 s
 
@@ -69,7 +70,7 @@ def device_name(device: torch.device) -> str:
 
 def share_of_cores(local_world_size: int) -> int:
     """The number of cores per rank, of those that this process may use; at least one."""
-    return max(1, _usable_cores() // local_world_size)
+    return max(1, usable_cores() // local_world_size)
 
 
 def threads_of(environment: Mapping[str, str], local_world_size: int) -> int:
@@ -79,15 +80,8 @@ def threads_of(environment: Mapping[str, str], local_world_size: int) -> int:
     """
     asked = environment.get("OMP_NUM_THREADS", "")
     is_torchruns = asked == "1" and local_world_size > 1
-    sensible = {str(number) for number in range(1, THREADS_PER_CORE * _usable_cores() + 1)}
+    sensible = {str(number) for number in range(1, THREADS_PER_CORE * usable_cores() + 1)}
     return int(asked) if asked in sensible and not is_torchruns else share_of_cores(local_world_size)
-
-
-def _usable_cores() -> int:
-    """The number of cores that this process may run on; on macOS, all of them."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def set_up(config: TrainConfig, device: torch.device, ranks: Ranks) -> None:
@@ -95,10 +89,10 @@ def set_up(config: TrainConfig, device: torch.device, ranks: Ranks) -> None:
 
     Raises SettingsError for so many threads that they would do nothing but wait for each other.
     """
-    most = THREADS_PER_CORE * _usable_cores()
+    most = THREADS_PER_CORE * usable_cores()
     if config.threads is not None and config.threads > most:
         raise SettingsError(
-            f"--threads {config.threads}: at most {most} make sense on {_usable_cores()} cores; drop it."
+            f"--threads {config.threads}: at most {most} make sense on {usable_cores()} cores; drop it."
         )
     torch.set_num_threads(config.threads or threads_of(os.environ, ranks.local_world_size))
     if config.deterministic != torch.are_deterministic_algorithms_enabled():  # setting it imports torch's compiler

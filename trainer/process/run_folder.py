@@ -48,6 +48,13 @@ class FolderLock:
         self._me = Owner(socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(), run)
         self._file: int | None = None
 
+    def __enter__(self) -> FolderLock:
+        self.take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
     def take(self) -> None:
         """Take the lock.  Raises Taken, and OSError if the file cannot be written."""
         while True:

@@ -4,7 +4,6 @@ pip says what a requirements.txt lacks here, and exactly that is installed, into
 image is replaced.  The folder's name says for which source, interpreter and installed packages it was made.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -15,13 +14,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from trainer.contract import Exit
 from trainer.errors import MachineError, SettingsError, TrainerError, error_with, not_writable, one_line
-from trainer.files import open_lock, read_json, write_atomically
+from trainer.files import locked, read_json, write_atomically
 from trainer.script.ending import SHOWN_LINES
 from trainer.script.requirements import files_in, hashes_in, hashes_of, lines_of, text_of
 from trainer.terminal import say
@@ -59,7 +58,7 @@ def layer_for(listed: Path, work: Path, source_digest: str, began: float, run: R
     try:
         layer = work / f"packages-{_key(source_digest)}"
         work.mkdir(parents=True, exist_ok=True)
-        with _locked(layer.with_suffix(".lock")):
+        with locked(layer.with_suffix(".lock")):
             if not layer.is_dir():
                 _refuse_failed(layer, began)
                 _make(layer, listed, run)
@@ -223,12 +222,3 @@ def _refuse_failed(layer: Path, began: float) -> None:
                 error.is_reported = True
                 raise error
         _failed(layer).unlink()
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One process of this node at a time; the kernel ends the lock with its process."""
-    with os.fdopen(open_lock(path), "r+b") as file:
-        with suppress(OSError):  # a file system without locks: of two the first to be done counts
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

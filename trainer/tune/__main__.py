@@ -1,7 +1,6 @@
 # PYTHON_ARGCOMPLETE_OK
 """`python -m trainer.tune FLAGS`: tries batch sizes and workers for a training, and prints the best as flags."""
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -11,6 +10,7 @@ from trainer import datasets
 from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError, TrainingError, report_end
+from trainer.process.libraries import usable_cores
 from trainer.settings import flags
 from trainer.settings.checks import check
 from trainer.terminal import say
@@ -75,7 +75,7 @@ def _check(tuning: Tuning, config: TrainConfig) -> None:
 
 def tune(tuning: Tuning, config: TrainConfig, attempt: Try) -> str:
     """The best flags, in a line.  Raises TrainingError where nothing fits."""
-    workers = config.workers or cores()
+    workers = config.workers or usable_cores()
     say(f"{'batch':>7}{'workers':>9}{'images/s':>11}{'waits for data':>16}{'memory, MiB':>13}{'GPU busy':>10}")
 
     def tried(batch_size: int, workers: int) -> Trial:
@@ -98,7 +98,7 @@ def tune(tuning: Tuning, config: TrainConfig, attempt: Try) -> str:
     flags_found = f"--batch-size {chosen.batch_size}"
     if datasets.is_folder(config.dataset):
         if config.workers is None:
-            others = [tried(chosen.batch_size, number) for number in worker_counts(cores(), workers)]
+            others = [tried(chosen.batch_size, number) for number in worker_counts(usable_cores(), workers)]
             chosen = best([chosen, *others]) or chosen
         flags_found += f" --workers {chosen.workers}"
         say_decoding(chosen)
@@ -109,7 +109,7 @@ def say_decoding(trial: Trial) -> None:
     """Says what the processors decode, where the device waits for them, as forecasts take it."""
     if trial.images_per_s is None or trial.data_wait < WAITS:
         return
-    each = trial.images_per_s / cores()
+    each = trial.images_per_s / usable_cores()
     say(f"It waits for data: {each:,.0f} images/s a processor (launch.forecast --decoded-per-vcpu {each:.0f}).")
 
 
@@ -122,11 +122,6 @@ def row(trial: Trial) -> str:
     return (
         f"{start}{trial.images_per_s:>11,.0f}{f'{100 * trial.data_wait:.0f} %':>16}{trial.memory_mib:>13,.0f}{busy:>10}"
     ).rstrip()
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def machine(config: TrainConfig, seconds: float) -> Trial:
 
 
 def test_the_best_is_printed_as_flags(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("trainer.tune.__main__.cores", lambda: 4)
+    monkeypatch.setattr("trainer.tune.__main__.usable_cores", lambda: 4)
 
     assert main(["--dataset", "imagenet"], machine) == Exit.DONE
 
