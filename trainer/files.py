@@ -81,20 +81,12 @@ def below(folder: Path) -> Iterator[Path]:
 def read_json(path: Path) -> Any:
     """The content of a JSON file.
 
-    Raises OSError, and ValueError for what is no JSON, is nested too deeply or has a name twice.
+    Raises OSError, and ValueError for what is no JSON or is nested too deeply.
     """
     try:
-        return json.loads(path.read_bytes(), object_pairs_hook=_without_duplicates)
+        return json.loads(path.read_bytes())
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
-    return found
 
 
 def digest_of(path: Path) -> str:
