@@ -21,7 +21,6 @@ from trainer.datasets import bucket
 from trainer.distributed import loopback
 from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import SettingsError, TrainerError, report_end
-from trainer.health.expected import read_expected
 from trainer.outcome import Record, no_record, recorded
 from trainer.process import libraries
 from trainer.process.parent import end_with_parent, ignore_requests_to_leave
@@ -82,6 +81,7 @@ def read_settings(argv: Sequence[str]) -> TrainConfig:
 def _run(config: TrainConfig, ranks: Ranks, env: Mapping[str, str]) -> int:
     set_library_defaults(config)
     with run_folder(config, env) as folder, _recorded(folder, ranks) as record:
+        from trainer.health.check import read_expected
         from trainer.run import run  # torch takes seconds to import; --help and wrong flags need not wait
 
         run(config, ranks, folder.claim, say, sys.stderr.isatty(), record, read_expected(env))

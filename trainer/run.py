@@ -16,8 +16,7 @@ from trainer.distributed.session import Session, agree_on_folder, make_folders, 
 from trainer.epoch import Score, evaluate_exactly, is_whole, measure_communication, refuse_empty_epochs, train_one_epoch
 from trainer.errors import Interrupted, TrainingError, one_line
 from trainer.files import write_atomically
-from trainer.health.check import Check
-from trainer.health.expected import NOTHING_EXPECTED, Expected
+from trainer.health.check import NOTHING_EXPECTED, Check, Expected
 from trainer.metrics.counters import GpuUse
 from trainer.metrics.log import Journal, draw, epoch_record, headline, open_journal, opening, read_records, seconds_left
 from trainer.metrics.probe import Communication

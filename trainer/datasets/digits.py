@@ -10,8 +10,7 @@ from torch import Tensor
 
 from trainer.datasets import SMALL_PX
 from trainer.datasets.base import DIGITS, Data, Request
-from trainer.datasets.cache import SUFFIX
-from trainer.datasets.resident import Decoded, Images, recall_decoded, resident_data, resized
+from trainer.datasets.resident import Decoded, Images, resident_data, resized
 
 BRIGHTEST = 16  # the images hold 0..16
 HELD_OUT = 5  # every fifth image of a class is for evaluation
@@ -19,10 +18,7 @@ HELD_OUT = 5  # every fifth image of a class is for evaluation
 
 def load(request: Request) -> Data:
     """1,437 images to train on, 360 to evaluate, the same ones always; never mirrored."""
-    side = request.image_size or SMALL_PX
-    path = request.cache_dir.expanduser() / f"digits-{side}{SUFFIX}"
-    decoded = recall_decoded(path, "1", lambda: _decode(side))
-    return resident_data(decoded, "0123456789", DIGITS, flip=False, request=request)
+    return resident_data(_decode(request.image_size or SMALL_PX), "0123456789", DIGITS, flip=False, request=request)
 
 
 def _decode(side: int) -> Decoded:

@@ -11,7 +11,6 @@ from trainer.__main__ import leave, reported
 from trainer.contract import STOPPED, Exit
 from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import TrainerError
-from trainer.health.expected import Expected, read_expected
 from trainer.process.parent import end_with_parent
 from trainer.settings import flags
 from trainer.terminal import say
@@ -41,7 +40,7 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
         (options,) = flags.parse(argv, [Options], prog="python -m trainer.health", about=ABOUT, sections=SECTIONS)
         assert isinstance(options, Options)
         ranks = read_ranks(env)
-        _check(options, ranks, read_expected(env))
+        _check(options, ranks, env)
         return Exit.DONE
     except TrainerError as error:
         return reported(error, ranks)
@@ -49,11 +48,11 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
         return STOPPED
 
 
-def _check(options: Options, ranks: Ranks, expected: Expected) -> None:
+def _check(options: Options, ranks: Ranks, env: Mapping[str, str]) -> None:
     from trainer.distributed.session import session  # torch takes seconds to import
-    from trainer.health.check import Check
+    from trainer.health.check import Check, read_expected
 
-    check = Check(options.device, options.timeout_s, ranks, expected)
+    check = Check(options.device, options.timeout_s, ranks, read_expected(env))
     connect = ranks.world_size > 1
     device = check.look(connected=connect)
     with session(ranks, device, options.timeout_s, connect=connect, before=check.agree) as joined:

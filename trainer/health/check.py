@@ -1,6 +1,7 @@
 """The whole check, in the order in which a run goes through it, and what a rank looks at on its own machine."""
 
 import json
+import math
 import socket
 import threading
 import time
@@ -11,18 +12,53 @@ from time import monotonic
 import torch
 from torch import Tensor
 
-from trainer.contract import FAILED_CHECK
+from trainer.contract import FAILED_CHECK, NODE_GBPS, NODE_GPUS, NODE_XIDS
 from trainer.distributed.heartbeat import Notes
 from trainer.distributed.ranks import Ranks
 from trainer.distributed.session import Session
-from trainer.errors import MachineError, SickNode
+from trainer.errors import MachineError, SettingsError, SickNode
 from trainer.health import nvidia
-from trainer.health.expected import Expected
 from trainer.health.network import measure
 from trainer.process.machine import pick_device
 
 LOOK_EVERY_S = 0.1
 PLACE = "health"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the launcher of a job knows about this machine.
+
+    gpus, gbps: how many GPUs this machine should have and what its network should carry, in Gbit/s; None if
+    unknown.  xids: the numbers of NVIDIA's Xid errors that its kernel has logged.
+    """
+
+    gpus: int | None = None
+    gbps: float | None = None
+    xids: tuple[int, ...] = ()
+
+
+NOTHING_EXPECTED = Expected()
+
+
+def read_expected(env: Mapping[str, str]) -> Expected:
+    """Reads the expected machine from `env`.  Raises SettingsError for a variable that holds no number."""
+    gpus, gbps = (_number(env, name) for name in (NODE_GPUS, NODE_GBPS))
+    xids = [int(word) for word in env.get(NODE_XIDS, "").split() if word.isdigit()]
+    return Expected(None if gpus is None else int(gpus), gbps, tuple(xids))
+
+
+def _number(env: Mapping[str, str], name: str) -> float | None:
+    text = env.get(name, "")
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise SettingsError(f"{name}={text!r} must be a number; unset it, or drop --health-check.")
+    return value
 
 
 @dataclass

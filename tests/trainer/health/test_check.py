@@ -10,8 +10,7 @@ from trainer.contract import Exit
 from trainer.distributed.heartbeat import Notes
 from trainer.distributed.ranks import Ranks
 from trainer.errors import MachineError, SickNode
-from trainer.health.check import agree, alone
-from trainer.health.expected import Expected, read_expected
+from trainer.health.check import Expected, agree, alone, read_expected
 
 HOST = socket.gethostname()
 

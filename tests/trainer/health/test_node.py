@@ -8,8 +8,7 @@ import torch
 
 from trainer.distributed.ranks import Ranks
 from trainer.health import check
-from trainer.health.check import factors, is_product, problems_here, wrong_products
-from trainer.health.expected import NOTHING_EXPECTED, Expected
+from trainer.health.check import NOTHING_EXPECTED, Expected, factors, is_product, problems_here, wrong_products
 
 FIRST, SECOND = Ranks(0, 2, 0, 2), Ranks(1, 2, 1, 2)
 
