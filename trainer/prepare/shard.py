@@ -73,7 +73,7 @@ class Made:
     bad: list[tuple[str, str]]
 
 
-def make(task: Task, count: Callable[[int], None]) -> Made:
+def make(task: Task, count: Callable[[int], object]) -> Made:
     """The shard of `task`: what an earlier start has made of the same, else made now.  Raises OSError.
 
     count: is told of each image that is done.
@@ -109,7 +109,7 @@ def _earlier(task: Task) -> Made | None:
     return None
 
 
-def _make(task: Task, count: Callable[[int], None]) -> Made:
+def _make(task: Task, count: Callable[[int], object]) -> Made:
     path = task.target / task.file
     part = path.with_suffix(PART)
     places, bad = [], []
@@ -188,7 +188,7 @@ class Check:
     places: list[tuple[int, int]]
 
 
-def check(shard: Check, count: Callable[[int], None]) -> str:
+def check(shard: Check, count: Callable[[int], object]) -> str:
     """How the shard on the disk differs from what was made; "" if it does not.  Raises OSError.  count: as make's."""
     count(1)
     if digest_of(shard.path) != shard.sha256:
