@@ -12,9 +12,9 @@ from launch.core import backend as backends
 from launch.core import catalog, runs
 from launch.core.catalog import SAGEMAKER_PREFIX
 from launch.core.earlier import COUNTING, took
-from launch.core.estimate.amdahl import fit
 from launch.core.estimate.calibrate import Measured
 from launch.core.estimate.formulas import AGAIN, Layout
+from launch.core.estimate.laws import amdahl
 from launch.core.estimate.rates import data_set
 from launch.core.estimate.training import FOLDER_PX, SYNTHETIC_PX
 from launch.core.runs import Run, number
@@ -164,10 +164,10 @@ def expect(layout: Layout, samples: Sequence[Sample]) -> Expected | None:
     if bounds is None:
         return None
     best, worst = bounds
-    law = fit(times)
+    law = amdahl(times)
     if law is None or not law.describes:
         return Expected("range", None, best, worst)
-    value = law.time(layout.replicas)
+    value = law.value(layout.replicas)
     return Expected("fitted", value, min(value, best), max(value, worst))
 
 

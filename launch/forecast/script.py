@@ -13,8 +13,8 @@ from typing import Any
 
 from launch.core import catalog
 from launch.core.catalog import SAGEMAKER_PREFIX, Instance
-from launch.core.estimate.amdahl import Fit, fit
 from launch.core.estimate.formulas import Figure, Layout
+from launch.core.estimate.laws import Law, amdahl
 from launch.core.estimate.rates import spot_share
 from launch.core.terminal import table
 from launch.forecast.compare import WIDTH, Offer, fitting, legend, recommended, time
@@ -204,10 +204,10 @@ def _source(own: Sequence[Sample]) -> str:
     """The measurements of a type, in a sentence."""
     counts = counted({sample.layout.replicas for sample in own}, "GPU")
     runs = counted({len(own)}, "run")
-    return f"{own[0].machine}: measured on {counts} by {runs}; {_law_in_words(fit(times_of(own)))}"
+    return f"{own[0].machine}: measured on {counts} by {runs}; {_law_in_words(amdahl(times_of(own)))}"
 
 
-def _law_in_words(law: Fit | None) -> str:
+def _law_in_words(law: Law | None) -> str:
     if law is None:
         return "how it scales is not known: run it on another number of GPUs"
     if not law.describes:

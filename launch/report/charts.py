@@ -18,10 +18,10 @@ from launch.core.drawing.charts import (
     rows_of,
     signed,
 )
-from launch.core.estimate.amdahl import MISFIT
+from launch.core.estimate.laws import MISFIT, Law
 from launch.report.cost import Cost, cost
 from launch.report.points import Point, accuracy_over, key, short
-from launch.report.series import Comparison, Law, Series, amdahls, efficiency, gustafsons, limit, speedup
+from launch.report.series import Comparison, Series, efficiency, limit, speedup
 
 FITS = 4  # drawn at most
 BEYOND = 8  # a fitted curve ends at this multiple of the largest measured number of GPUs
@@ -38,8 +38,8 @@ def all_scaling(series: Sequence[Series], laws: Sequence[tuple[Series, Law]], un
         speedups(series, unit),
         efficiencies(series, unit),
         weak_scaling(series, unit),
-        amdahl(amdahls(laws), unit),
-        gustafson(gustafsons(laws), unit),
+        fitted("Amdahl", laws, unit),
+        fitted("Gustafson", laws, unit),
     ]
 
 
@@ -85,27 +85,19 @@ def weak_scaling(series: Sequence[Series], unit: str) -> Chart | str:
                  shown, ideals, "ideal: constant", x_ticks=counts, from_zero=True, note=note)  # fmt: skip
 
 
-def amdahl(fits: Sequence[tuple[Series, Law]], unit: str) -> Chart | str:
-    if not fits:
-        return f"Amdahl's law: needs the same images per update on at least two numbers of {unit}s."
-    return _law("amdahl", "Amdahl's law, fitted", fits, unit)
-
-
-def gustafson(fits: Sequence[tuple[Series, Law]], unit: str) -> Chart | str:
-    if not fits:
-        return f"Gustafson's law: needs the same images per {short(unit)} on at least two numbers of {unit}s."
-    return _law("gustafson", "Gustafson's law, fitted", fits, unit)
-
-
-def _law(name: str, title: str, fits: Sequence[tuple[Series, Law]], unit: str) -> Chart:
+def fitted(name: str, laws: Sequence[tuple[Series, Law]], unit: str) -> Chart | str:
     """Measured speedups with the fitted law, dotted outside of the measured range."""
+    fits = [(one, law) for one, law in laws if law.name == name]
+    if not fits:
+        same = "update" if name == "Amdahl" else short(unit)
+        return f"{name}'s law: needs the same images per {same} on at least two numbers of {unit}s."
     counts = _doubled(BEYOND * max(one.counts[-1] for one, _ in fits))
     lines: list[Line] = []
     for one, fit in fits[:FITS]:
         lines += [_measured_line(one, fit, unit), *_fitted_lines(one, fit, counts)]
     ideal = tuple((count, float(count)) for count in counts)
     y_label = f"speedup over one {short(unit)} ({TIMES})"
-    return Lines(name, title, f"{unit}s", y_label, tuple(lines), (ideal,),
+    return Lines(name.lower(), f"{name}'s law, fitted", f"{unit}s", y_label, tuple(lines), (ideal,),
                  x_ticks=tuple(counts), is_log_y=True, is_doubling_y=True, note=_fit_note(fits, unit))  # fmt: skip
 
 

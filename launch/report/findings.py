@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from launch.core.drawing.charts import TIMES, figure
+from launch.core.estimate.laws import Law
 from launch.core.metrics import shown
 from launch.core.runs import Run
 from launch.report.cost import Reached, cost, reached
 from launch.report.own import LEFT_OUT, Own, own_of
 from launch.report.own import sentences as of_own
 from launch.report.points import Point, counted, points, short, unit
-from launch.report.series import Comparison, Law, Series, Trial, compare, efficiency, law_of, named, scaling, speedup
+from launch.report.series import Comparison, Series, Trial, compare, efficiency, law_of, named, scaling, speedup
 from launch.report.series import sentence as law_in_words
 from trainer.errors import SettingsError, did_you_mean
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from launch.core.drawing.charts import TIMES, Measured, exactly, figure
-from launch.core.estimate.amdahl import MISFIT, Fit, fit, least_squares, through_origin
+from launch.core.estimate.laws import MISFIT, Law, amdahl, gustafson
 from launch.report.points import (
     LEARNING,
     PASSES,
@@ -157,115 +157,46 @@ def efficiency(point: Point, base: Point) -> Measured | None:
     return fast * (100 / point.replicas) if fast else None
 
 
-@dataclass(frozen=True)
-class Growth:
-    """Speed(n) = one * (serial + (1 - serial) * n).  worst: largest relative error of a point; counts: how many n.
-
-    The work grows with n, so that no ceiling follows: https://doi.org/10.1145/42411.42415
-    """
-
-    serial: float
-    one: float
-    worst: float
-    counts: int
-
-    @property
-    def describes(self) -> bool:
-        """Whether the speeds follow the law."""
-        return self.worst <= MISFIT
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether there are more points than unknowns."""
-        return self.counts > 2
-
-    def speed(self, count: float) -> float:
-        return self.one * (self.serial + (1 - self.serial) * count)
-
-
-def grow(speeds: Sequence[tuple[int, float]]) -> Growth | None:
-    """Fit by least squares of relative errors.  speeds: (number of GPUs, images/s); None with fewer than two numbers
-    or without a solution.
-
-    A serial part below 0 (faster than ideal) becomes 0, and one above 1 (slower with every GPU) becomes 1.
-    """
-    counts = len({count for count, _ in speeds})
-    if counts < 2:
-        return None
-    inverse, per_speed = [1 / speed for _, speed in speeds], [n / speed for n, speed in speeds]
-    solved = least_squares(inverse, per_speed)
-    if solved is None:
-        return None
-    constant, per_gpu = solved
-    if constant < 0:
-        constant, per_gpu = 0.0, through_origin(per_speed)
-    elif per_gpu < 0:
-        constant, per_gpu = through_origin(inverse), 0.0
-    one = constant + per_gpu
-    worst = max(abs((constant + per_gpu * n) / speed - 1) for n, speed in speeds)
-    return Growth(constant / one, one, worst, counts)
-
-
-Law = Fit | Growth
-
-
 def law_of(one: Series) -> Law | None:
     """The law fitted to the images/s of `one`; None if too few points have them."""
     speeds = [(p.replicas, p.images_per_s.value) for p in one.points if p.images_per_s and p.images_per_s.value]
-    if one.kind == "weak":
-        return grow(speeds)
-    return fit([(count, 1 / speed) for count, speed in speeds])
-
-
-def amdahls(laws: Sequence[tuple[Series, Law]]) -> list[tuple[Series, Fit]]:
-    return [(one, law) for one, law in laws if isinstance(law, Fit)]
-
-
-def gustafsons(laws: Sequence[tuple[Series, Law]]) -> list[tuple[Series, Growth]]:
-    return [(one, law) for one, law in laws if isinstance(law, Growth)]
+    return gustafson(speeds) if one.kind == "weak" else amdahl([(count, 1 / speed) for count, speed in speeds])
 
 
 def limit(law: Law) -> float | None:
     """The speedup that no number of GPUs exceeds; None if the law has none or does not describe the speeds."""
-    return law.limit if isinstance(law, Fit) and law.describes else None
+    return law.limit if law.name == "Amdahl" and law.describes else None
 
 
 def sentence(law: Law, unit: str, least: int = 1) -> str:
     """The law and its fit in words.  least: the smallest measured number of GPUs."""
     if not law.describes:
-        name = "Amdahl's" if isinstance(law, Fit) else "Gustafson's"
         is_far = law.worst > MISFIT
         why = f"it is off by up to {law.worst:.0%}" if is_far else "more was measured than it would allow"
         return (
-            f"{name} law does not describe these speeds: {why}, so that nothing follows for more {unit}s than were "
-            "measured."
+            f"{law.name}'s law does not describe these speeds: {why}, so that nothing follows for more {unit}s than "
+            "were measured."
         )
-    text = _amdahl(law, unit) if isinstance(law, Fit) else _gustafson(law, unit)
+    text = f"{law.name}'s law{_serial_part(law, unit)}"
     one = "" if least == 1 else f"; one {unit} alone was not measured"
     if law.is_checked:
         return f"{text} (fitted to {law.counts} numbers of {unit}s, off by at most {law.worst:.1%}{one})."
     return f"{text} (a curve through two numbers of {unit}s always fits, so this is not checked{one})."
 
 
-def _amdahl(law: Fit, unit: str) -> str:
+def _serial_part(law: Law, unit: str) -> str:
     if law.serial == 0:
-        return "Amdahl's law finds no serial part: it scales ideally, or better"
+        return " finds no serial part: it scales ideally, or better"
     if math.isclose(law.serial, 1):
-        return "Amdahl's law finds no parallel part: more of them do not help"
+        return " finds no parallel part: more of them do not help"
+    if law.name == "Amdahl":
+        return (
+            f": {law.serial:.1%} of the work is serial, so no number of {unit}s is more than "
+            f"{figure(law.limit)}{TIMES} as fast as one"
+        )
     return (
-        f"Amdahl's law: {law.serial:.1%} of the work is serial, so no number of {unit}s is more than "
-        f"{figure(law.limit)}{TIMES} as fast as one"
-    )
-
-
-def _gustafson(law: Growth, unit: str) -> str:
-    if law.serial == 0:
-        return "Gustafson's law finds no serial part: it scales ideally, or better"
-    if math.isclose(law.serial, 1):
-        return "Gustafson's law finds no parallel part: more of them do not help"
-    return (
-        f"Gustafson's law: each further {unit} adds {1 - law.serial:.1%} of one's images/s, as far as was measured; "
-        "with a fixed batch for each the law has no ceiling"
+        f": each further {unit} adds {1 - law.serial:.1%} of one's images/s, as far as was measured; with a fixed "
+        "batch for each the law has no ceiling"
     )
 
 
