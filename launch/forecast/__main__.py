@@ -59,23 +59,16 @@ def _forecast(words: Sequence[str]) -> str:
     options, script, train = flags.build(values, models)
     options, script = cast(ForecastOptions, options), cast(ScriptOptions, script)
     check_script(script, values, arguments)
-    if script.is_given:
-        return _of_script(options, script, arguments)
     from launch.core.terminal import terminal_width  # --help does not need these
-    from launch.forecast import compare
-    from launch.forecast.from_runs import measurements
+    from launch.forecast import compare, offers
+    from launch.forecast import script as scripts
+    from launch.forecast.from_runs import measurements, samples_of
 
-    comparison = compare.compare(cast(TrainConfig, train), options, measurements(options.from_run))
-    return compare.as_json(comparison) if options.format == "json" else compare.as_text(comparison, terminal_width())
-
-
-def _of_script(options: ForecastOptions, script: ScriptOptions, arguments: Sequence[str]) -> str:
-    from launch.core.terminal import terminal_width
-    from launch.forecast.from_runs import samples_of
-    from launch.forecast.script import as_json, as_text, compare
-
-    comparison = compare(options, samples_of(script, arguments, options.from_run))
-    return as_json(comparison) if options.format == "json" else as_text(comparison, terminal_width())
+    if script.is_given:
+        comparison = scripts.compare(options, samples_of(script, arguments, options.from_run))
+    else:
+        comparison = compare.compare(cast(TrainConfig, train), options, measurements(options.from_run))
+    return offers.as_json(comparison) if options.format == "json" else offers.as_text(comparison, terminal_width())
 
 
 def _published(words: Sequence[str]) -> str:

@@ -1,8 +1,6 @@
-"""Rank candidates by time and cost: as a table with a recommendation, and as JSON.  Pure."""
+"""Compare machines for the built-in trainer, by the forecast.  Pure."""
 
-import json
-import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil, floor, log10
 from statistics import median
@@ -12,25 +10,17 @@ from launch.core import catalog
 from launch.core.catalog import SAGEMAKER_PREFIX, Instance
 from launch.core.estimate.calibrate import Calibrated, Measured, calibrate
 from launch.core.estimate.forecast import Forecast, at_first, forecast, hours, seconds
-from launch.core.estimate.formulas import Figure, Layout, measured_rate
+from launch.core.estimate.formulas import measured_rate
 from launch.core.estimate.rates import data_set, rates_of, spot_share
 from launch.core.estimate.training import PREPARED_BYTES, Images, Training, training
 from launch.core.estimate.volume import NewVolume, data_volume, promise, rate_paid
-from launch.core.price import usd
-from launch.core.terminal import narrowed, table, without_empty
 from launch.forecast.from_runs import nothing_from
+from launch.forecast.offers import Comparison, Offer, ranked, recommended, usd_per_hour
 from launch.forecast.options import ForecastOptions
 from trainer.config import TrainConfig, batches_at, check_batches
 from trainer.errors import SettingsError
 from trainer.settings.checks import check
 
-Row = Sequence[str]
-WIDTH = 100  # without a terminal
-COLUMNS = ("machines", "GPUs", "s/epoch", "s/epoch range", "images/s", "measured", "efficiency", "limited by", "basis",
-           "job", "USD/epoch", "USD", "USD range", "spot")  # fmt: skip
-WORDS = ("machines", "limited by", "basis")
-# Columns that are dropped on a narrow terminal, in this order.
-OPTIONAL = ("s/epoch range", "USD/epoch", "spot", "efficiency", "USD range", "basis", "images/s", "limited by")
 MEANINGS = {
     "s/epoch": "with evaluation, once memory caches what fits.",
     "s/epoch range": "fastest and slowest within reason.",
@@ -42,55 +32,41 @@ MEANINGS = {
 }
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A number of nodes of a type, with their forecast.  name: as given, with or without ml.
+@dataclass(frozen=True, kw_only=True)
+class Candidate(Offer):
+    """An offer for the built-in trainer.
 
     measured: median images/s of the same layout and batch in --from-run; None if it was not run.
     """
 
-    name: str
-    instance: Instance
-    layout: Layout
-    usd_per_hour: float  # of all nodes, on demand
     forecast: Forecast
+    usd_per_epoch: float
+    is_gpu: bool
     measured: float | None = None
 
     @property
-    def label(self) -> str:
-        return f"{self.layout.nodes} x {self.name}"
+    def cells(self) -> dict[str, str]:
+        guess = self.forecast
+        return {
+            "machines": self.label,
+            "GPUs": str(self.layout.replicas) if self.is_gpu else "-",
+            "s/epoch": seconds(guess.epoch_s),
+            "s/epoch range": " - ".join(map(seconds, guess.epoch_range_s)),
+            "images/s": f"{guess.images_per_s:,.0f}",
+            "measured": "" if self.measured is None else f"{self.measured:,.0f}",
+            "efficiency": f"{guess.efficiency:.0%}",
+            "limited by": guess.limit,
+            "basis": guess.source,
+            "job": hours(guess.hours),
+            "USD/epoch": _small(self.usd_per_epoch),
+            **self.usd_cells,
+        }
 
     @property
-    def hours(self) -> float:
-        return self.forecast.hours
-
-    @property
-    def usd(self) -> float:
-        return self.forecast.usd(self.usd_per_hour)
-
-    @property
-    def usd_range(self) -> tuple[float, float]:
-        low, high = self.forecast.hours_range
-        return low * self.usd_per_hour, high * self.usd_per_hour
-
-    @property
-    def spot_usd(self) -> Figure:
-        """USD of the job at an estimated spot price; interruptions are not counted."""
-        low, high = self.usd_range
-        share = spot_share()
-        return Figure(self.usd * share.value, low * share.best, high * share.worst, "estimated")
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Ranked candidates, the best first.  left_out: reasons for impossible ones; corrections: by --from-run."""
-
-    config: TrainConfig
-    options: ForecastOptions
-    candidates: tuple[Candidate, ...]
-    left_out: tuple[str, ...] = ()
-    corrections: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    def figures(self) -> dict[str, Any]:
+        figures = asdict(self.forecast)
+        more = {"filling": figures.pop("volume_init"), "measured_images_per_s": self.measured}
+        return {**figures, **more, "usd_per_epoch": self.usd_per_epoch}
 
 
 def compare(config: TrainConfig, options: ForecastOptions, runs: Sequence[Measured]) -> Comparison:
@@ -118,19 +94,29 @@ def compare(config: TrainConfig, options: ForecastOptions, runs: Sequence[Measur
             notes[text] = None
     if not candidates:
         raise SettingsError("\n".join(left_out))
-    ranked = tuple(sorted(candidates, key=lambda candidate: _rank(candidate, options)))
-    return Comparison(config, options, ranked, tuple(left_out), tuple(corrections), tuple(notes))
+    return _comparison(config, options, candidates, list(corrections), list(notes), left_out)
+
+
+def _comparison(
+    config: TrainConfig, options: ForecastOptions, candidates: Sequence[Candidate], corrections: Sequence[str],
+    notes: Sequence[str], left_out: Sequence[str],
+) -> Comparison:  # fmt: skip
+    offers = ranked(candidates, options.sort)
+    ceilings = [f"  {one.label}: {', '.join(map(str, one.forecast.ceilings))}" for one in offers]
+    return Comparison(
+        title=f"{config.model} on {config.dataset}, {config.epochs} epochs, batch {_batch(offers[0])} on each",
+        offers=offers,
+        meanings=MEANINGS,
+        is_spot=options.spot,
+        recommendation=recommended(offers, is_spot=options.spot),
+        more=["ceilings, images/s:", *ceilings] if options.ceilings else [],
+        notes={"corrections": corrections, "notes": notes, "left_out": left_out},
+    )
 
 
 def _corrections(calibrated: Calibrated) -> list[str]:
     """The corrections by runs, and the runs that could not be used."""
     return [*calibrated.corrections, *nothing_from(calibrated.refused)]
-
-
-def _rank(candidate: Candidate, options: ForecastOptions) -> tuple[float, float]:
-    price = candidate.spot_usd.value if options.spot else candidate.usd
-    hours = candidate.forecast.hours
-    return (hours, price) if options.sort == "time" else (price, hours)
 
 
 def _impossible(config: TrainConfig, options: ForecastOptions, instance: Instance, nodes: int) -> str | None:
@@ -201,57 +187,22 @@ def _candidate(
     if options.decoded_per_vcpu and trained.kind.decodes:
         rates = replace(rates, decoded_per_s=measured_rate(options.decoded_per_vcpu * instance.vcpus, "measured"))
     calibrated = calibrate(rates, trained, instance, runs)
-    hourly = instance.sagemaker_usd_per_hour if name.startswith(SAGEMAKER_PREFIX) else instance.usd_per_hour
+    hourly = usd_per_hour(name, instance)
     assert hourly is not None
     guess = forecast(trained, instance, calibrated.rates)
     speeds = [run.images_per_s for run in calibrated.alike]
-    measured = median(speeds) if speeds else None
-    return Candidate(name, instance, trained.layout, nodes * hourly, guess, measured), calibrated
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A candidate for the recommendation.  usd: on demand, or of spot instances."""
-
-    label: str
-    hours: float
-    usd: float
-
-
-def as_text(comparison: Comparison, width: int | None = None) -> str:
-    """The table, the best first, the recommendation and the notes.  width: of the terminal."""
-    config, best = comparison.config, comparison.candidates[0]
-    title = f"{config.model} on {config.dataset}, {config.epochs} epochs, batch {_batch(best)} on each"
-    cells = [_cells(row) for row in comparison.candidates]
-    columns, rows = fitting(COLUMNS, cells, OPTIONAL, width, with_spot=comparison.options.spot)
-    notes = [*comparison.corrections, *(f"note: {note.rstrip('.')}." for note in comparison.notes)]
-    notes += [f"left out: {reason}" for reason in comparison.left_out]
-    paragraphs = [title, table(columns, rows, right=set(columns) - set(WORDS))]
-    if comparison.options.ceilings:
-        paragraphs.append("\n".join(["ceilings, images/s:", *map(_ceilings, comparison.candidates)]))
-    paragraphs.append("\n".join(recommended(_offers(comparison))))
-    if notes:
-        paragraphs.append("\n".join(notes))
-    return "\n\n".join([*paragraphs, legend(MEANINGS, columns, width)])
-
-
-def fitting(
-    columns: Sequence[str], rows: Sequence[Row], optional: Sequence[str], width: int | None, *, with_spot: bool
-) -> tuple[Sequence[str], Sequence[Row]]:
-    """The columns that have a value and fit, with their cells.  with_spot: the ranking needs that column."""
-    optional = [name for name in optional if name != "spot" or not with_spot]
-    return narrowed(*without_empty(columns, rows), optional, width or WIDTH)
-
-
-def legend(meanings: Mapping[str, str], columns: Collection[str], width: int | None) -> str:
-    """A legend of the shown columns.  meanings: of those that need one."""
-    meanings = {**meanings, "spot": _spot_meaning()}
-    words = " ".join(f"{name}: {meaning}" for name, meaning in meanings.items() if name in columns)
-    return textwrap.fill(words, min(width or WIDTH, WIDTH))
-
-
-def _ceilings(candidate: Candidate) -> str:
-    return f"  {candidate.label}: {', '.join(map(str, candidate.forecast.ceilings))}"
+    candidate = Candidate(
+        name=name,
+        layout=trained.layout,
+        hours=guess.hours,
+        hours_range=guess.hours_range,
+        usd_per_hour=nodes * hourly,
+        forecast=guess,
+        usd_per_epoch=guess.usd_per_epoch(nodes * hourly),
+        is_gpu=instance.is_gpu,
+        measured=median(speeds) if speeds else None,
+    )
+    return candidate, calibrated
 
 
 def _batch(candidate: Candidate) -> str:
@@ -260,84 +211,6 @@ def _batch(candidate: Candidate) -> str:
     return f"{images:,.0f}"
 
 
-def _cells(row: Candidate) -> tuple[str, ...]:
-    guess = row.forecast
-    return (
-        row.label,
-        str(row.layout.replicas) if row.instance.is_gpu else "-",
-        seconds(guess.epoch_s),
-        " - ".join(map(seconds, guess.epoch_range_s)),
-        f"{guess.images_per_s:,.0f}",
-        "" if row.measured is None else f"{row.measured:,.0f}",
-        f"{guess.efficiency:.0%}",
-        guess.limit,
-        guess.source,
-        hours(guess.hours),
-        _small(guess.usd_per_epoch(row.usd_per_hour)),
-        f"{row.usd:,.2f}",
-        " - ".join(f"{bound:,.2f}" for bound in row.usd_range),
-        f"{row.spot_usd.value:,.2f}",
-    )
-
-
 def _small(amount: float) -> str:
     """Three significant digits below 1: 0.464, 0.000229."""
     return f"{amount:,.{max(3, 2 - floor(log10(amount)))}f}" if amount > 0 else "0"
-
-
-def _offers(comparison: Comparison) -> list[Offer]:
-    spot = comparison.options.spot
-    return [Offer(row.label, row.hours, row.spot_usd.value if spot else row.usd) for row in comparison.candidates]
-
-
-def recommended(offers: Sequence[Offer]) -> list[str]:
-    """The cheapest and the fastest of them."""
-    cheapest = min(offers, key=lambda offer: offer.usd)
-    fastest = min(offers, key=lambda offer: offer.hours)
-    if cheapest is fastest:
-        return [f"Cheapest and fastest: {_bill(cheapest)}."]
-    return [
-        f"Cheapest: {_bill(cheapest)}.",
-        f"Fastest:  {_bill(fastest)}: {cheapest.hours / fastest.hours:.1f} times as fast for "
-        f"{fastest.usd / cheapest.usd:.1f} times the price.",
-    ]
-
-
-def _bill(offer: Offer) -> str:
-    return f"{offer.label}, {usd(offer.usd)} in {time(offer.hours)}"
-
-
-def time(amount: float) -> str:
-    """Hours in words; seconds below two minutes."""
-    return hours(amount) if amount >= 1 / 30 else f"{seconds(amount * 3600)} s"
-
-
-def _spot_meaning() -> str:
-    share = spot_share()
-    return f"{share.value:g} of the price on demand, an estimate ({share.best:g} to {share.worst:g})."
-
-
-def as_json(comparison: Comparison) -> str:
-    rows = [_row(row) for row in comparison.candidates]
-    lists = {name: list(getattr(comparison, name)) for name in ("corrections", "notes", "left_out")}
-    return json.dumps({"candidates": rows, **lists}, indent=2)
-
-
-def _row(row: Candidate) -> dict[str, Any]:
-    spot, forecast = row.spot_usd, asdict(row.forecast)
-    volume_init = forecast.pop("volume_init")
-    return {
-        "instance_type": row.name,
-        "nodes": row.layout.nodes,
-        "replicas": row.layout.replicas,
-        **forecast,
-        "filling": volume_init,
-        "measured_images_per_s": row.measured,
-        "usd_per_hour": row.usd_per_hour,
-        "usd_per_epoch": row.forecast.usd_per_epoch(row.usd_per_hour),
-        "usd": row.usd,
-        "usd_range": row.usd_range,
-        "spot_usd": spot.value,
-        "spot_usd_range": (spot.best, spot.worst),
-        "spot_usd_source": spot.source,
-    }

@@ -4,27 +4,20 @@ Only the durations of a script are known.  So the forecast is a measurement, or 
 numbers of GPUs; otherwise only a range from perfect scaling to no gain.
 """
 
-import json
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from launch.core import catalog
-from launch.core.catalog import SAGEMAKER_PREFIX, Instance
-from launch.core.estimate.formulas import Figure, Layout
+from launch.core.catalog import Instance
+from launch.core.estimate.formulas import Layout
 from launch.core.estimate.laws import Law, amdahl
-from launch.core.estimate.rates import spot_share
-from launch.core.terminal import table
-from launch.forecast.compare import WIDTH, Offer, fitting, legend, recommended, time
-from launch.forecast.from_runs import Expected, Sample, Samples, counted, expect, nothing_from, plain, times_of
+from launch.forecast.from_runs import Basis, Sample, Samples, counted, expect, nothing_from, plain, times_of
+from launch.forecast.offers import Comparison, Offer, ranked, recommended, time, usd_per_hour
 from launch.forecast.options import ForecastOptions
 from trainer.errors import SettingsError, one_line
 
-COLUMNS = ("machines", "GPUs", "basis", "job", "job range", "USD", "USD range", "spot")
-WORDS = ("machines", "basis")
-OPTIONAL = ("spot", "USD range", "basis", "job range")  # left out on a narrow terminal, the first of them first
 MEANINGS = {
     "basis": "measured: the median of its runs; fitted: by Amdahl's law; range: nothing is expected.",
     "job": "from the launch to the end.",
@@ -33,76 +26,58 @@ MEANINGS = {
 }
 
 
-@dataclass(frozen=True)
-class ScriptCandidate:
-    """A number of nodes of a type.  usd_per_hour: of all nodes, on demand; None if they are not for sale.
+@dataclass(frozen=True, kw_only=True)
+class ScriptCandidate(Offer):
+    """An offer for a script.  is_beyond: outside of the measured range of GPUs."""
 
-    is_beyond: outside of the measured range of GPUs.
-    """
-
-    name: str
-    layout: Layout
-    expected: Expected
-    usd_per_hour: float | None = None
-    is_beyond: bool = False
+    basis: Basis
+    is_beyond: bool
 
     @property
-    def label(self) -> str:
-        return f"{self.layout.nodes} x {self.name}"
+    def basis_in_words(self) -> str:
+        return self.basis + (", extrapolated" if self.is_beyond and self.hours is not None else "")
 
     @property
-    def hours(self) -> float | None:
-        return None if self.expected.value is None else self.expected.value / 3600
+    def recommended_as(self) -> str:
+        return f"{self.label} ({self.basis_in_words})"
 
     @property
-    def hours_range(self) -> tuple[float, float]:
-        return self.expected.best / 3600, self.expected.worst / 3600
+    def cells(self) -> dict[str, str]:
+        return {
+            "machines": self.label,
+            "GPUs": str(self.layout.replicas),
+            "basis": self.basis_in_words,
+            "job": "" if self.hours is None else time(self.hours),
+            "job range": " - ".join(map(time, self.hours_range)),
+            **self.usd_cells,
+        }
 
     @property
-    def usd(self) -> float | None:
-        return None if self.hours is None or self.usd_per_hour is None else self.hours * self.usd_per_hour
-
-    @property
-    def usd_range(self) -> tuple[float, float] | None:
-        low, high = self.hours_range
-        return None if self.usd_per_hour is None else (low * self.usd_per_hour, high * self.usd_per_hour)
-
-    @property
-    def spot_usd(self) -> Figure | None:
-        """USD at an estimated spot price, without interruptions; None without an expected time."""
-        if self.usd is None or self.usd_range is None:
-            return None
-        (low, high), share = self.usd_range, spot_share()
-        return Figure(self.usd * share.value, low * share.best, high * share.worst, "estimated")
+    def figures(self) -> dict[str, Any]:
+        times = {"hours": self.hours, "hours_range": self.hours_range}
+        return {"basis": self.basis, "is_extrapolated": self.is_beyond, **times}
 
 
-@dataclass(frozen=True)
-class ScriptComparison:
-    """Ranked candidates, the best first.  left_out: reasons for others; sources: the measurements of each type."""
-
-    samples: Samples
-    options: ForecastOptions
-    candidates: tuple[ScriptCandidate, ...]
-    left_out: tuple[str, ...]
-    sources: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def compare(options: ForecastOptions, samples: Samples) -> ScriptComparison:
+def compare(options: ForecastOptions, samples: Samples) -> Comparison:
     """Every type with every number of nodes.  Raises SettingsError if there is no candidate."""
     types = [_type(name, options, samples) for name in _names(options, samples)]
-    candidates = list(chain.from_iterable(each.candidates for each in types))
-    left_out = tuple(chain.from_iterable(each.left_out for each in types))
+    left_out = list(chain.from_iterable(each.left_out for each in types))
     notes = dict.fromkeys(chain.from_iterable(each.notes for each in types))
-    if not candidates:
+    offers = ranked(list(chain.from_iterable(each.candidates for each in types)), options.sort)
+    if not offers:
         raise SettingsError("\n".join(left_out))
-    return ScriptComparison(
-        samples,
-        options,
-        tuple(sorted(candidates, key=lambda candidate: _rank(candidate, options))),
-        left_out,
-        tuple(dict.fromkeys(each.source for each in types if each.source)),
-        (*notes, *_unused(samples)),
+    return Comparison(
+        title=f"{samples.script}, by {counted({len(samples.known)}, 'run')} of it",
+        offers=offers,
+        meanings=MEANINGS,
+        is_spot=options.spot,
+        recommendation=_recommended(offers, is_spot=options.spot),
+        notes={
+            "sources": list(dict.fromkeys(each.source for each in types if each.source)),
+            "notes": [*notes, *nothing_from(samples.refused), *samples.unread],
+            "left_out": left_out,
+        },
+        head={"script": samples.script},
     )
 
 
@@ -110,10 +85,6 @@ def _names(options: ForecastOptions, samples: Samples) -> list[str]:
     """The requested types, by default the measured ones."""
     measured = [sample.name for sample in samples.known]
     return list(dict.fromkeys(options.instance_type if "instance_type" in options.model_fields_set else measured))
-
-
-def _unused(samples: Samples) -> list[str]:
-    return [*nothing_from(samples.refused), *samples.unread]
 
 
 @dataclass(frozen=True)
@@ -181,23 +152,16 @@ def _candidate(name: str, layout: Layout, instance: Instance | None, own: Sequen
         return f"{label}: as many GPUs were measured on {nodes} only; run it there once."
     counts = [sample.layout.replicas for sample in own]
     is_beyond = not min(counts) <= layout.replicas <= max(counts)
-    hourly = _usd_per_hour(name, instance)
-    return ScriptCandidate(name, layout, expected, hourly and layout.nodes * hourly, is_beyond)
-
-
-def _usd_per_hour(name: str, instance: Instance | None) -> float | None:
-    if instance is None:
-        return None
-    return instance.sagemaker_usd_per_hour if name.startswith(SAGEMAKER_PREFIX) else instance.usd_per_hour
-
-
-def _rank(candidate: ScriptCandidate, options: ForecastOptions) -> tuple[bool, bool, float, float]:
-    """The sort key: candidates with an expected time first, others by their worst; without a price last."""
-    hours = candidate.hours_range[1] if candidate.hours is None else candidate.hours
-    price = hours * (candidate.usd_per_hour or 0.0)
-    by_price = options.sort == "cost"
-    order = (price, hours) if by_price else (hours, price)
-    return candidate.hours is None, by_price and candidate.usd_per_hour is None, *order
+    hourly = usd_per_hour(name, instance) if instance else None
+    return ScriptCandidate(
+        name=name,
+        layout=layout,
+        hours=None if expected.value is None else expected.value / 3600,
+        hours_range=(expected.best / 3600, expected.worst / 3600),
+        usd_per_hour=hourly and layout.nodes * hourly,
+        basis=expected.basis,
+        is_beyond=is_beyond,
+    )
 
 
 def _source(own: Sequence[Sample]) -> str:
@@ -241,97 +205,21 @@ def _cut_in_words(sample: Sample) -> str:
     return f"{sample.run} was cut short with {sample.done:.0%} done: its time is by its pace, without its start"
 
 
-def as_text(comparison: ScriptComparison, width: int | None = None) -> str:
-    """The table, the best first, the recommendation and the notes.  width: of the terminal."""
-    cells = [_cells(row) for row in comparison.candidates]
-    columns, rows = fitting(COLUMNS, cells, OPTIONAL, width, with_spot=comparison.options.spot)
-    widest = min(width or WIDTH, WIDTH)
-    paragraphs = [
-        f"{comparison.samples.script}, by {counted({len(comparison.samples.known)}, 'run')} of it",
-        table(columns, rows, right=set(columns) - set(WORDS)),
-        "\n".join(_recommended(comparison)),
-        "\n".join(textwrap.fill(note, widest, subsequent_indent="  ") for note in _all_notes(comparison)),
-        legend(MEANINGS, columns, width),
-    ]
-    return "\n\n".join(paragraphs)
-
-
-def _all_notes(comparison: ScriptComparison) -> list[str]:
-    return [
-        *(f"{line.rstrip('.')}." for line in comparison.sources),
-        *(f"note: {line.rstrip('.')}." for line in comparison.notes),
-        *(f"left out: {reason}" for reason in comparison.left_out),
-    ]
-
-
-def _cells(row: ScriptCandidate) -> tuple[str, ...]:
-    """The cells of a row, empty if not known."""
-    return (
-        row.label,
-        str(row.layout.replicas),
-        _basis(row),
-        "" if row.hours is None else time(row.hours),
-        " - ".join(map(time, row.hours_range)),
-        "" if row.usd is None else f"{row.usd:,.2f}",
-        "" if row.usd_range is None else " - ".join(f"{bound:,.2f}" for bound in row.usd_range),
-        "" if row.spot_usd is None else f"{row.spot_usd.value:,.2f}",
-    )
-
-
-def _basis(row: ScriptCandidate) -> str:
-    return row.expected.basis + (", extrapolated" if row.is_beyond and row.hours is not None else "")
-
-
-def _recommended(comparison: ScriptComparison) -> list[str]:
+def _recommended(offers: Sequence[ScriptCandidate], *, is_spot: bool) -> list[str]:
     """The cheapest and the fastest of those with an expected cost; without prices only the fastest."""
-    known = [(row.hours, row) for row in comparison.candidates if row.hours is not None]
+    known = [(row.hours, row) for row in offers if row.hours is not None]
     if not known:
         return ["Nothing is recommended, as none of these was measured: run the script once on one of them."]
     hours, fastest = min(known, key=lambda pair: pair[0])
-    how = f"{_basis(fastest)}, {counted({fastest.layout.replicas}, 'GPU')}"
-    offers = _offers(comparison)
-    lines = recommended(offers) if offers else [f"Fastest: {fastest.label} ({how}) in {time(hours)}."]
-    return lines + _perhaps_faster(comparison, hours)
+    how = f"{fastest.basis_in_words}, {counted({fastest.layout.replicas}, 'GPU')}"
+    lines = recommended(offers, is_spot=is_spot) or [f"Fastest: {fastest.label} ({how}) in {time(hours)}."]
+    return lines + _perhaps_faster(offers, hours)
 
 
-def _offers(comparison: ScriptComparison) -> list[Offer]:
-    offers = []
-    for row in comparison.candidates:
-        if row.hours is not None and row.usd is not None and row.spot_usd is not None:
-            price = row.spot_usd.value if comparison.options.spot else row.usd
-            offers.append(Offer(f"{row.label} ({_basis(row)})", row.hours, price))
-    return offers
-
-
-def _perhaps_faster(comparison: ScriptComparison, hours: float) -> list[str]:
+def _perhaps_faster(offers: Sequence[ScriptCandidate], hours: float) -> list[str]:
     """The candidate without an expected time that might be the fastest, if any."""
-    unknown = [row for row in comparison.candidates if row.hours is None]
+    unknown = [row for row in offers if row.hours is None]
     best = min(unknown, key=lambda row: row.hours_range[0], default=None)
     if best is None or best.hours_range[0] >= hours:
         return []
     return [f"{best.label} may be faster: {time(best.hours_range[0])} at best.  Run it once to know."]
-
-
-def as_json(comparison: ScriptComparison) -> str:
-    rows = [_row(row) for row in comparison.candidates]
-    lists = {name: list(getattr(comparison, name)) for name in ("sources", "notes", "left_out")}
-    return json.dumps({"script": comparison.samples.script, "candidates": rows, **lists}, indent=2)
-
-
-def _row(row: ScriptCandidate) -> dict[str, Any]:
-    spot = row.spot_usd
-    return {
-        "instance_type": row.name,
-        "nodes": row.layout.nodes,
-        "replicas": row.layout.replicas,
-        "basis": row.expected.basis,
-        "is_extrapolated": row.is_beyond,
-        "hours": row.hours,
-        "hours_range": row.hours_range,
-        "usd_per_hour": row.usd_per_hour,
-        "usd": row.usd,
-        "usd_range": row.usd_range,
-        "spot_usd": spot and spot.value,
-        "spot_usd_range": spot and (spot.best, spot.worst),
-        "spot_usd_source": spot and spot.source,
-    }

@@ -68,11 +68,11 @@ def test_a_batch_that_fits_nowhere_is_left_out_and_says_why() -> None:
     ):
         compare(config("vit_l_16", 8192), options, [])
     found = compare(config("vit_l_16", 8), options, [])
-    assert [candidate.name for candidate in found.candidates] == ["g5.2xlarge"]
+    assert [candidate.name for candidate in found.offers] == ["g5.2xlarge"]
     both = compare(
         config("resnet50", 512), ForecastOptions(instance_type=("g5.2xlarge", "p5.48xlarge"), nodes=(1,)), []
     )
-    assert any("may not fit" in note or "does not fit" in note for note in (*both.notes, *both.left_out))
+    assert any("may not fit" in note or "does not fit" in note for kind in both.notes.values() for note in kind)
 
 
 def test_a_ramp_is_refused_for_the_batch_that_does_not_fit() -> None:
