@@ -153,17 +153,17 @@ LACKING = "sagemaker"  # the lock with what AWS's images may lack
 PACKAGES = "packages.txt"  # the name of that list in the archive
 
 
-def trainer_files() -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file of the package trainer."""
-    yield from _python_files(files("trainer"), "trainer")
+def package_files(package: str, suffixes: tuple[str, ...] = (".py",)) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file of a package with one of these suffixes."""
+    yield from _files_in(files(package), package, suffixes)
 
 
-def _python_files(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
+def _files_in(folder: Traversable, name: str, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
     for item in folder.iterdir():
         inside = f"{name}/{item.name}"
         if item.is_dir():
-            yield from _python_files(item, inside)
-        elif item.name.endswith(".py"):
+            yield from _files_in(item, inside, suffixes)
+        elif item.name.endswith(suffixes):
             yield inside, item.read_bytes()
 
 
@@ -171,7 +171,9 @@ def toolkit(train: Training, lacks: Collection[str]) -> Archive:
     """The trainer with the list of packages that a container lacks for this training: `lacks`, and its trackers'."""
     names = {*lacks, *(["obstore"] if train.data_url else [])}
     text = requirements(names) + tracking(train.trackers)
-    return pack([Member(PACKAGES, text.encode()), *(Member(name, content) for name, content in trainer_files())])
+    return pack(
+        [Member(PACKAGES, text.encode()), *(Member(name, content) for name, content in package_files("trainer"))]
+    )
 
 
 def requirements(names: Collection[str]) -> str:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launch.aws.containers import Image, requirements, tracking, trainer_files
+from launch.aws.containers import Image, package_files, requirements, tracking
 from launch.core.source.archive import Member, stored, tar
 from launch.core.training.base import Training
 from launch.sagemaker.options import SageMakerOptions
@@ -30,7 +30,7 @@ def make_bundle(lacking: str, packages: str = "") -> Bundle:
     lacking: the text of requirements.txt, for AWS's toolkit to install; packages: of packages.txt, for the trainer
     to install.  If empty, the file is omitted.
     """
-    members = dict(sorted({SAGEMAKER_SCRIPT: SAGEMAKER_SCRIPT_TEXT.encode(), **dict(trainer_files())}.items()))
+    members = dict(sorted({SAGEMAKER_SCRIPT: SAGEMAKER_SCRIPT_TEXT.encode(), **dict(package_files("trainer"))}.items()))
     if packages:
         members[SAGEMAKER_PACKAGES] = packages.encode()
     if lacking:

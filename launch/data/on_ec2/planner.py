@@ -1,7 +1,5 @@
 """The plan of a run: one EC2 instance that publishes a data set, its price, and its requests.  Pure."""
 
-import base64
-import hashlib
 from datetime import datetime, timedelta
 
 from launch.aws.instances.facts import Ami, Subnet, quota_of, shortage
@@ -19,10 +17,12 @@ from launch.aws.instances.requests import (
 )
 from launch.aws.names import HOURLY_TAG, bucket_of, client_token, group_name
 from launch.aws.pricelist import no_price
+from launch.aws.upload import checksum
 from launch.core import catalog
 from launch.core.clock import duration
 from launch.core.plan import Choice, Fact, Plan, Request, Try
 from launch.core.price import Volume, usd
+from launch.core.source.archive import Archive
 from launch.core.templates import fill
 from launch.data.costs import (
     BETWEEN_REGIONS_GB,
@@ -36,7 +36,7 @@ from launch.data.costs import (
     no_room,
     types_for,
 )
-from launch.data.on_ec2.bundle import LOCK, Bundle
+from launch.data.on_ec2.bundle import LOCK
 from launch.data.on_ec2.facts import EXIT, PROFILE, PROGRESS, Facts, Run, new_id, put_run
 from launch.data.options import PublishOptions
 from launch.data.planner import PUBLISHED, SOME_ACCOUNT
@@ -60,12 +60,12 @@ def plan_run(
     facts: Facts,
     work: Work | None,
     compared: Comparison | None,
-    code: Bundle,
+    code: Archive,
     now: datetime,
 ) -> Plan[Run]:
     """The plan of the instance.  work, compared: None if the source was not found."""
     goes_on = is_continued(options, name, facts, now)
-    run = facts.run if facts.run and goes_on else _new_run(options, name, facts, compared, code.sha256, now)
+    run = facts.run if facts.run and goes_on else _new_run(options, name, facts, compared, code.digest, now)
     begun = ": begun before; continues" if goes_on else ""
     return Plan(
         title=f"data set {name}, in {facts.region}, by a temporary instance",
@@ -131,14 +131,14 @@ def _new_run(
 
 
 def _steps(
-    options: PublishOptions, run: Run, facts: Facts, code: Bundle, *, goes_on: bool
+    options: PublishOptions, run: Run, facts: Facts, code: Archive, *, goes_on: bool
 ) -> tuple[Request | Choice, ...]:
     """The requests that are still to be made.  For a continued run they are the same as before."""
     if goes_on and not _would_start(run, facts):
         return ()
     begin: list[Request | Choice] = []
     if not goes_on:
-        begin = [*_leftovers(facts), *_begin(run, facts, code.content), *clear(run, facts.run)]
+        begin = [*_leftovers(facts), *_begin(run, facts, code), *clear(run, facts.run)]
     return (
         *begin,
         *time_limit(run.id, run.deadline, facts.role or "<role>", exists=False),
@@ -273,11 +273,11 @@ def flags(options: PublishOptions, name: str, region: str) -> tuple[str, ...]:
     return (f"--name={name}", f"--to={options.to}", f"--verify={options.verify}", *given, f"--region={region}")
 
 
-def _begin(run: Run, facts: Facts, code: bytes) -> list[Request]:
+def _begin(run: Run, facts: Facts, code: Archive) -> list[Request]:
     """Upload the code, then run.json, by which the same command recognizes the run."""
     place = {"Bucket": run.bucket, "Key": run.code_key, "ExpectedBucketOwner": run.account}
-    digest = base64.b64encode(hashlib.sha256(code).digest()).decode()
-    params = {**place, "Body": code, "ChecksumAlgorithm": "SHA256", "ChecksumSHA256": digest}
+    digest = checksum(code.digest)
+    params = {**place, "Body": code.content, "ChecksumAlgorithm": "SHA256", "ChecksumSHA256": digest}
     return [Request("s3", "PutObject", params, "send the code that it runs"), put_run(run, facts.etag)]
 
 
