@@ -8,13 +8,12 @@ submitted beforehand as arrays, and the launchers attach to them.
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import takewhile
-from queue import Empty, SimpleQueue
 from statistics import median
-from threading import Thread
 
 from launch.core import shell
 from launch.core.clock import duration
@@ -101,17 +100,16 @@ def sweep(work: Work, context: Context, places: Sequence[Slot] = ONE_AT_A_TIME) 
     """
     table.write_csv(rows(work, work.before, context), context.out)
     error: BaseException | None = None
-    with shell.parallel() as commands:
-        batch = _Batch(work, replace(context, run=commands.run), places)
+    with shell.parallel() as commands, ThreadPoolExecutor(len(places)) as threads:
+        batch = _Batch(work, replace(context, run=commands.run), places, threads)
         while True:
-            while commands.asked_by is None and batch.may_submit:
-                batch.submit()
-            if batch.is_idle:
-                break
-            if (result := batch.poll()) is None:
-                continue
             try:
-                batch.collect(result)
+                while commands.asked_by is None and batch.may_submit:
+                    batch.submit()
+                if batch.is_idle:
+                    break
+                for ended in batch.ended():
+                    batch.collect(ended)
             except BaseException as failed:
                 if error is None:
                     error = failed
@@ -122,24 +120,18 @@ def sweep(work: Work, context: Context, places: Sequence[Slot] = ONE_AT_A_TIME) 
     return rows(work, batch.known, context)
 
 
-@dataclass(frozen=True)
-class Result:
-    """How a run ended, or the error that prevented it.  asked_by: the signal that stopped it."""
-
-    slot: Slot
-    run: Run | None = None
-    asked_by: int | None = None
-    error: BaseException | None = None
+# A run as it ended, and the signal that stopped it, if any; or the error that prevented it.
+Ending = Future[tuple[Run, int | None]]
 
 
 class _Batch:
     """The runs of a sweep: waiting, running in a thread and a slot each, or ended."""
 
-    def __init__(self, work: Work, context: Context, places: Sequence[Slot]) -> None:
+    def __init__(self, work: Work, context: Context, places: Sequence[Slot], threads: ThreadPoolExecutor) -> None:
         self.known = dict(work.before)
         self._work, self._context, self._places = work, context, places
         self._todo, self._free = deque(work.todo), deque(places)
-        self._results, self._ended = SimpleQueue[Result](), list[Run]()
+        self._threads, self._at_work, self._ended = threads, dict[Ending, Slot](), list[Run]()
         self._unfinished = list[str]()  # names of runs that a signal stopped
         self._gave_up: Ended | None = None  # set once: a backend's ended batch does not begin again
 
@@ -155,7 +147,7 @@ class _Batch:
 
     @property
     def is_idle(self) -> bool:
-        return len(self._free) == len(self._places)
+        return not self._at_work
 
     @property
     def _one_at_a_time(self) -> bool:
@@ -168,42 +160,33 @@ class _Batch:
         context.say(f"{number}/{len(self._work.todo)}  {run.name}: {table.log_hint(context.folder(run))}")
         on_record = self._progress_of(run) if self._one_at_a_time else lambda record: None
         self._show_counts()
-        Thread(target=self._perform, args=(run, slot, on_record), name=run.name, daemon=True).start()
+        self._at_work[self._threads.submit(self._perform, run, slot, on_record)] = slot
 
     def _show_counts(self) -> None:
         if not self._one_at_a_time:
             busy = len(self._places) - len(self._free)
             self._context.show(f"{len(self._ended)} of {len(self._work.todo)} done, {busy} at work")
 
-    def _perform(self, run: Planned, slot: Slot, on_record: Callable[[Record], None]) -> None:
+    def _perform(self, run: Planned, slot: Slot, on_record: Callable[[Record], None]) -> tuple[Run, int | None]:
         """Perform a run in this thread, which with its child processes is bound to the slot's cores."""
-        try:
-            slot.pin()
-            own = replace(self._context, env=slot.env(self._context.env))
-            before, price = self._work.before.get(run.name), self._work.prices[run.name]
-            ended, asked_by = perform(run, price, before, own, on_record)
-            self._results.put(Result(slot, ended, asked_by))
-        except BaseException as error:  # collect() raises it
-            self._results.put(Result(slot, error=error))
+        slot.pin()
+        own = replace(self._context, env=slot.env(self._context.env))
+        return perform(run, self._work.prices[run.name], self._work.before.get(run.name), own, on_record)
 
-    def poll(self) -> Result | None:
-        """Wait a while for the next run to end; None if none does."""
-        try:
-            result = self._results.get(timeout=AWAKE_S)
-        except Empty:
-            return None
-        self._free.append(result.slot)
-        return result
+    def ended(self) -> Iterator[Ending]:
+        """The runs that end within a moment."""
+        done, _ = wait(self._at_work, AWAKE_S, FIRST_COMPLETED)
+        for ending in done:
+            self._free.append(self._at_work.pop(ending))
+            yield ending
 
-    def collect(self, result: Result) -> None:
+    def collect(self, ending: Ending) -> None:
         """Add an ended run to the table.  Raises the error that prevented it, and OSError on a full disk."""
-        if result.error:
-            raise result.error
-        run, context = result.run, self._context
-        assert run is not None
+        run, asked_by = ending.result()
+        context = self._context
         self.known[run.name] = run
         self._ended.append(run)
-        if result.asked_by is not None and run.state != "done":
+        if asked_by is not None and run.state != "done":
             self._unfinished.append(run.name)
         table.write_csv(rows(self._work, self.known, context), context.out)
         left = self._time_left() if self._todo and self._one_at_a_time else ""
