@@ -7,10 +7,12 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from launch.aws import pricelist
 from launch.aws.client import SMALL_BYTES, Aws
@@ -113,14 +115,6 @@ def put_run(run: Run, known_as: str, ended: str = "") -> Request:
     params = {**run.place(RUN), "Body": body.encode(), "ContentType": "application/json"}
     why = "note that it ended" if ended else "note what is begun"
     return unless_changed(Request("s3", "PutObject", params, why), known_as)
-
-
-def read_run(content: Mapping[str, Any]) -> Run:
-    """Read the run in run.json.  Raises KeyError, TypeError and ValueError if it is damaged."""
-    fields = {name: str(content[name]) for name in ("id", "name", "account", "region", "bucket", "owner", "source",
-                                                    "type", "code", "ami", "root")}  # fmt: skip
-    times = {name: datetime.strptime(content[name], TIME).replace(tzinfo=UTC) for name in ("started", "deadline")}
-    return Run(**fields, **times, gib=int(content["gib"]), words=tuple(map(str, content["words"])))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -252,7 +246,7 @@ def known_run(aws: Aws, bucket: str, name: str) -> tuple[Run | None, str, str]:
     etag = str(answer["ETag"])
     try:
         content = json.loads(answer["Body"].read(SMALL_BYTES))
-        return read_run(content), etag, str(content.get("ended", ""))
+        return TypeAdapter(Run).validate_python(content), etag, str(content.get("ended", ""))
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError):  # written by another version
         return None, etag, ""
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from moto.iam.models import iam_backends
 from moto.scheduler.models import scheduler_backends
+from pydantic import TypeAdapter
 
 from launch.aws.client import Aws
 from launch.aws.instances.inventory import find
 from launch.aws.names import is_ours, tags
 from launch.data.on_ec2.commands import Follower
-from launch.data.on_ec2.facts import PUBLISHES_TAG, read_run, running
+from launch.data.on_ec2.facts import PUBLISHES_TAG, Run, running
 from launch.ec2 import leaks
 from tests.launch.data.on_ec2.desk import NAME, SHUT_DOWN, Ec2Desk, opened, tags_of
 from tests.launch.faults import Died, Fault, Faults, died_after, injected, lost, refused, throttled
@@ -141,7 +142,7 @@ def test_the_follower_of_an_earlier_run_leaves_the_next_one_alone(desk: Ec2Desk)
     """As on a laptop that slept meanwhile."""
     desk.node = Ec2Desk.pretend_on
     assert desk.publish_s3() == 0, desk.text
-    earlier = read_run(desk.run)
+    earlier = TypeAdapter(Run).validate_python(desk.run)
     desk.node = leaves
     assert desk.publish_s3("--replace") == 130
     (there,) = desk.instances
