@@ -1,10 +1,12 @@
 """Read and write runs in run folders: settings, records, outcome and cost."""
 
+import csv
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from io import StringIO
 from itertools import takewhile
 from pathlib import Path
 from statistics import median
@@ -16,6 +18,7 @@ from trainer.contract import METRICS, SETTINGS
 from trainer.errors import SettingsError, one_line, printable
 from trainer.files import below, read_json, write_atomically
 from trainer.settings.yaml_file import read_typed
+from trainer.terminal import harmless_row
 
 HOUR_S = 3600
 UNKNOWN_SIDES = 10
@@ -100,6 +103,10 @@ class Run:
         values = [value for epoch in self.steady if (value := number(epoch, name)) is not None]
         return median(values) if values else None
 
+    def newest(self, name: str) -> float | None:
+        """The value of the last epoch that has one, as evaluations may be rarer than epochs."""
+        return next((value for epoch in reversed(self.epochs) if (value := number(epoch, name)) is not None), None)
+
     @property
     def epoch_with_evaluation_s(self) -> float | None:
         """Seconds of a steady epoch with its share of evaluation, which may be rarer; None without epochs."""
@@ -154,6 +161,17 @@ def _whole(record: Mapping[str, Any], name: str) -> int | None:
     """A whole number of a record; None for any other value."""
     value = record.get(name)
     return value if isinstance(value, int) else None
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]], first: Iterable[str] = ()) -> str:
+    """Rows as CSV, with a column for each name, `first` those; empty cells for what a row lacks."""
+    cells = [harmless_row(dict(row)) for row in rows]
+    names = {**harmless_row(dict.fromkeys(first, "")), **{name: "" for row in cells for name in row}}
+    text = StringIO()
+    writer = csv.DictWriter(text, list(names), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(cells)
+    return text.getvalue()
 
 
 RUN = "run.json"

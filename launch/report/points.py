@@ -225,15 +225,10 @@ def of(values: Iterable[float | None]) -> Measured | None:
     return Measured(median(known), min(known), max(known)) if known else None
 
 
-def newest(run: Run, name: str) -> float | None:
-    """The value of the last epoch that has one, as evaluations may be rarer than epochs."""
-    return next((value for epoch in reversed(run.epochs) if (value := number(epoch, name)) is not None), None)
-
-
 def final(run: Run, name: str) -> float | None:
     """The value at the end of a run; None if it is not done."""
     planned = 0 if run.settings.get("max_steps") else number(run.settings, "epochs") or 0
-    return newest(run, name) if run.state == "done" and len(run.epochs) >= planned else None
+    return run.newest(name) if run.state == "done" and len(run.epochs) >= planned else None
 
 
 def per_update(run: Run) -> int:

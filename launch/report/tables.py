@@ -1,21 +1,18 @@
 """All numbers as tables for the page, the terminal and table.csv.  Pure."""
 
-import csv
 import math
 from dataclasses import dataclass, replace
-from io import StringIO
 from typing import Any
 
 from launch.core.drawing.charts import DASH, Measured, figure, signed
-from launch.core.runs import Run
+from launch.core.runs import Run, csv_of
 from launch.core.terminal import narrowed
 from launch.core.terminal import table as aligned
 from launch.report import own
 from launch.report.cost import cost, per_accuracy
 from launch.report.findings import Findings
-from launch.report.points import Point, newest, per_update, short
+from launch.report.points import Point, per_update, short
 from launch.report.series import Series, efficiency, limit, speedup
-from trainer.terminal import harmless_row
 
 # Medians over a run's steady epochs; trainer/README.md describes them.
 TYPICAL = ("epoch_s", "images_per_s", "step_ms", "data_wait_ms", "forward_ms", "backward_ms", "communication_ms",
@@ -181,16 +178,10 @@ def as_csv(results: Findings) -> str:
     rows = []
     for run in results.runs:
         point = points.get(id(run))
-        rows.append(
-            harmless_row({**_csv_row(run, point, series.get(id(point)), results.unit), **_csv_own(run, results)})
-        )
+        rows.append({**_csv_row(run, point, series.get(id(point)), results.unit), **_csv_own(run, results)})
     names = list(dict.fromkeys(name for row in rows for name in row))
     names.sort(key=lambda name: (name.startswith("point."), name if name.startswith("point.") else ""))
-    text = StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_of(rows, names)
 
 
 def _csv_row(run: Run, point: Point | None, within: Series | None, unit: str) -> dict[str, Any]:
@@ -200,7 +191,7 @@ def _csv_row(run: Run, point: Point | None, within: Series | None, unit: str) ->
     row |= {name: run.last.get(name, "") for name in OF_RUN}
     row |= _csv_scaling(run, point, within, unit)
     row |= {name: _plain(run.typical(name)) for name in TYPICAL}
-    row |= {name: _plain(newest(run, name)) for name in ENDED}
+    row |= {name: _plain(run.newest(name)) for name in ENDED}
     row |= {"epochs": len(run.epochs), "seconds": _plain(run.seconds)}
     row |= {"usd": _plain(run.whole_usd), "usd_per_epoch": _plain(run.usd_per_epoch)}
     row["usd_per_accuracy_point"] = _plain(per_accuracy(run))

@@ -1,22 +1,19 @@
 """A sweep's results as lines, tables and runs.csv."""
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from io import StringIO
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from launch.core import metrics
 from launch.core.clock import duration
-from launch.core.runs import Run, number
+from launch.core.runs import Run, csv_of, number
 from launch.core.terminal import narrowed, table, terminal_width, without_empty
 from launch.sweep.folder import LOG
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price, total
 from trainer.files import write_atomically
-from trainer.terminal import harmless_row
 
 CSV = "runs.csv"
 # Medians of the steady epochs; trainer/README.md describes them.
@@ -51,16 +48,11 @@ def _of_trainer(run: Run) -> dict[str, Any]:
     measured: dict[str, Any] = {"backend": run.backend, **{name: run.last.get(name) for name in LAST}}
     measured |= {"epochs": len(run.epochs), "seconds_per_epoch": run.typical("epoch_s")}
     measured |= {name: run.typical(name) for name in TYPICAL}
-    measured |= {"all_reduce_gb_per_s": _newest(run, "all_reduce_gb_per_s")}
+    measured |= {"all_reduce_gb_per_s": run.newest("all_reduce_gb_per_s")}
     measured |= {"peak_memory_mib": _most(run, "peak_memory_mib")}
-    measured |= {name: _newest(run, name) for name in FINAL}
+    measured |= {name: run.newest(name) for name in FINAL}
     measured |= {"best_top1": _most(run, "eval_top1"), "started": run.started, "seconds": run.seconds}
     return measured | {"usd_per_hour": run.usd_per_hour, "usd": run.usd, "usd_per_epoch": run.usd_per_epoch}
-
-
-def _newest(run: Run, name: str) -> Any:
-    """The value of the last epoch that has one."""
-    return next((epoch[name] for epoch in reversed(run.epochs) if number(epoch, name) is not None), None)
 
 
 def _most(run: Run, name: str) -> Any:
@@ -69,17 +61,8 @@ def _most(run: Run, name: str) -> Any:
 
 def write_csv(runs: Sequence[Run], out: Path) -> None:
     """Write OUT/runs.csv atomically: a row per run, with empty cells for unknown values."""
-    rows = [harmless_row(row(run)) for run in runs]
-    names: dict[str, None] = {}  # ordered: a run's own values before measurements
-    for run in runs:
-        names |= dict.fromkeys(("name", "state", "reason", "exit_code", *harmless_row(dict(run.point))))
-    for values in rows:
-        names |= dict.fromkeys(values)
-    text = StringIO(newline="")
-    writer = csv.DictWriter(text, list(names))
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(out / CSV, text.getvalue())
+    first = [name for run in runs for name in ("name", "state", "reason", "exit_code", *run.point)]
+    write_atomically(out / CSV, csv_of([row(run) for run in runs], first))
 
 
 def plan_table(runs: Sequence[Planned], prices: Mapping[str, Price], before: Mapping[str, Run]) -> str:
