@@ -19,7 +19,7 @@ from launch.core.drawing.charts import (
     signed,
 )
 from launch.core.estimate.laws import MISFIT, Law
-from launch.report.cost import Cost, cost
+from launch.report.cost import cost
 from launch.report.points import Point, accuracy_over, key, short
 from launch.report.series import Comparison, Series, efficiency, limit, speedup
 
@@ -27,62 +27,61 @@ FITS = 4  # drawn at most
 BEYOND = 8  # a fitted curve ends at this multiple of the largest measured number of GPUs
 
 Reading = Callable[[Point, Point], Measured | None]
+Places = tuple[tuple[float, float], ...]
 NO_SERIES = "needs the same settings on at least two numbers of {unit}s"
 STEP = ("data wait", "forward", "backward", "communication", "optimizer")
 COMPUTE = ("forward_ms", "backward_ms", "optimizer_ms")
 
 
 def all_scaling(series: Sequence[Series], laws: Sequence[tuple[Series, Law]], unit: str) -> list[Chart | str]:
+    x, needs, weak = f"{unit}s", NO_SERIES.format(unit=unit), [one for one in series if one.kind == "weak"]
+    without_one = _without_one(series, unit)
     return [
-        time_per_epoch(series, unit),
-        speedups(series, unit),
-        efficiencies(series, unit),
-        weak_scaling(series, unit),
+        _against_count(
+            Lines("time_per_epoch", "Time per epoch", x, "time per epoch (s)", (), (), "ideal: 1/n", is_log_y=True),
+            series, unit, lambda point, _: point.measured("epoch_s"), f"time per epoch: {needs}.",
+            lambda lines, _: [_ideal(line, lambda first, n: first[1].value * first[0] / n) for line in lines],
+        ),
+        _against_count(
+            Lines("speedup", "Speedup", x, f"speedup over one {short(unit)} ({TIMES})", (), (),
+                  "ideal: n times one, weak and strong", is_log_y=True, is_doubling_y=True, note=without_one),
+            series, unit, speedup, f"speedup: {needs}.", lambda _, counts: [tuple((n, n) for n in counts)],
+        ),
+        _against_count(
+            Lines("efficiency", "Parallel efficiency", x, "efficiency (% of ideal)", (), from_zero=True,
+                  note=without_one),
+            series, unit, efficiency, f"efficiency: {needs}.", lambda _, counts: [tuple((n, 100.0) for n in counts)],
+        ),
+        _against_count(
+            Lines("weak_scaling", f"Weak scaling: a fixed batch per {short(unit)}", x, "time per update (ms)", (), (),
+                  "ideal: constant", from_zero=True),
+            weak, unit, lambda point, _: point.measured("step_ms"),
+            f"weak scaling: needs the same batch per {short(unit)} on at least two numbers of {unit}s.",
+            lambda lines, _: [_ideal(line, lambda first, _: first[1].value) for line in lines],
+        ),
         fitted("Amdahl", laws, unit),
         fitted("Gustafson", laws, unit),
-    ]
+    ]  # fmt: skip
 
 
-def time_per_epoch(series: Sequence[Series], unit: str) -> Chart | str:
-    lines, counts = _lines(series, lambda point, _: point.measured("epoch_s"), unit)
+def _against_count(
+    chart: Lines, series: Sequence[Series], unit: str, read: Reading, why_not: str,
+    ideals: Callable[[Sequence[Line], Sequence[float]], Sequence[Places]] = lambda lines, counts: (),
+) -> Chart | str:  # fmt: skip
+    """`chart` with a line for each series that has values on several numbers of GPUs; `why_not` without one.
+
+    ideals: of the lines and of all numbers of GPUs.
+    """
+    lines = []
+    for one in series:
+        places = tuple((float(p.replicas), value) for p in one.points if (value := read(p, one.base)))
+        if len(places) > 1:
+            lines.append(Line(one.title(unit), places))
     if not lines:
-        return f"time per epoch: {NO_SERIES.format(unit=unit)}."
-    shown, note = lines_of(lines)
-    ideals = tuple(_ideal(line, lambda first, n: first[1].value * first[0] / n) for line in shown)
-    return Lines("time_per_epoch", "Time per epoch", f"{unit}s", "time per epoch (s)", shown, ideals, "ideal: 1/n",
-                 x_ticks=counts, is_log_y=True, note=note)  # fmt: skip
-
-
-def speedups(series: Sequence[Series], unit: str) -> Chart | str:
-    lines, counts = _lines(series, speedup, unit)
-    if not lines:
-        return f"speedup: {NO_SERIES.format(unit=unit)}."
-    shown, note = lines_of(lines, _without_one(series, unit))
-    ideal = tuple((count, count) for count in counts)
-    return Lines("speedup", "Speedup", f"{unit}s", f"speedup over one {short(unit)} ({TIMES})", shown, (ideal,),
-                 "ideal: n times one, weak and strong", x_ticks=counts, is_log_y=True, is_doubling_y=True,
-                 note=note)  # fmt: skip
-
-
-def efficiencies(series: Sequence[Series], unit: str) -> Chart | str:
-    lines, counts = _lines(series, efficiency, unit)
-    if not lines:
-        return f"efficiency: {NO_SERIES.format(unit=unit)}."
-    shown, note = lines_of(lines, _without_one(series, unit))
-    ideal = tuple((count, 100.0) for count in counts)
-    return Lines("efficiency", "Parallel efficiency", f"{unit}s", "efficiency (% of ideal)", shown, (ideal,),
-                 x_ticks=counts, from_zero=True, note=note)  # fmt: skip
-
-
-def weak_scaling(series: Sequence[Series], unit: str) -> Chart | str:
-    weak = [one for one in series if one.kind == "weak"]
-    lines, counts = _lines(weak, lambda point, _: point.measured("step_ms"), unit)
-    if not lines:
-        return f"weak scaling: needs the same batch per {short(unit)} on at least two numbers of {unit}s."
-    shown, note = lines_of(lines)
-    ideals = tuple(_ideal(line, lambda first, _: first[1].value) for line in shown)
-    return Lines("weak_scaling", f"Weak scaling: a fixed batch per {short(unit)}", f"{unit}s", "time per update (ms)",
-                 shown, ideals, "ideal: constant", x_ticks=counts, from_zero=True, note=note)  # fmt: skip
+        return why_not
+    shown, note = lines_of(lines, chart.note)
+    counts = tuple(sorted({x for line in shown for x, _ in line.points}))
+    return replace(chart, lines=shown, ideals=tuple(ideals(shown, counts)), x_ticks=counts, note=note)
 
 
 def fitted(name: str, laws: Sequence[tuple[Series, Law]], unit: str) -> Chart | str:
@@ -145,17 +144,7 @@ def _relative(fit: Law, one: Series, count: float) -> float:
     return one.base.replicas / one.base.images_per_s.value * fit.speed(count)
 
 
-def _lines(series: Sequence[Series], read: Reading, unit: str) -> tuple[list[Line], tuple[float, ...]]:
-    """A line for each series with at least two values, and all x values."""
-    lines = []
-    for one in series:
-        places = tuple((float(p.replicas), value) for p in one.points if (value := read(p, one.base)))
-        if len(places) > 1:
-            lines.append(Line(one.title(unit), places))
-    return lines, tuple(sorted({x for line in lines for x, _ in line.points}))
-
-
-def _ideal(line: Line, at: Callable[[tuple[float, Measured], float], float]) -> tuple[tuple[float, float], ...]:
+def _ideal(line: Line, at: Callable[[tuple[float, Measured], float], float]) -> Places:
     return tuple((x, at(line.points[0], x)) for x, _ in line.points)
 
 
@@ -170,10 +159,22 @@ def all_time(points: Sequence[Point], unit: str) -> list[Chart | str]:
         breakdown(points, unit),
         compute_communication(points, unit),
         all_reduce(points, unit),
-        memory(points, unit),
-        cost_per_epoch(costs, unit),
-        cost_per_accuracy(costs, unit),
-    ]
+        _single(
+            "memory", "Peak memory", _row_key(unit), f"peak memory per {short(unit)} (MiB)",
+            [(point, point.measured("peak_memory_mib")) for point in points], "MiB", "peak memory: no run says.",
+        ),
+        _single(
+            "cost_per_epoch", "Cost of an epoch with its evaluation", _row_key(unit), "cost per epoch (USD)",
+            [(one.point, one.per_epoch) for one in costs], "USD",
+            "cost: no run has a price; --usd-per-gpu-hour gives one to runs that have none.",
+        ),
+        _single(
+            "cost_per_accuracy", "Cost per point of eval accuracy", _row_key(unit),
+            "whole cost / final accuracy (USD per percentage point)",
+            [(one.point, one.per_accuracy) for one in costs], "USD",
+            "cost per point of accuracy: needs runs with a price and an evaluation.",
+        ),
+    ]  # fmt: skip
 
 
 def row_label(point: Point) -> str:
@@ -222,31 +223,6 @@ def all_reduce(points: Sequence[Point], unit: str) -> Chart | str:
     return chart
 
 
-def memory(points: Sequence[Point], unit: str) -> Chart | str:
-    x_label = f"peak memory per {short(unit)} (MiB)"
-    return _single(
-        "memory", "Peak memory", _row_key(unit), x_label,
-        [(point, point.measured("peak_memory_mib")) for point in points], "MiB", "peak memory: no run says.",
-    )  # fmt: skip
-
-
-def cost_per_epoch(costs: Sequence[Cost], unit: str) -> Chart | str:
-    return _single(
-        "cost_per_epoch", "Cost of an epoch with its evaluation", _row_key(unit), "cost per epoch (USD)",
-        [(one.point, one.per_epoch) for one in costs], "USD",
-        "cost: no run has a price; --usd-per-gpu-hour gives one to runs that have none.",
-    )  # fmt: skip
-
-
-def cost_per_accuracy(costs: Sequence[Cost], unit: str) -> Chart | str:
-    return _single(
-        "cost_per_accuracy", "Cost per point of eval accuracy", _row_key(unit),
-        "whole cost / final accuracy (USD per percentage point)",
-        [(one.point, one.per_accuracy) for one in costs], "USD",
-        "cost per point of accuracy: needs runs with a price and an evaluation.",
-    )  # fmt: skip
-
-
 def _single(
     name: str,
     title: str,
@@ -274,41 +250,28 @@ def all_learning(
     points: Sequence[Point], series: Sequence[Series], compared: Comparison | None, unit: str
 ) -> list[Chart | str]:
     return [
-        against_count(series, unit, "loss"),
-        against_count(series, unit, "accuracy"),
-        over_time(points, unit),
-        over_epochs(points, unit),
+        _final(series, unit, "loss", "eval_loss", 1, "final eval loss (cross-entropy, nats)"),
+        _final(series, unit, "accuracy", "eval_top1", 100, "final eval accuracy (%)"),
+        _over(points, "accuracy_over_time", "Test accuracy over time", "time (s)", place=0),
+        _over(points, "accuracy_over_epochs", "Test accuracy over epochs", "epoch", place=1),
         large_batch(compared),
         gaps(compared),
     ]
 
 
-def against_count(series: Sequence[Series], unit: str, kind: str) -> Chart | str:
-    name, factor, y_label = {
-        "loss": ("eval_loss", 1, "final eval loss (cross-entropy, nats)"),
-        "accuracy": ("eval_top1", 100, "final eval accuracy (%)"),
-    }[kind]
-    lines = []
-    for one in series:
-        ends = tuple((float(p.replicas), end * factor) for p in one.points if (end := p.ended_with(name)))
-        if len(ends) > 1:
-            lines.append(Line(one.title(unit), ends))
-    if not lines:
-        return f"{kind} against {unit}s: needs evaluated runs of the same settings on two numbers of {unit}s."
-    shown, note = lines_of(lines)
-    counts = tuple(sorted({x for line in shown for x, _ in line.points}))
-    return Lines(kind, f"Test {kind} against {unit}s", f"{unit}s", y_label, shown, x_ticks=counts, note=note)
+def _final(series: Sequence[Series], unit: str, kind: str, name: str, factor: int, y_label: str) -> Chart | str:
+    """The last value of a metric against the number of GPUs."""
+
+    def read(point: Point, _: Point) -> Measured | None:
+        end = point.ended_with(name)
+        return end * factor if end else None
+
+    why_not = f"{kind} against {unit}s: needs evaluated runs of the same settings on two numbers of {unit}s."
+    chart = Lines(kind, f"Test {kind} against {unit}s", f"{unit}s", y_label, ())
+    return _against_count(chart, series, unit, read, why_not)
 
 
-def over_time(points: Sequence[Point], unit: str) -> Chart | str:
-    return _over(points, unit, "accuracy_over_time", "Test accuracy over time", "time (s)", place=0)
-
-
-def over_epochs(points: Sequence[Point], unit: str) -> Chart | str:
-    return _over(points, unit, "accuracy_over_epochs", "Test accuracy over epochs", "epoch", place=1)
-
-
-def _over(points: Sequence[Point], unit: str, name: str, title: str, x_label: str, place: int) -> Chart | str:
+def _over(points: Sequence[Point], name: str, title: str, x_label: str, place: int) -> Chart | str:
     """A line for the first run of each of a few points.  place: index of x in the rows of accuracy_over()."""
     scored = [point for point in points if len(accuracy_over(point.runs[0])) > 1]
     if not scored:
@@ -316,7 +279,7 @@ def _over(points: Sequence[Point], unit: str, name: str, title: str, x_label: st
     lines = []
     for point in _spread_out(scored):
         places = tuple((at[place], Measured(*[at[2]] * 3)) for at in accuracy_over(point.runs[0]))
-        lines.append(Line(f"{point.replicas} {TIMES} {point.per_gpu:,}  {point.label}", places))
+        lines.append(Line(row_label(point), places))
     shown, _ = lines_of(lines)
     note = f"{len(shown)} of {len(scored)} points." if len(shown) < len(scored) else ""
     return Lines(name, title, x_label, "eval accuracy (%)", shown, note=note)
