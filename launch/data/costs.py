@@ -15,7 +15,7 @@ from launch.core import catalog
 from launch.core.catalog import Instance
 from launch.core.clock import duration
 from launch.core.plan import Fact
-from launch.core.price import Prices, Volume, usd, usd_per_hour
+from launch.core.price import CATALOGS, Prices, Volume, usd, usd_per_hour
 from launch.data.image import BLOCK
 from launch.data.options import PublishOptions
 from trainer.errors import SettingsError
@@ -78,11 +78,6 @@ def work_of(size: int, objects: int, *, are_archives: bool, is_prepared: bool, r
     images = round(size / IMAGE_BYTES) if are_archives else objects
     shrinks = resized and size / max(1, images) > 2 * IMAGE_BYTES * SHARE
     return Work(size, objects, max(1, images), int(size * SHARE) if shrinks else size, is_resized=shrinks)
-
-
-def as_asked(options: PublishOptions, work: Work) -> Work:
-    """The parts of the work that the user asked for."""
-    return replace(work, to_s3=options.to != "snapshot", to_snapshot=options.to != "s3", verify=options.verify)
 
 
 @dataclass(frozen=True)
@@ -233,13 +228,18 @@ def fits(instance: Instance, work: Work) -> bool:
 
 
 def compare(
-    work: Work, mine: Machine, prices: Prices, types: Sequence[str] = TYPES, *, is_local: bool = False
-) -> Comparison:
-    """Estimate both for this work.  types: candidates, of which the cheapest in total is taken.
+    options: PublishOptions, work: Work, vcpus: int, prices: Prices = CATALOGS, types: Sequence[str] = (), *,
+    is_local: bool = False,
+) -> Comparison:  # fmt: skip
+    """Estimate both for the parts of this work that the user asked for.
 
+    vcpus: of this machine; types: candidates, of which the cheapest in total is taken;
     is_local: whether the source is on this machine and would have to be copied to S3 first.
     """
-    other = cheapest(work, prices, types, work.source / mine.bytes_per_s if is_local else 0.0)
+    work = replace(work, to_s3=options.to != "snapshot", to_snapshot=options.to != "s3", verify=options.verify)
+    mine = here(vcpus, options.upload_mbit_s, options.connections)
+    before_s = work.source / mine.bytes_per_s if is_local else 0.0
+    other = cheapest(work, prices, types or types_for(options.instance_type), before_s)
     at_home = replace(work, source=0, objects=0) if is_local else work
     return Comparison(estimate(at_home, mine), other)
 

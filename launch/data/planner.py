@@ -11,8 +11,7 @@ from launch.aws.names import TIME
 from launch.aws.published import DIGEST_TAG, tags
 from launch.core.manifest import MANIFEST, RECORD, Content
 from launch.core.plan import Fact, FromAnswer, Plan, Request
-from launch.core.price import CATALOGS
-from launch.data.costs import Amounts, Work, as_asked, compare, here, rates, types_for, work_of
+from launch.data.costs import Amounts, compare, rates, work_of
 from launch.data.image import BLOCK, volume_gib
 from launch.data.lookup import COMPLETED, ERROR, PENDING, Facts, Snapshot, place_of
 from launch.data.options import PublishOptions
@@ -206,7 +205,7 @@ def plan_publish(
         steps=steps(options, publication, facts, now),
         rates=(
             *rates(amounts(options, publication), options.upload_mbit_s),
-            *(() if is_done(publication, facts) else _comparison(options, work, vcpus)),
+            *(() if is_done(publication, facts) else compare(options, work, vcpus, is_local=True).rates),
         ),
         warnings=_warnings(facts),
         problems=(*facts.problems, *_problems(options, publication, facts)),
@@ -243,12 +242,6 @@ def _warnings(facts: Facts) -> tuple[str, ...]:
     return (f"{words}  A job takes the newest snapshot with the tag.",)
 
 
-def _comparison(options: PublishOptions, work: Work, vcpus: int) -> tuple[Fact, ...]:
-    """Time and cost of publishing from here, and by an instance once the data are in S3."""
-    mine = here(vcpus, options.upload_mbit_s, options.connections)
-    return compare(as_asked(options, work), mine, CATALOGS, types_for(options.instance_type), is_local=True).rates
-
-
 def plan_unprepared(
     options: PublishOptions, name: str, source: Path, target: Path, size: tuple[int, int], region: str, vcpus: int = 1
 ) -> Plan[None]:
@@ -268,7 +261,7 @@ def plan_unprepared(
         command=prepare_command(options, source, target, "python"),
         rates=(
             *rates(amounts(options, publication), options.upload_mbit_s),
-            *_comparison(options, work, vcpus),
+            *compare(options, work, vcpus, is_local=True).rates,
         ),
         warnings=("the requests are planned once the images are prepared; sizes are those of the source, at most.",),
     )

@@ -13,8 +13,7 @@ from launch.aws.client import Aws
 from launch.aws.names import S3Uri, bucket_of, parse_s3
 from launch.core.manifest import MANIFEST
 from launch.core.plan import Fact, Plan, Request
-from launch.core.price import CATALOGS
-from launch.data.costs import Work, as_asked, compare, here, types_for, work_of
+from launch.data.costs import Work, compare, work_of
 from launch.data.options import PublishOptions
 from launch.data.pool import Pool
 from launch.data.upload import Counter
@@ -165,9 +164,8 @@ def _item(row: Mapping[str, Any], prefix: str) -> Item:
 
 def work_with(options: PublishOptions, source: Source) -> Work:
     """The work for a source in S3."""
-    work = work_of(source.bytes, len(source.items), are_archives=source.are_archives, is_prepared=source.is_prepared,
+    return work_of(source.bytes, len(source.items), are_archives=source.are_archives, is_prepared=source.is_prepared,
                    resized=not options.originals)  # fmt: skip
-    return as_asked(options, work)
 
 
 def plan_copy_here(
@@ -180,8 +178,7 @@ def plan_copy_here(
     facts, compared = [Fact("source", None, "not found")], tuple[Fact, ...]()
     if source is not None:
         facts = [Fact("source", source.uri, source.words)]
-        mine = here(vcpus, options.upload_mbit_s, options.connections)
-        compared = compare(work_with(options, source), mine, CATALOGS, types_for(options.instance_type)).rates
+        compared = compare(options, work_with(options, source), vcpus).rates
     get = {"Bucket": source.bucket if source else "<bucket>", "Key": "<key>", "IfMatch": "<its ETag>"}
     return Plan(
         title=f"copy {source.uri if source else 'the source'} to this machine, and publish it from here",

@@ -31,7 +31,6 @@ from launch.data.costs import (
     Comparison,
     Work,
     compare,
-    here,
     machine_of,
     no_room,
     types_for,
@@ -48,10 +47,9 @@ def compared_for(options: PublishOptions, facts: Facts, vcpus: int) -> tuple[Wor
     """The work, and both ways of doing it; None if the source was not found.  vcpus: of this machine."""
     if facts.source is None:
         return None, None
-    work, types = work_with(options, facts.source), types_for(options.instance_type)
-    offered = tuple(name for name in types if places(facts, name))
-    mine = here(vcpus, options.upload_mbit_s, options.connections)
-    return work, compare(work, mine, facts.prices, offered or types)
+    work = work_with(options, facts.source)
+    offered = tuple(name for name in types_for(options.instance_type) if places(facts, name))
+    return work, compare(options, work, vcpus, facts.prices, offered)
 
 
 def plan_run(

@@ -3,8 +3,8 @@
 import pytest
 
 from launch.core import catalog
-from launch.core.price import CATALOGS
-from launch.data.costs import BLOCK_S, TYPES, Machine, Work, compare, estimate, fits, here, machine_of, work_of
+from launch.data.costs import BLOCK_S, TYPES, Machine, Work, compare, estimate, fits, machine_of, work_of
+from launch.data.options import PublishOptions
 
 GB = 10**9
 IMAGENET = work_of(155 * GB, 3, are_archives=True, is_prepared=False, resized=True)
@@ -41,7 +41,7 @@ def test_an_estimate_in_round_numbers() -> None:
 def test_here_and_an_instance_are_compared(
     work: Work, mbit_s: float, hours_here: float, usd_here: float, hours_there: float, usd_there: float, cheaper: str
 ) -> None:
-    compared = compare(work, here(8, mbit_s, 16), CATALOGS)
+    compared = compare(PublishOptions(upload_mbit_s=mbit_s), work, 8)
 
     assert compared.instance is not None
     assert compared.here.total_s / 3600 == pytest.approx(hours_here, rel=0.1)
@@ -52,18 +52,17 @@ def test_here_and_an_instance_are_compared(
 
 
 def test_a_folder_here_is_copied_to_s3_first_for_an_instance() -> None:
-    mine = here(8, 100, 16)
-    compared = compare(IMAGENET, mine, CATALOGS, is_local=True)
+    compared = compare(PublishOptions(), IMAGENET, 8, is_local=True)
 
     assert compared.instance is not None
     assert compared.here.seconds["fetch"] == 0.0
     assert compared.here.once_usd["traffic"] == pytest.approx(46.5 * 0.09, rel=0.01)
-    assert compared.instance.seconds["copy to S3"] == 155 * GB / mine.bytes_per_s
+    assert compared.instance.seconds["copy to S3"] == 155 * GB / 12.5e6
     assert compared.instance.once_usd["instance"] < 0.3  # which does not run meanwhile
 
 
 def test_the_parts_of_an_estimate_add_up_to_its_total() -> None:
-    (mine, other) = compare(IMAGENET, here(8, 100, 16), CATALOGS).rates
+    (mine, other) = compare(PublishOptions(), IMAGENET, 8).rates
 
     assert (mine.name, other.name, other.value["machine"]) == ("by_here", "by_instance", "c6id.2xlarge")
     assert sum(other.value["seconds_by_step"].values()) == pytest.approx(other.value["seconds"], abs=5)
@@ -76,7 +75,7 @@ def test_the_parts_of_an_estimate_add_up_to_its_total() -> None:
 )
 def test_the_instance_has_room_for_everything(gb: int, expected: str | None) -> None:
     work = work_of(gb * GB, 3, are_archives=True, is_prepared=False, resized=True)
-    compared = compare(work, here(8, 100, 16), CATALOGS)
+    compared = compare(PublishOptions(), work, 8)
 
     assert (compared.instance.machine.name if compared.instance else None) == expected
     assert expected is None or fits(catalog.find(expected), work)
