@@ -37,6 +37,7 @@ from launch.data.prepared import (
 from launch.data.publish import Publisher
 from launch.data.snapshot import State
 from launch.data.source import Copying, Source, find_source, is_in_s3, name_of, not_in_s3, place_in_s3, plan_copy_here
+from launch.data.upload import progress
 from trainer.contract import Exit
 from trainer.errors import DataError, SettingsError, error_with
 
@@ -91,22 +92,10 @@ class Commands:
         self._say(plan.brief)
         self._say(f"copy {source.uri} to {folder}")
         pool = self._pool(options.region, options.connections)
-        copied = Copying(pool, source, folder, self._show_copied()).copy()
+        shown = progress(self._runtime.clock, self._say, "copied")
+        copied = Copying(pool, source, folder, shown).copy()
         at = {"source": str(copied), "name": name, "prepared": options.prepared or Path(f"{name}-prepared").absolute()}
         return self._from_here(options.model_copy(update=at), copied)
-
-    def _show_copied(self) -> Callable[[int, int], None]:
-        last = began = self._runtime.clock.now()
-
-        def show(done: int, total: int) -> None:
-            nonlocal last
-            now = self._runtime.clock.now()
-            if done == total or now - last >= 10.0:
-                last = now
-                rate = done / 1e6 / max(1e-3, now - began)
-                self._say(f"  {done / 1e9:,.2f} of {total / 1e9:,.2f} GB copied, {rate:,.0f} MB/s")
-
-        return show
 
     def _from_here(self, options: PublishOptions, source: Path) -> int:
         """Publish a folder of this machine."""

@@ -3,7 +3,7 @@
 The record is written first, as unfinished, and again at the end; the manifest once all files are in S3.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,9 @@ from launch.data.planner import PUBLISHED, Publication, put_record
 from launch.data.pool import Pool
 from launch.data.prepared import File, check_digest
 from launch.data.snapshot import Started, State
-from launch.data.upload import Counter
+from launch.data.upload import Counter, progress
 
 GONE = ("", "error")
-SAY_EVERY_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class Publisher:
         files, place = publication.uploads, publication.place
         if files:
             self.say(f"upload {len(files)} files to {place.uri}")
-        counter = Counter(sum(file.bytes for file in files), self._progress("in S3"))
+        counter = Counter(sum(file.bytes for file in files), progress(self.clock, self.say, "in S3"))
         uploader = upload.Uploader(self.pool, place, counter)
 
         def send(file: File) -> None:
@@ -95,8 +94,8 @@ class Publisher:
         verified = options.verify
         if blocks is not None and verified != "none":
             self.say(f"read {name} back, and compare it")
-            progress = self._progress("compared")
-            count = snapshot.compare(self.pool, name, blocks, verified, progress)
+            shown = progress(self.clock, self.say, "compared")
+            count = snapshot.compare(self.pool, name, blocks, verified, shown)
             self.say(f"{count} of {len(blocks.digests)} blocks are as they were written")
         tag = publication.finished.blocks if publication.finished else blocks.tag if blocks else ""
         return {"snapshot": name, "region": self.aws.region, "blocks": tag, "verified": verified}
@@ -117,7 +116,7 @@ class Publisher:
     def _write(self, publication: Publication, options: PublishOptions, blocks: Blocks | None) -> str:
         assert blocks is not None
         name = self._begun(publication, options, blocks)
-        writer = snapshot.Writer(self.pool, self.state, self._progress(f"in {name}"))
+        writer = snapshot.Writer(self.pool, self.state, progress(self.clock, self.say, f"in {name}"))
         self.say(f"write {len(blocks.digests)} blocks to {name}; if interrupted, the same command continues")
         writer.put_all(name, blocks)
         snapshot.seal(self.pool, self.aws, self.clock, name, blocks)
@@ -158,19 +157,3 @@ class Publisher:
     def _is_new(self, started: Started) -> bool:
         """Whether EC2 may not list it yet, as none of its blocks is written."""
         return not self.state.put(started.snapshot)
-
-    def _progress(self, where: str) -> Callable[[int, int], None]:
-        """Show progress now and then, with the remaining time."""
-        began = last = self.clock.now()
-
-        def show(done: int, total: int) -> None:
-            nonlocal last
-            now = self.clock.now()
-            if done < total and now - last < SAY_EVERY_S:
-                return
-            last = now
-            left_s = (now - began) * (total - done) / max(1, done)
-            ahead = f", {left_s / 60:.0f} min left" if left_s >= 60 else ""
-            self.say(f"  {done / 1e9:,.2f} of {total / 1e9:,.2f} GB {where}{ahead}")
-
-        return show

@@ -13,7 +13,9 @@ from threading import Lock
 from typing import Any
 
 from launch.aws.client import Aws
+from launch.core.clock import Clock
 from launch.core.errors import AwsError
+from launch.core.terminal import Say
 from launch.data.pool import Pool
 from launch.data.prepared import File
 from trainer.errors import DataError, TrainerError
@@ -134,6 +136,26 @@ class Counter:
         with self._lock:
             self._done += more
             self._report(self._done, self._total)
+
+
+SAY_EVERY_S = 10.0
+
+
+def progress(clock: Clock, say: Say, where: str) -> Callable[[int, int], None]:
+    """A function that shows progress in bytes now and then, with the remaining time."""
+    began = last = clock.now()
+
+    def show(done: int, total: int) -> None:
+        nonlocal last
+        now = clock.now()
+        if done < total and now - last < SAY_EVERY_S:
+            return
+        last = now
+        left_s = (now - began) * (total - done) / max(1, done)
+        ahead = f", {left_s / 60:.0f} min left" if left_s >= 60 else ""
+        say(f"  {done / 1e9:,.2f} of {total / 1e9:,.2f} GB {where}{ahead}")
+
+    return show
 
 
 def open_uploads(aws: Aws, place: Place) -> list[tuple[str, str]]:
