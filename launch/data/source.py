@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
@@ -10,7 +9,7 @@ from threading import Lock
 from typing import Any
 
 from launch.aws.client import Aws
-from launch.aws.names import S3Uri, bucket_of, parse_s3
+from launch.aws.names import S3Uri, bucket_of, is_path, parse_s3
 from launch.core.manifest import MANIFEST
 from launch.core.plan import Fact, Plan, Request
 from launch.data.costs import Work, compare, work_of
@@ -222,7 +221,9 @@ class Copying:
     def _check(self) -> None:
         """Raise DataError for a name that leads out of the folder."""
         for item in self.source.items:
-            check_name(item.name)
+            if not is_path(item.name):
+                words = "is the name of an object and not valid for a file; remove it, or give another folder."
+                raise DataError(f"{item.name!r} {words}")
 
     def _copy(self, missing: list[Item], parts: list[tuple[Item, int]], counter: Counter) -> None:
         for item in missing:
@@ -269,16 +270,3 @@ class Copying:
         if is_whole:
             self._partial(item).replace(self.folder / item.name)
         return len(content)
-
-
-def check_name(name: str) -> None:
-    """Raise DataError for an untrusted key that is not a path below the folder."""
-    parts = name.split("/")
-    if {"", ".", ".."} & set(parts) or "\\" in name or "\0" in name:
-        raise DataError(
-            f"{name!r} is the name of an object and not valid for a file; remove it, or give another folder."
-        )
-    with suppress(UnicodeEncodeError):
-        if all(len(part.encode()) <= 240 for part in parts):
-            return
-    raise DataError(f"the name of {name[:60]!r}... is too long for a file.")
