@@ -1,11 +1,8 @@
 """What a data set holds, as the manifest of trainer.prepare and launch.data's records have it.  Pure."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
-
-LARGEST = 10**18  # the limit in the tags of a snapshot
-
 
 MANIFEST, RECORD = "manifest.json", "published.json"
 
@@ -49,26 +46,12 @@ class Content:
 
 def read_content(record: Mapping[str, Any]) -> Content:
     """The content that a record in S3 or a manifest's summary holds.  Raises KeyError, TypeError and ValueError."""
-    try:
-        return _checked(Content(**{key: int(record[key]) for key in ("train", "val", "bytes", "classes", "px")}))
-    except OverflowError as error:
-        raise ValueError("not a number") from error
+    return Content(**{key: int(record[key]) for key in ("train", "val", "bytes", "classes", "px")})
 
 
 def content_in(manifest: Mapping[str, Any]) -> Content:
     """Reads a manifest of trainer.prepare.  Raises KeyError, TypeError, AttributeError and ValueError."""
     splits = manifest["splits"]
-    try:
-        count = {name: int(splits.get(name, {}).get("images", 0)) for name in ("train", "val")}
-        size = sum(int(split["bytes"]) for split in splits.values())
-        px = int(manifest["resize"] or 0)
-        return _checked(Content(count["train"], count["val"], size, len(manifest["classes"]), px))
-    except OverflowError as error:  # Infinity and 1e400, which Python's JSON accepts
-        raise ValueError("not a number") from error
-
-
-def _checked(content: Content) -> Content:
-    """Return `content` if its numbers are usable in a forecast.  Raises ValueError."""
-    if not all(0 <= number < LARGEST for number in asdict(content).values()):
-        raise ValueError("not a number of images or bytes")
-    return content
+    train, val = (int(splits.get(name, {}).get("images", 0)) for name in ("train", "val"))
+    size = sum(int(split["bytes"]) for split in splits.values())
+    return Content(train, val, size, len(manifest["classes"]), int(manifest["resize"] or 0))

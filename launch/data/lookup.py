@@ -176,14 +176,9 @@ def _spec(aws: Aws, folder: Folder) -> dict[str, Any]:
 
 
 def _sources(spec: dict[str, Any]) -> Iterator[str]:
-    """The folders in S3 that a job on EC2 copies from, or reads while it trains.
-
-    Skips values of other types than a launcher writes.
-    """
-    where, train = spec.get("where"), spec.get("train")
-    yield str(where.get("data_s3") or "") if isinstance(where, dict) else ""
-    for word in train if isinstance(train, list) else ():
-        yield str(word)
+    """The folders in S3 that a job on EC2 copies from, or reads while it trains."""
+    yield spec.get("where", {}).get("data_s3") or ""
+    yield from spec.get("train", ())
 
 
 def _on_sagemaker(aws: Aws, place: Place) -> Iterator[str]:

@@ -165,10 +165,10 @@ def check_source(prepared: Prepared, source: Path) -> None:
     for root in (tree.train, tree.evaluation):
         for name in list_files(root, tree.classes).names:
             images, size = images + 1, size + _size(root / name)
-    if (images, size) != (made_of.get("images"), made_of.get("bytes")):
+    if (images, size) != (made_of["images"], made_of["bytes"]):
         raise SettingsError(
             f"{source} has {images:,} images of {size:,} bytes, and {prepared.folder} was made of "
-            f"{_number(made_of.get('images'))} of {_number(made_of.get('bytes'))}; delete it to have them prepared "
+            f"{made_of['images']:,} of {made_of['bytes']:,}; delete it to have them prepared "
             "again, or publish that folder itself."
         )
 
@@ -179,11 +179,6 @@ def _size(image: Path) -> int:
         return image.stat().st_size
     except OSError:
         return 0
-
-
-def _number(found: object) -> str:
-    """A count in the manifest's `source`, whose content is not validated."""
-    return f"{found:,}" if isinstance(found, int) and 0 <= found < 10**18 else one_line(found, 20)
 
 
 def check_digest(path: Path, file: File) -> None:

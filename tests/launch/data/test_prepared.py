@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from launch.core.manifest import content_in, read_content
 from launch.data.prepared import check_nothing_else, check_source, read_prepared
 from tests.launch.data.desk import NAME, write_prepared
 from trainer.errors import DataError, SettingsError
@@ -52,29 +51,15 @@ def test_a_manifest_of_another_format_is_named(tmp_path: Path) -> None:
         read_prepared(with_value(tmp_path / NAME, "format", "mds"))
 
 
-@pytest.mark.parametrize("odd", [float("inf"), 10**400, -5], ids=str)
-@pytest.mark.parametrize("name", ["images", "bytes"])
-def test_counts_of_a_published_manifest_must_be_numbers(name: str, odd: float) -> None:
-    """A plan reads them for its forecast."""
-    with pytest.raises(ValueError, match="not a number"):
-        content_in({"splits": {"train": {"images": 1, "bytes": 1, name: odd}}, "classes": [], "resize": 0})
-
-
-def test_counts_of_a_record_must_be_numbers() -> None:
-    with pytest.raises(ValueError, match="not a number"):
-        read_content({"train": float("inf"), "val": 1, "bytes": 1, "classes": 1, "px": 0})
-
-
-@pytest.mark.parametrize("counts", [{}, {"images": "many", "bytes": [1]}, {"images": 10**4000, "bytes": "\x1b[2J"}])
-def test_a_source_with_other_images_is_refused(counts: dict[str, object], tmp_path: Path) -> None:
+def test_a_source_with_other_images_is_refused(tmp_path: Path) -> None:
     for name in ("train/cat", "train/dog", "val/cat", "val/dog"):
         (tmp_path / "photos" / name).mkdir(parents=True)
         (tmp_path / "photos" / name / "1.jpg").symlink_to("nowhere")  # which trainer.prepare counts as of no bytes
     source = {"kind": "folder", "name": "photos"}
-    other = read_prepared(with_value(tmp_path / NAME, "source", {**source, **counts}))
+    other = read_prepared(with_value(tmp_path / NAME, "source", {**source, "images": 5, "bytes": 9}))
     same = read_prepared(with_value(tmp_path / "same", "source", {**source, "images": 4, "bytes": 0}))
 
-    with pytest.raises(SettingsError, match=r"^[^\x1b]* has 4 images of 0 bytes, and [^\x1b]{1,400}$"):
+    with pytest.raises(SettingsError, match=r" has 4 images of 0 bytes, and .* was made of 5 of 9;"):
         check_source(other, tmp_path / "photos")
     check_source(same, tmp_path / "photos")
 
