@@ -39,9 +39,10 @@ class Noise:
             yield Batch(images[chosen], labels[chosen])
 
 
-def training_on_noise(session: Session, settings: TrainConfig) -> Training:
-    training = assemble(settings, session)
-    object.__setattr__(training.data, "evaluation", Noise())
+def training_on_noise(session: Session, settings: TrainConfig, size: int = IMAGES) -> Training:
+    training, noise = assemble(settings, session), Noise()
+    noise.size = size
+    object.__setattr__(training.data, "evaluation", noise)
     return training
 
 
@@ -79,7 +80,7 @@ def test_evaluation_counts_every_image_once_at_any_world_size(
 
 def statistics_as_seen(session: Session, settings: TrainConfig) -> list[float | None]:
     """A statistic that is its rank's number: in evaluation, afterwards, in the whole weights and in a checkpoint."""
-    training = training_on_noise(session, settings)
+    training = training_on_noise(session, settings, size=8)
     (mean,) = [b for name, b in training.wrapped.plain.named_buffers() if name == "bn1.running_mean"]
     mean.fill_(float(session.ranks.rank))
     seen = []
@@ -93,7 +94,7 @@ def statistics_as_seen(session: Session, settings: TrainConfig) -> list[float | 
 def test_what_is_evaluated_and_kept_has_the_mean_of_all_ranks_statistics_and_each_rank_keeps_its_own(
     strategy: str, tmp_path: Path
 ) -> None:
-    settings = config(tmp_path, model="resnet18", strategy=strategy, eval_batch_size=1003)
+    settings = config(tmp_path, model="resnet18", strategy=strategy)
     (first, second) = on_ranks(2, statistics_as_seen, settings)
     assert first == [0.5, 0.0, 0.5, 0.5]
     assert second[:2] == [0.5, 1.0]

@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -56,7 +55,7 @@ def test_a_missing_folder_is_told_once_by_two_ranks(train: Run, tmp_path: Path) 
 
 def test_a_refusal_is_told_though_the_rank_that_tells_is_slow(train: Run) -> None:
     """All ranks are ended when the first has left, as under torchrun; rank 0 may still be importing torch."""
-    done = train("--strategy", "single", ranks=2, module="tests.trainer.odd_rank", env={"LATE_S": "3"})
+    done = train("--strategy", "single", ranks=2, module="tests.trainer.odd_rank", env={"LATE_S": "1"})
     refused(done, 2, "would train 2 models")
 
 
@@ -89,7 +88,7 @@ def test_a_port_in_use_is_named(train: Run) -> None:
 
 
 def test_ranks_that_never_come_are_counted(train: Run) -> None:
-    refused(train("--timeout-s", "2", env=first_of_two(free_port())), 6, "fewer than 2 ranks", "within 2 s")
+    refused(train("--timeout-s", "1", env=first_of_two(free_port())), 6, "fewer than 2 ranks", "within 1 s")
 
 
 def world(folder: Path, size: int, hang: str = "", timeout_s: int = 8) -> list[Job]:
@@ -145,9 +144,9 @@ def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
 
 
 def test_an_error_of_one_rank_is_told_by_it_alone_and_all_end_with_its_code(tmp_path: Path) -> None:
-    ranks = world(tmp_path, 3, "0:error", timeout_s=20)
+    ranks = world(tmp_path, 2, "0:error", timeout_s=20)
     assert errors_of(ranks) == ["error: 0.jpg cannot be read."]
-    assert [rank.returncode for rank in ranks] == [3, 3, 3]
+    assert [rank.returncode for rank in ranks] == [3, 3]
 
 
 def test_ctrl_c_saves_and_leaves(tmp_path: Path) -> None:
@@ -192,13 +191,3 @@ def test_ctrl_c_while_an_error_is_told_is_no_traceback(monkeypatch: pytest.Monke
     monkeypatch.setattr(trainer_main, "_run", fail)
     monkeypatch.setattr(trainer_main, "report_end", interrupted)
     assert trainer_main.main(["--model", "cnn"], {}) == STOPPED
-
-
-def test_help_needs_no_torch() -> None:
-    code = (
-        "import sys; sys.argv[1:] = ['--help']\ntry:\n import runpy; runpy.run_module('trainer', run_name='__main__')\n"
-    )
-    code += "finally:\n print('torch' in sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=trainer_env())
-    assert done.stderr.strip() == "False"
-    assert "--batch-size" in done.stdout

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -184,14 +183,3 @@ def together(session: Session, folder: str) -> tuple[bool, bool, int, list[str]]
 
 def test_ranks_agree_to_stop_and_load_what_rank_0_has_saved(tmp_path: Path) -> None:
     assert on_ranks(2, together, str(tmp_path)) == [(False, True, 7, ["0"])] * 2
-
-
-@pytest.mark.parametrize(
-    ("backend", "bound", "device"),
-    [("gloo", None, "cpu"), ("nccl", None, "cuda"), ("nccl", torch.device("cuda:1"), torch.device("cuda:1"))],
-)
-def test_collectives_lie_on_the_gpu_that_the_group_is_bound_to(backend: str, bound: object, device: object) -> None:
-    """Which init_process_group(device_id=...) says; torch's current GPU is the first one on every rank then."""
-    group = SimpleNamespace(bound_device_id=bound)
-
-    assert kit._device(SimpleNamespace(get_backend=lambda: backend, group=SimpleNamespace(WORLD=group))) == device

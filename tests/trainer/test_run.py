@@ -24,12 +24,10 @@ from trainer.process.machine import torch_errors_in_words
     [
         ("--precision", "bf16"),
         ("--precision", "fp16", "--clip-norm", "1"),
-        ("--optimizer", "lars", "--lr", "0.1"),
         ("--optimizer", "muon", "--ema-decay", "0.9"),
         ("--optimizer", "adamw", "--schedule", "onecycle", "--lr-scaling", "sqrt"),
         ("--dataset", "digits", "--schedule", "multistep", "--milestones", "1"),
         ("--model", "squeezenet1_0", "--image-size", "32", "--accumulate", "2", "--lr", "0.001"),
-        ("--no-channels-last", "--no-resume", "--label-smoothing", "0.1"),
     ],
     ids=lambda flags: " ".join(flags),
 )
@@ -47,9 +45,6 @@ def test_training_runs_with(flags: tuple[str, ...], train: Run, tmp_path: Path) 
     [
         ("--strategy", "fsdp", "--precision", "bf16"),
         ("--strategy", "fsdp", "--optimizer", "adamw", "--fused"),
-        ("--comm-hook", "bf16"),
-        ("--comm-hook", "powersgd"),
-        ("--static-graph",),
     ],
     ids=lambda flags: " ".join(flags),
 )  # fmt: skip

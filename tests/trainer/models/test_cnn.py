@@ -27,6 +27,7 @@ def test_images_of_another_shape_are_named_with_what_was_expected(shape: tuple[i
         model(torch.zeros(shape))
 
 
+@pytest.mark.slow("the check of images' shape compiles into the model's graph")
 def test_the_shape_check_compiles_into_one_graph() -> None:
     model = build("cnn", classes=10, image_size=8)
     images = torch.randn(2, 3, 8, 8)

@@ -66,13 +66,12 @@ def test_the_table_above_has_every_setting() -> None:
     assert not [name for name, value in OTHER.items() if value == TrainConfig.model_fields[name].default]
 
 
-@pytest.mark.parametrize("name", OTHER)
-def test_every_setting_survives_the_way_through_flags(name: str) -> None:
-    config = TrainConfig(**{name: OTHER[name]})
+def test_every_setting_survives_the_way_through_flags() -> None:
+    for name, value in OTHER.items():
+        config = TrainConfig(**{name: value})
 
-    assert getattr(config, name) == OTHER[name]
-    assert len(to_argv(config)) == 2
-    assert read(*to_argv(config)) == config
+        assert (getattr(config, name), len(to_argv(config))) == (value, 2)
+        assert read(*to_argv(config)) == config
 
 
 def test_all_settings_survive_the_way_through_yaml(tmp_path: Path) -> None:
@@ -86,7 +85,7 @@ def test_hyphens_and_underscores_are_the_same() -> None:
         assert read(*spelt).batch_size == 8
 
 
-@pytest.mark.parametrize("name", BOOLEANS)
+@pytest.mark.parametrize("name", ["amp", "channels_last"])
 def test_a_boolean_can_be_written_in_every_way(name: str) -> None:
     flag = "--" + name.replace("_", "-")
 

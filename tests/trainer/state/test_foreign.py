@@ -53,7 +53,7 @@ def is_one_sentence(text: str) -> bool:
 
 def test_any_content_is_restored_or_refused_in_a_sentence(training: Training) -> None:
     state, rng, refused = snapshot.take(training), random.Random(0), []
-    for _ in range(120):
+    for _ in range(60):
         changed = altered(state, rng)
         try:
             snapshot.restore(training, changed)
@@ -63,7 +63,7 @@ def test_any_content_is_restored_or_refused_in_a_sentence(training: Training) ->
             progress = training.progress
             assert min(progress.epoch, progress.images, progress.updates) >= 0
             assert progress.best == "" or "/" not in progress.best
-    assert len(refused) > 40
+    assert len(refused) > 20
     assert [sentence for sentence in refused if not is_one_sentence(sentence)] == []
     snapshot.restore(training, state)
 
