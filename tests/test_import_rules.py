@@ -20,7 +20,7 @@ TORCH_FREE = ["", ".config", ".contract", ".datasets", ".datasets.manifest", ".d
               ".errors", ".models", ".optimizers", ".script.config", ".script.pace", ".settings.argparser",
               ".settings.checks", ".settings.flags", ".strategies", ".terminal"]  # fmt: skip
 PYDANTIC_S = 0.09  # of the processor, on a quiet machine of two cores where all of --help takes 0.15 to 0.25 s
-COMMANDS = ["trainer", "trainer.script", "launch", "launch.local", "launch.ec2", "launch.sagemaker", "launch.sweep"]
+COMMANDS = ["trainer", "trainer.script", "launch", "launch.ec2", "launch.sweep"]
 
 
 # The embedded AWS is moto, which is written on boto3: only what rehearses loads it.

@@ -47,7 +47,7 @@ test_import_rules.test_no_tool_knows_a_backend_by_its_name()
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This checkout with the new backend.  Nothing else of it is another."""
     folder = tmp_path_factory.mktemp("checkout")
-    shutil.copytree(ROOT / "launch", folder / "launch", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "launch", folder / "launch")  # with its bytecode, which is as good there
     for other in ("trainer", "infra", "pyproject.toml"):
         (folder / other).symlink_to(ROOT / other)
     shutil.copytree(Path(__file__).parent / "nothing", folder / "launch/nothing")
@@ -111,6 +111,7 @@ def test_the_doctor_takes_its_flags(checkout: Path) -> None:
     assert "--seats" in help_text.split()
 
 
+@pytest.mark.slow("launch.doctor makes the checks of a new backend")
 def test_the_doctor_makes_its_check_among_those_of_every_job(checkout: Path) -> None:
     codes, text, report = json.loads(python(checkout, "-c", EXAMINE))
     findings = json.loads(report)["findings"]

@@ -74,6 +74,7 @@ def test_a_dry_run_prints_one_line_for_the_shell_and_starts_nothing(
 
 
 @trains
+@pytest.mark.slow("launch.local trains on two processes, which leave one run folder")
 def test_two_processes_train_here_and_leave_one_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
