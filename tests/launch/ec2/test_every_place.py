@@ -1,6 +1,8 @@
 """A dry run of every NVIDIA type of the catalog, and in every commercial region: a plan, or one clear sentence."""
 
 import re
+from collections.abc import Collection
+from typing import Any
 
 import botocore.session
 import pytest
@@ -21,6 +23,14 @@ NOT_OFFERED = "is not offered in the zones of the subnets"
 Capture = pytest.CaptureFixture[str]
 
 
+SLOW = pytest.mark.slow("every NVIDIA type and every commercial region has a plan, or one sentence that says why not")
+
+
+def some_quick(names: Collection[str], quick: Collection[str], slow: Any = SLOW) -> list[Any]:
+    """Cases, of which `make test` tries `quick`."""
+    return [pytest.param(name, marks=() if name in quick else slow) for name in sorted(names)]
+
+
 def why_not(code: int, capsys: Capture) -> list[str]:
     """The sentences that say why there is no plan; none with a plan."""
     text = "".join(capsys.readouterr())
@@ -30,7 +40,7 @@ def why_not(code: int, capsys: Capture) -> list[str]:
     return sentences
 
 
-@pytest.mark.parametrize("family", sorted({name.split(".")[0] for name in NVIDIA}))
+@pytest.mark.parametrize("family", some_quick({name.split(".")[0] for name in NVIDIA}, ("g5", "p3", "p5e")))
 def test_every_type(family: str, account: Account, capsys: Capture) -> None:
     needed = NEEDED.get(family)
     for name in NVIDIA:
@@ -39,7 +49,7 @@ def test_every_type(family: str, account: Account, capsys: Capture) -> None:
             assert [needed in sentence for sentence in why] == [True] if needed else why == [], name
 
 
-@pytest.mark.parametrize("continent", sorted({name.split("-")[0] for name in REGIONS}))
+@pytest.mark.parametrize("continent", some_quick({name.split("-")[0] for name in REGIONS}, ("sa",)))
 def test_every_region(continent: str, account: Account, capsys: Capture) -> None:
     """One that is not set up names the command for that region; one that is has a plan, or lacks the type."""
     terminal = Terminal(account)

@@ -20,7 +20,8 @@ from trainer.errors import TrainerError
 READS = ("Describe", "Get", "List", "Head", "Filter")
 FOR_READS = "error before"
 # Of how a call can fail, what `make test` tries; `make test-all` tries the others, too.
-KINDS = ("answer lost once", "died after", FOR_READS)
+QUICK = [("launch", "answer lost once"), ("launch", "died after"), ("stop", "died after"), ("stop", FOR_READS),
+         ("leaks", "answer lost once")]  # fmt: skip
 DAY_S = 86_400
 Act = Callable[[Stage], object]
 
@@ -109,7 +110,7 @@ SLOW = pytest.mark.slow("no lost answer, late error or early death leads to a se
 @pytest.mark.parametrize(
     ("command", "kind"),
     [
-        pytest.param(command, kind, marks=() if kind in KINDS else SLOW)
+        pytest.param(command, kind, marks=() if (command, kind) in QUICK else SLOW)
         for command in COMMANDS
         for kind in EVERY
         if kind == FOR_READS or command != "relaunch"

@@ -4,15 +4,16 @@ import pytest
 
 from launch.core import catalog
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
-from tests.launch.ec2.test_every_place import JOB, REGIONS, Capture, why_not
+from tests.launch.ec2.test_every_place import JOB, REGIONS, Capture, some_quick, why_not
 from tests.launch.sagemaker.world import Stage
 
 # SageMaker's SDK does not have these in its list for pytorchddp, the default.
 ONLY_WITH_TORCHRUN = ["ml.p5.48xlarge"]
 NVIDIA = [one.sagemaker_name for one in catalog.load().values() if one.is_gpu and one.sagemaker_name]
+SLOW = pytest.mark.slow("SageMaker plans every NVIDIA type that it has, and in every commercial region")
 
 
-@pytest.mark.parametrize("family", sorted({name.split(".")[1] for name in NVIDIA}))
+@pytest.mark.parametrize("family", some_quick({name.split(".")[1] for name in NVIDIA}, ("g5", "p5"), SLOW))
 def test_every_type(family: str, stage: Stage, capsys: Capture) -> None:
     for name in NVIDIA:
         if name.split(".")[1] == family:
@@ -21,7 +22,7 @@ def test_every_type(family: str, stage: Stage, capsys: Capture) -> None:
             assert needed == [True] * (name in ONLY_WITH_TORCHRUN), (name, why)
 
 
-@pytest.mark.parametrize("continent", sorted({name.split("-")[0] for name in REGIONS}))
+@pytest.mark.parametrize("continent", some_quick({name.split("-")[0] for name in REGIONS}, ("sa",), SLOW))
 def test_every_region(continent: str, stage: Stage, capsys: Capture) -> None:
     """One that is not set up names the command for that region; one that is has a plan."""
     for region in REGIONS:
