@@ -27,12 +27,15 @@ def flat(tmp_path: Path) -> Path:
 
 def launched(folder: Path, *words: str, path: str = str(ROOT)) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, *words, "--script", "train.py", "--dry-run"]
-    return subprocess.run(
-        command, cwd=folder, env=trainer_env({"PYTHONPATH": path}), capture_output=True, text=True, check=False
-    )
+    env = trainer_env({"PYTHONPATH": path, "AWS_EC2_METADATA_DISABLED": "true"})
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("backend", ["local", "ec2", "sagemaker", "slurm"])
+SLOW = pytest.mark.slow("every launcher works beside files of the user's that are named like ours")
+OTHERS = [pytest.param(name, marks=SLOW) for name in ("local", "sagemaker", "slurm")]
+
+
+@pytest.mark.parametrize("backend", ["ec2", *OTHERS])
 def test_a_plan_is_made_beside_modules_named_like_ours(backend: str, flat: Path) -> None:
     ended = launched(flat, "-m", f"launch.{backend}")
 
@@ -81,6 +84,7 @@ def test_every_kind_of_job_on_slurm_is_started_so(kind: str) -> None:
     assert words[python + 1 : python + 3] == ["-P", "-m"]
 
 
+@SLOW
 def test_torchrun_starts_ranks_as_it_was_started(flat: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-P", "-m", "trainer.torchrun", "--nproc-per-node", "1", "-m", "trainer", "--help"],

@@ -445,6 +445,13 @@ def test_what_one_does_every_day_is_allowed(row: Row) -> None:
     assert may(row)
 
 
+def test_only_its_service_takes_a_role_on() -> None:
+    for name, service in (("node", "ec2"), ("sagemaker", "sagemaker")):
+        (statement,) = policy(f"{name}-trust")["Statement"]
+        assert statement["Principal"] == {"Service": f"{service}.amazonaws.com"}
+        assert statement["Action"] == "sts:AssumeRole"
+
+
 @pytest.mark.parametrize("name", ["scheduler", "image-builder"])
 def test_a_role_is_taken_on_for_this_account_only(name: str) -> None:
     """EC2 names no source when it takes on a role for an instance, and gives it only to instances of the role's
