@@ -79,9 +79,8 @@ def test_every_pattern_of_keys_ends_at_the_folders_of_others(who: str) -> None:
             assert not may(who, action, f"{BUCKET}/{key}", context), key
 
 
-@pytest.mark.parametrize(
-    ("who", "action", "key", "context"),
-    [
+def test_the_buckets_policy_is_in_nobodys_way() -> None:
+    cases = [
         ("data", "s3:PutObject", "data/photos/train/scripts/1.jpg", {}),
         ("data", "s3:PutObject", "sources/photos/train/scripts/1.jpg", {}),
         ("data", "s3:DeleteObject", "sources/photos/jobs/x/run/1.jpg", {}),
@@ -104,7 +103,6 @@ def test_every_pattern_of_keys_ends_at_the_folders_of_others(who: str) -> None:
         ("node", "s3:PutObject", "jobs/j/run/data/1.pt", {}),
         ("node", "s3:GetObject", "data/photos/shard-0.tar", {}),
         ("sagemaker", "s3:DeleteObject", "jobs/j/run/checkpoints/1.pt", {}),
-    ],
-)
-def test_the_buckets_policy_is_in_nobodys_way(who: str, action: str, key: str, context: dict[str, str]) -> None:
-    assert may(who, action, f"{BUCKET}/{key}", context)
+    ]
+    for who, action, key, context in cases:
+        assert may(who, action, f"{BUCKET}/{key}", context)
