@@ -181,9 +181,8 @@ def test_types_that_are_sold_by_training_plans_are_told() -> None:
     assert "--training-plan" not in "".join(plan(**train, training_plan=PLAN).warnings)
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
+def test_what_contradicts_is_refused_before_any_call() -> None:
+    cases = [
         ({"instance_type": TWO, "spot": True}, "spot capacity of one type"),
         ({"instance_type": TWO, "through": "estimator"}, "--through boto3"),
         ({"instance_type": "ml.g5.2xlarge,ml.g5.2xlarge"}, "each once"),
@@ -195,10 +194,8 @@ def test_types_that_are_sold_by_training_plans_are_told() -> None:
         ({"max_pending_hours": 1, "instance_type": "ml.c5.2xlarge", "allow_cpu": True}, "types with GPUs only"),
         ({"instance_type": "ml.g5.2xlarge,ml.p3.8xlarge", "kms_key": "ours"}, "local disks"),
         ({"max_pending_hours": 1, "through": "estimator"}, "--through boto3"),
-    ],
-    ids=str,
-)
-def test_what_contradicts_is_refused_before_any_call(settings: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(SettingsError) as error:
-        resolve(**settings)
-    assert sentence in str(error.value)
+    ]
+    for settings, sentence in cases:
+        with pytest.raises(SettingsError) as error:
+            resolve(**settings)
+        assert sentence in str(error.value)

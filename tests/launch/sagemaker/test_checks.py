@@ -19,9 +19,8 @@ SERVER = "arn:aws:sagemaker:us-east-1:111122223333:mlflow-app/team"
 VPC = "--subnet subnet-1 --security-group sg-1"
 
 
-@pytest.mark.parametrize(
-    ("argv", "sentence"),
-    [
+def test_what_cannot_work_is_refused_before_any_call(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    cases = [
         # names
         ("--node 2", "unknown flag --node; did you mean --nodes?"),
         ("--job-name my_job", "--job-name my_job: "),
@@ -79,18 +78,15 @@ VPC = "--subnet subnet-1 --security-group sg-1"
         ("--instance-type ml.g5.12xlarge --nodes 2 --batch-ramp 0:256,2:252", "among 8 replicas"),
         # images
         ("--image public.ecr.aws/deep-learning-containers/pytorch:2.8.0", "images from ECR in your region"),
-    ],
-)
-def test_what_cannot_work_is_refused_before_any_call(
-    argv: str, sentence: str, stage: Stage, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert stage.type(*argv.split(), "--dry-run") == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    assert sentence in err
-    assert stage.account.requests == []
+    ]
+    for argv, sentence in cases:
+        assert stage.type(*argv.split(), "--dry-run") == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+        assert sentence in err
+        assert stage.account.requests == []
 
 
 @pytest.mark.parametrize("name", ["my project", "it's", "a\nb", "*", "~/a", "a\\b", "a`b`"])

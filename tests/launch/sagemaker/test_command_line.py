@@ -16,8 +16,11 @@ from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import BUCKET, NAME, typed
 from tests.launch.sagemaker.world import Stage, idle
 
-VERBS = ["status", "logs", "stop", "leaks", "attach"]
-WITH_JOBS = [("status", NAME), ("logs", NAME), ("stop", NAME), ("leaks",), ("attach", NAME)]
+# ---- command line
+
+
+VERBS = ["status", "stop"]
+WITH_JOBS = [("status", NAME), ("stop", NAME)]
 
 
 # ---- a launch
@@ -95,7 +98,10 @@ def test_without_boto3_the_user_learns_what_to_install(nobody: dict[str, str]) -
 # ---- verbs
 
 
-@pytest.mark.parametrize(("flag", "value"), [("--node", "0"), ("--since", "soon"), ("--since", "0")])
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--node", "0"), ("--since", "soon")],
+)
 def test_a_wrong_value_is_refused_before_aws_is_asked(
     stage: Stage, flag: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,7 +152,10 @@ def test_without_a_job_those_there_are_are_named(stage: Stage, capsys: pytest.Ca
     assert len(stage.account.left()) == 1
 
 
-@pytest.mark.parametrize("name", ["my_job", "arn:aws:sagemaker", "j" * 49, "j-"])
+@pytest.mark.parametrize(
+    "name",
+    ["my_job", "arn:aws:sagemaker"],
+)
 def test_what_is_no_name_of_a_job_is_refused_before_aws_is_asked(
     stage: Stage, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -224,3 +233,29 @@ def test_every_command_that_is_told_is_one_that_works(stage: Stage, capsys: pyte
     assert told
     assert [stage.type(*command.split()) for command in told] == [0] * len(told)
     assert BUCKET in stage.text
+
+
+# ---- remote shell
+
+
+def test_a_running_job_has_a_shell_on_each_instance(stage: Stage) -> None:
+    """The target is as on https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html"""
+    stage.started(remote_debug=True, nodes=2)
+    assert stage.type("ssh", NAME, "--node", "2", "--print") == 0
+    target = f"sagemaker-training-job:{NAME}_algo-2"
+    assert stage.said[-1] == f"aws ssm start-session --target {target} --region us-east-1"
+
+
+def test_without_a_shell_the_user_learns_why(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    made = stage.started()
+    assert stage.type("ssh", NAME) == 2
+    said = capsys.readouterr().err
+    assert f"job {NAME} was started without --remote-debug; turn it on while it trains:" in said
+    # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_UpdateTrainingJob.html, RemoteDebugConfig
+    assert f"update-training-job --training-job-name {NAME} --remote-debug-config EnableRemoteDebug=true" in said
+    complete(made)
+    assert stage.type("ssh", NAME) == 2
+    assert f"job {NAME} has ended" in capsys.readouterr().err
+    stage.started("other", remote_debug=True)
+    assert stage.type("ssh", "other", "--node", "2") == 2
+    assert "--node 2: other has 1, numbered from 1." in capsys.readouterr().err

@@ -122,10 +122,8 @@ def test_no_fault_at_any_call_leads_to_a_second_job_or_leaves_one(
     before, act, _ = COMMANDS[command]
     calls = calls_of(before, act)
     cases = [
-        number
-        for number, call in enumerate(calls, 1)
-        if kind == FOR_READS or not call.operation.startswith(READS)
-    ]  # fmt: skip
+        number for number, call in enumerate(calls, 1) if kind == FOR_READS or not call.operation.startswith(READS)
+    ]
     wrong = {
         f"{number}. {calls[number - 1]}": found for number in cases if (found := after_a_fault(command, number, kind))
     }

