@@ -61,11 +61,8 @@ def test_a_subnet_from_which_nodes_could_not_report_is_a_problem_with_its_remedy
     ("facts", "where"),
     [
         *((leading(route), {}) for route in (Exit("gateway"), Exit("other"), Exit("none", ENDPOINTS))),
-        (without_addresses(leading(Exit("other"))), {}),
         (leading(Exit("other")), P4D),
-        (leading(Exit("gateway")), {**P4D, "efa": False}),
         (leading(Exit("gateway")), {**P4D, "nodes": 1}),
-        (BEHIND, {**DOWNLOADING, "data_s3": "s3://aws-ddp-toolkit-data/cifar10"}),
         (replace(FACTS, exits={}), {}),  # it could not be looked up
     ],
 )

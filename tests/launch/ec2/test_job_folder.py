@@ -16,15 +16,12 @@ from tests.launch.ec2.terminal import Terminal
 EPOCH = '{"epoch": 1, "images_per_s": 1.0, "epoch_s": 1.0, %s}'
 END = '{"state": "done", "exit_code": 0, "ended": "2999", %s}'
 BAD = {
-    "job.json": (
-        "nonsense", "[]", '{"backend": ["ec2"]}', '{"where": 3, "stop_asked": "x", "regions": 3}',
-        '{"started": 1e400, "deadline": "soon", "ended": NaN}', '{"train": ["--epochs"]}',
-    ),
-    "cluster.json": ("3", '{"nodes": [{"rank": "first"}], "generation": []}', '{"nodes": []}'),
-    "run/metrics.jsonl": ("3", '{"epoch": []}', EPOCH % '"train_loss": "low"', EPOCH % '"epoch_s": 1e999'),
-    "outcome.json": (END % '"ended": 3', END % '"seconds": 1e300', END % '"reason": ["x"]'),
-    "exits/i-1.json": ("[]", '{"instance": ["i-1"], "at": "now"}', '{"instance": "i-1", "at": 1e300}'),
-}  # fmt: skip
+    "job.json": ("nonsense", '{"where": 3, "stop_asked": "x", "regions": 3}'),
+    "cluster.json": ('{"nodes": [{"rank": "first"}], "generation": []}',),
+    "run/metrics.jsonl": (EPOCH % '"train_loss": "low"',),
+    "outcome.json": (END % '"seconds": 1e300',),
+    "exits/i-1.json": ('{"instance": ["i-1"], "at": "now"}',),
+}
 
 
 @pytest.mark.parametrize(("file", "text"), [(file, text) for file, texts in BAD.items() for text in texts],

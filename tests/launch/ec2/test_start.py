@@ -325,10 +325,7 @@ def test_volumes_that_cannot_be_filled_at_a_rate_are_made_without(stage: Stage) 
 
 @pytest.mark.parametrize(
     ("operation", "fault"),
-    [
-        ("ListObjectsV2", unreachable()),
-        ("DescribeInstances", refused("UnauthorizedOperation", 403)),
-    ],
+    [("ListObjectsV2", unreachable()), ("DescribeInstances", refused("UnauthorizedOperation", 403))],
 )
 def test_a_launcher_that_does_not_see_its_job_any_more_leaves_it_running(
     stage: Stage, operation: str, fault: Fault
@@ -350,10 +347,7 @@ def test_a_launcher_that_does_not_see_its_job_any_more_leaves_it_running(
 
 @pytest.mark.parametrize(
     ("operation", "fault"),
-    [
-        ("DescribeInstances", unreachable()),
-        ("RunInstances", throttled()),
-    ],
+    [("DescribeInstances", unreachable()), ("RunInstances", throttled())],
 )
 def test_a_job_that_waits_for_capacity_bears_an_aws_that_is_busy_or_away(
     stage: Stage, operation: str, fault: Fault

@@ -222,9 +222,7 @@ def test_the_newest_whole_epoch_is_shown_while_the_next_is_being_written(termina
     assert "epoch 4/8, " in terminal.text
 
 
-@pytest.mark.parametrize(
-    ("outcome", "words"), [(None, "is done"), ("soon", "is done"), (asdict(SAVED), "12.34 USD")], ids=str
-)
+@pytest.mark.parametrize(("outcome", "words"), [(None, "is done"), (asdict(SAVED), "12.34 USD")], ids=str)
 def test_status_of_a_job_whose_nodes_are_long_gone_comes_from_its_folder(
     outcome: object, words: str, terminal: Terminal
 ) -> None:

@@ -150,11 +150,7 @@ def test_a_launcher_that_waits_leaves_alone_what_was_started_after_a_stop(stage:
 
 @pytest.mark.parametrize(
     ("ending", "options", "sleep_s"),
-    [
-        ("a long sleep", {}, 900),
-        ("Ctrl-C", {}, 0),
-        ("time limit", {"max_hours": 0.5}, 1800),
-    ],
+    [("a long sleep", {}, 900), ("Ctrl-C", {}, 0), ("time limit", {"max_hours": 0.5}, 1800)],
 )
 def test_whatever_ends_a_launcher_that_followed_it_ends_no_later_start(
     stage: Stage, ending: str, options: dict[str, object], sleep_s: float

@@ -1,24 +1,14 @@
-"""The verbs on the command line: their help, their mistakes, the command that opens a shell."""
+"""The verbs on the command line: their mistakes, the command that opens a shell, and jobs of other backends."""
 
 import re
 
 import pytest
 
+from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.faults import Faults, refused
 
-
-@pytest.mark.parametrize("verb", ["status", "logs", "stop", "leaks", "ssh"])
-def test_help_says_what_a_verb_does_with_an_example(
-    terminal: Terminal, verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as end:
-        terminal.type(verb, "--help")
-    text = capsys.readouterr().out
-    assert end.value.code == 0
-    assert f"\n  python -m launch.ec2 {verb}" in text
-    assert "--region" in text
-    assert terminal.account.requests == []
+# ---- verbs
 
 
 @pytest.mark.parametrize(
@@ -38,7 +28,7 @@ def test_a_mistake_is_refused_before_aws_is_asked(
     assert terminal.account.requests == []
 
 
-VERBS = [("status",), ("logs", "demo"), ("stop", "demo"), ("leaks",), ("ssh", "demo", "--print")]
+VERBS = [("status",), ("stop", "demo")]
 
 
 @pytest.mark.parametrize("words", VERBS)
@@ -91,3 +81,25 @@ def test_ssh_to_a_job_that_is_over_points_to_its_logs(terminal: Terminal) -> Non
     error = terminal.refused("ssh", "job", "demo")
     assert error.code == 2
     assert "python -m launch.ec2 logs demo --region us-east-1" in str(error)
+
+
+# ---- other backends
+
+
+SPEC = {"job": "shared", "backend": "sagemaker", "where": {"nodes": 1}, "train": []}
+
+
+@pytest.fixture(autouse=True)
+def on_sagemaker(account: Account) -> None:
+    """There is a job on SageMaker that is called so."""
+    account.put_json("jobs/shared/job.json", SPEC)
+
+
+@pytest.mark.parametrize("verb", ["--job-name", "status", "logs", "stop", "ssh", "attach"])
+def test_every_command_says_where_the_job_is(account: Account, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert Terminal(account).type(verb, "shared") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "python -m launch.sagemaker status shared" in err
+    assert account.left() == []
+    assert account.s3("jobs/shared/job.json") == SPEC

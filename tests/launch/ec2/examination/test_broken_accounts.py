@@ -8,11 +8,16 @@ import pytest
 from moto.iam.models import iam_backends
 
 from launch.aws.client import Aws
+from launch.ec2.examination import account, machines
 from launch.rehearse.aws.iam.policies import policy
-from tests.launch.doctor.account import Patient, only
+from tests.launch.aws.examination.rights import ungranted
+from tests.launch.doctor.account import EXT4, Patient, only
 from tests.launch.doctor.broken import Broken, assert_named, delete
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.privilege.commands import leave_leaks
+
+# ---- broken accounts
+
 
 FOREIGN_KEY = "arn:aws:kms:us-east-1:999999999999:key/11111111-2222-3333-4444-555555555555"
 LAMBDA = {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
@@ -221,3 +226,28 @@ def test_what_needs_a_thing_that_is_missing_is_not_examined(patient: Patient) ->
     assert (found["snapshot"]["state"], found["file system"]["state"]) == ("missing", "unknown")
     assert found["file system"]["text"] == "not examined: it needs the snapshot"
     assert found["dry run"]["state"] == "unknown"
+
+
+# ---- parts
+
+
+def test_what_is_simulated_is_what_the_policies_grant() -> None:
+    """So the tables of rights and infra/iam say the same."""
+    assert ungranted("launcher", account.LAUNCHER) == []
+    assert ungranted("node", account.NODE) == []
+    assert ungranted("scheduler", account.RIGHTS) == []
+
+
+@pytest.mark.parametrize(
+    ("block", "kind"),
+    [
+        (EXT4, "ext4"),
+        (b"XFSB" + bytes(2000), "xfs"),
+        (bytes(510) + b"\x55\xaaEFI PART" + bytes(1000), "gpt"),
+        (bytes(510) + b"\x55\xaa" + bytes(1000), "mbr"),
+        (bytes(2000), ""),
+        (b"", ""),
+    ],
+)
+def test_a_file_system_is_known_by_its_magic_number(block: bytes, kind: str) -> None:
+    assert machines.kind_of(block) == kind
