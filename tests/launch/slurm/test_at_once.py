@@ -32,9 +32,8 @@ def runtime(tmp_path: Path) -> Runtime:
     return Runtime(env, tmp_path, sys.executable, Clock(), lambda line: None)
 
 
-@pytest.mark.parametrize("nodes", [1, 2], ids=["the same settings", "others"])
-def test_one_is_submitted_and_the_other_is_told(nodes: int, runtime: Runtime, tmp_path: Path) -> None:
-    plans = [planned({"job_name": "job", "nodes": one, "detach": True}, tmp_path, device="cpu") for one in (1, nodes)]
+def test_one_is_submitted_and_the_other_is_told(runtime: Runtime, tmp_path: Path) -> None:
+    plans = [planned({"job_name": "job", "nodes": 1, "detach": True}, tmp_path, device="cpu") for _ in range(2)]
 
     def submit(plan: SlurmPlan) -> str:
         try:

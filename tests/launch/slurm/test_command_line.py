@@ -1,7 +1,6 @@
 """launch.slurm's command line, where there is no Slurm."""
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.terminal import say
 from launch.slurm.runtime import Runtime
-from tests.conftest import trainer_env
 from tests.launch.data.desk import prepared
 from tests.launch.slurm.user import User
 
@@ -48,9 +46,7 @@ class Bucket:
         return self.content.encode()
 
 
-@pytest.mark.parametrize(
-    ("manifest", "is_known"), [(MANIFEST, True), ("[1]", False), (None, False)], ids=["whole", "damaged", "none"]
-)
+@pytest.mark.parametrize(("manifest", "is_known"), [(MANIFEST, True), (None, False)], ids=["whole", "none"])
 @pytest.mark.parametrize("place", [("--data-dir", "shared"), ("--data-url", "s3://shared/photos")], ids=["disk", "S3"])
 def test_a_dry_run_for_programs_forecasts_prepared_data(
     place: tuple[str, str],
@@ -80,16 +76,17 @@ def test_a_dry_run_for_programs_forecasts_prepared_data(
         assert "its number of images is unknown" in quote["why_unknown"]
 
 
-@pytest.mark.parametrize("argv", [["--nodes", "2"], ["status"], ["stop", "x"]])
+@pytest.mark.parametrize("argv", [["--nodes", "2"], ["stop", "x"]])
 def test_without_slurm_nothing_is_done(argv: list[str], user: User, capsys: pytest.CaptureFixture[str]) -> None:
     assert user.run(*argv) == 2
 
     assert "is not installed on this machine; run this on a login node" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
+def test_a_job_that_cannot_work_is_refused_before_slurm_is_asked(
+    user: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = [
         ("--nproc-per-node 4 --gpus-per-node 2", "each process needs a GPU of its own"),
         ("--device cpu --gpus-per-node 1", "--device cpu"),
         ("--device cuda --gpus-per-node 0", "--gpus-per-node"),
@@ -106,14 +103,11 @@ def test_without_slurm_nothing_is_done(argv: list[str], user: User, capsys: pyte
         ("--sbatch=--array=0-3", "--sbatch --array=0-3"),
         ("--sbatch=-a0-3", "--sbatch -a0-3"),
         ("--nodelist n\x0b0", "--nodelist"),
-    ],
-)
-def test_a_job_that_cannot_work_is_refused_before_slurm_is_asked(
-    flags: str, sentence: str, user: User, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert user.run(*flags.split(" ")) == 2
+    ]
+    for flags, sentence in cases:
+        assert user.run(*flags.split(" ")) == 2
 
-    assert sentence in capsys.readouterr().err
+        assert sentence in capsys.readouterr().err
 
 
 def test_a_folder_that_is_not_ours_is_left_alone(user: User, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,15 +118,3 @@ def test_a_folder_that_is_not_ours_is_left_alone(user: User, capsys: pytest.Capt
 
     sentences = [problem["sentence"] for problem in json.loads(capsys.readouterr().out)["problems"]]
     assert any("launch.slurm did not make it; choose another --job-name" in sentence for sentence in sentences)
-
-
-def test_help_needs_neither_slurm_nor_what_is_slow_to_import() -> None:
-    code = (
-        "import sys\nfrom launch.slurm.__main__ import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "print(*sorted({'torch', 'numpy', 'yaml', 'launch.slurm.planner'} & set(sys.modules)), file=sys.stderr)"
-    )
-
-    ended = subprocess.run([sys.executable, "-c", code], env=trainer_env(), capture_output=True, text=True)
-
-    assert "--partition" in ended.stdout
-    assert ended.stderr.strip() == ""

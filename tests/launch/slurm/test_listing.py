@@ -20,19 +20,19 @@ from launch.slurm.options import SlurmOptions
 from trainer.errors import SettingsError
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("30", 1800), ("30:00", 1800), ("1:30", 90), ("4:00:00", 14_400), ("1-12", 129_600), ("1-12:30", 131_400),
-     ("7-00:00:00", 604_800), ("1-0:0:5", 86_405), ("infinite", None)],
-)  # fmt: skip
-def test_times_are_slurms(text: str, seconds: int | None) -> None:
-    assert seconds_of(text) == seconds
+def test_times_are_slurms() -> None:
+    cases = [
+        ("30", 1800), ("30:00", 1800), ("1:30", 90), ("4:00:00", 14_400), ("1-12", 129_600), ("1-12:30", 131_400),
+        ("7-00:00:00", 604_800), ("1-0:0:5", 86_405), ("infinite", None)
+    ]  # fmt: skip
+    for text, seconds in cases:
+        assert seconds_of(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["4h", "", "1:2:3:4", "0", "UNLIMITED", "-5"])
-def test_other_limits_are_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match="--time"):
-        limit_s(text)
+def test_other_limits_are_refused() -> None:
+    for text in ["4h", "", "1:2:3:4", "0", "UNLIMITED", "-5"]:
+        with pytest.raises(SettingsError, match="--time"):
+            limit_s(text)
 
 
 def test_only_the_toolkits_jobs_are_seen_in_the_queue() -> None:
@@ -84,9 +84,8 @@ def test_the_output_of_other_commands() -> None:
     assert parse_state("") == ""
 
 
-@pytest.mark.parametrize(
-    ("message", "remedy", "code"),
-    [
+def test_slurms_complaints_get_a_remedy() -> None:
+    cases = [
         ("Batch job submission failed: Unable to contact slurm controller (connect failure)", "try again", 6),
         ("Could not establish a configuration source", "set SLURM_CONF", 2),
         ("Batch job submission failed: Invalid partition name specified", "`sinfo -s`", 2),
@@ -96,15 +95,14 @@ def test_the_output_of_other_commands() -> None:
         ("Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time "
          "limits)", "lower --nodes", 2),
         ("Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)", "less", 2),
-    ],
-)  # fmt: skip
-def test_slurms_complaints_get_a_remedy(message: str, remedy: str, code: int) -> None:
-    options = SlurmOptions(partition="gpu", account="me", qos="high", time="9:00:00")
+    ]  # fmt: skip
+    for message, remedy, code in cases:
+        options = SlurmOptions(partition="gpu", account="me", qos="high", time="9:00:00")
 
-    error = explain("sbatch", message, options)
+        error = explain("sbatch", message, options)
 
-    assert remedy in str(error)
-    assert error.code == code
+        assert remedy in str(error)
+        assert error.code == code
 
 
 def test_why_a_job_waits() -> None:

@@ -70,19 +70,6 @@ exit 6  # as a rank that lost another one
     assert user.run("attach", "job") == 3
 
 
-def test_the_outcome_of_an_earlier_start_explains_nothing(user: User, capsys: Capture) -> None:
-    user.trains_by("echo error: no folder nowhere.; exit 3")
-    assert user.submit("--wait") == 3
-    user.trains_by("exit 3")
-    capsys.readouterr()
-
-    assert user.submit("--wait") == 3
-
-    error = "it failed with exit code 3; see python -m launch.slurm logs job"
-    assert capsys.readouterr().err == f"error: {error}\n"
-    assert (user.outcome.exit_code, user.outcome.reason) == (3, error)
-
-
 def test_a_job_that_is_cancelled_does_not_come_back(user: User, cluster: Cluster) -> None:
     waiting(user)
 
@@ -107,7 +94,9 @@ def test_a_job_that_is_stopped_saves_and_does_not_come_back(user: User, cluster:
     assert "job job ended: it was stopped, and had saved" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
+@pytest.mark.parametrize(
+    "launcher", ["srun", pytest.param("torchrun", marks=pytest.mark.slow("a site's own habits do torchrun no harm"))]
+)
 def test_a_sites_own_habits_do_no_harm(launcher: str, user: User, cluster: Cluster, capsys: Capture) -> None:
     """It exports nothing into jobs, lets each task see one GPU of its own, and writes its own comments."""
     site = {"SBATCH_EXPORT": "NONE", "SBATCH_GPU_BIND": "single:1", "SLURM_GPU_BIND": "single:1"}
@@ -201,11 +190,10 @@ def test_slurms_signal_before_the_time_limit_reaches_every_rank(user: User) -> N
     assert user.outcome.state == "interrupted"
 
 
-@pytest.mark.parametrize("setup", ["module load cuda", "exit 9"])
-def test_a_setup_that_fails_ends_the_job_before_a_rank_starts(setup: str, user: User, capsys: Capture) -> None:
+def test_a_setup_that_fails_ends_the_job_before_a_rank_starts(user: User, capsys: Capture) -> None:
     user.trains_by("exit 0")
 
-    assert user.submit("--wait", "--setup", f"echo loading 'a b'; {setup}") == 2
+    assert user.submit("--wait", "--setup", "echo loading 'a b'; exit 9") == 2
 
     assert "loading a b" in user.log
     assert capsys.readouterr().err == "error: --setup failed; its own output is above\n"

@@ -45,9 +45,7 @@ def test_a_crash_at_the_start_ends_after_two_starts_without_progress(tmp_path: P
     assert "two starts in a row" in outcome["reason"]
 
 
-@pytest.mark.parametrize(
-    ("code", "then"), [(1, "failed"), (3, "failed"), (7, "failed"), (6, "requeue"), (200, "requeue")]
-)
+@pytest.mark.parametrize(("code", "then"), [(3, "failed"), (6, "requeue")])
 def test_how_a_script_ended_decides_whether_it_is_started_again_and_its_sentence_is_the_jobs(
     code: int, then: str, tmp_path: Path
 ) -> None:
@@ -91,10 +89,7 @@ def test_a_start_knows_how_many_were_before_it(tmp_path: Path) -> None:
     ("saves", "counts"),
     [
         ("last.ckpt", True),  # Lightning
-        ("checkpoint-500/optimizer.bin", True),  # transformers
         ("shards/__0_0.distcp", True),  # torch.distributed.checkpoint
-        ("model.safetensors", True),
-        ("metrics.jsonl", False),
         ("source/0123/weights.pt", False),  # of the source
     ],
 )

@@ -1,4 +1,4 @@
-"""The script that is submitted, whole, and the plan that shows it."""
+"""The script that is submitted, whole, and the plan that shows it; a path in it stays one line."""
 
 import subprocess
 import sys
@@ -10,13 +10,18 @@ from pathlib import Path
 import pytest
 
 from launch.core.plan import as_text
+from launch.slurm.container import edf
 from launch.slurm.folder import JobFolder
 from launch.slurm.listing import Partition
 from launch.slurm.lookup import environment
+from launch.slurm.options import SlurmOptions
 from launch.slurm.planner import Facts
-from launch.slurm.script import PER_NODE, directives, render, step
+from launch.slurm.script import PER_NODE, _quoted, directives, render, step
 from tests.launch.slurm.jobs import EVERY_KIND, GPUS, planned, resolved
 from trainer.errors import SettingsError
+
+# ---- script
+
 
 TORCHRUN = ["bash", "-c", PER_NODE, "torchrun"]
 # How the other kinds differ from the first, whose golden file is the whole script.
@@ -160,3 +165,24 @@ def test_a_job_around_us_and_the_users_defaults_do_not_change_the_new_job() -> N
         "SLURM_CONF": "c",
         "SBATCH_ACCOUNT": "a",
     }
+
+
+# ---- hostile paths
+
+
+@pytest.mark.parametrize("end", ["\n", "\x1b[2K"])
+def test_a_path_that_would_end_its_line_is_refused(end: str) -> None:
+    with pytest.raises(SettingsError, match="has characters that do not print") as caught:
+        _quoted(f"--chdir={Path('/home/me') / f'a{end}touch ran'}")
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("end", ["\n", '"\\'])
+def test_a_container_mounts_the_folder_that_was_named_and_no_other(end: str) -> None:
+    folder = Path(f"/data/a{end}b")
+    options = SlurmOptions.model_validate({**EVERY_KIND["edf"], "time": "1:00:00"})
+
+    written = edf(options, Path("/home/me"), [folder])
+
+    assert written is not None
+    assert tomllib.loads(written)["mounts"] == [f"{folder}:{folder}"]
