@@ -247,22 +247,18 @@ def test_a_script_of_the_same_name_in_another_folder_of_the_source_is_another_on
     assert "with other settings" in expected(job(setting=elsewhere))[1]
 
 
-@pytest.mark.parametrize(
-    "damaged",
-    [
+def test_a_job_json_that_tells_of_no_script_is_passed_over(capsys: pytest.CaptureFixture[str]) -> None:
+    cases = [
         {},
         {"train": 1, "where": {}},
         spec() | {"train": ["-m", "trainer"]},
         spec(nodes=2) | {"where": []},
         spec(nodes=["x"]),
         spec(instance_type=[["x"]]),
-    ],
-)
-def test_a_job_json_that_tells_of_no_script_is_passed_over(
-    damaged: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert setting_in(damaged) is None
-    assert capsys.readouterr().out == ""
+    ]
+    for damaged in cases:
+        assert setting_in(damaged) is None
+        assert capsys.readouterr().out == ""
 
 
 def test_jobs_that_were_done_in_one_go_are_found_in_the_bucket_the_newest_first(account: Account, aws: Aws) -> None:

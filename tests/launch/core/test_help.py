@@ -62,7 +62,7 @@ def test_a_flag_of_help_shows_what_its_value_is(backend: str, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("gpus", [1, 4, 8, 12])
+@pytest.mark.parametrize("gpus", [1, 8])
 def test_gpus_suggests_machines_that_have_so_many(backend: str, gpus: int, capsys: pytest.CaptureFixture[str]) -> None:
     ways = ways_to(find(backend), gpus)
 
@@ -75,10 +75,10 @@ def test_gpus_suggests_machines_that_have_so_many(backend: str, gpus: int, capsy
         assert place.replicas in (gpus, None)  # of a Slurm cluster only the cluster knows
 
 
-@pytest.mark.parametrize("words", [["--gpus"], ["--gpus=all"], ["--gpus", "0"], ["--gpus=1000000"]])
-def test_any_other_number_of_gpus_is_one_sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert import_module("launch.ec2.__main__").main(words) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+def test_any_other_number_of_gpus_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in [["--gpus"], ["--gpus=all"], ["--gpus", "0"], ["--gpus=1000000"]]:
+        assert import_module("launch.ec2.__main__").main(words) == 2
+        assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_gpus_among_a_scripts_own_arguments_is_the_scripts(

@@ -85,14 +85,9 @@ def test_one_job_file_means_the_same_on_every_backend(backend: str, capsys: pyte
     text = json.dumps(plan) + " ".join(plan.get("command", ())) + "".join(plan.get("files", {}).values())
     meant, unused = MEANT[backend]
 
-    assert [words for words in meant if words not in text] == []
+    assert [words for words in (*meant, "imagefolder") if words not in text] == []
     noted = [warning for warning in plan["warnings"] if "job.yaml" in warning]
     assert noted == ([f"job.yaml sets {unused}, which {backend} does not use."] if unused else [])
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_job_file_trains_the_same_data_set_on_every_backend(backend: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "imagefolder" in json.dumps(dry_run(backend, capsys, "--config", written(JOB)))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -7,9 +7,13 @@ import pytest
 from launch.core.job_verbs import job_verbs
 from launch.core.jobs import NO_LEAKS, JobOptions, Leak
 from launch.core.options import Options
-from launch.core.verbs import run_verb
+from launch.core.verbs import coded, run_verb
 from tests.launch.core.listed import ListedJobs
+from trainer.contract import Exit
 from trainer.errors import SettingsError
+
+# ---- jobs
+
 
 COMMAND = "python -m launch.tests"
 
@@ -162,3 +166,17 @@ def test_stop_all_shows_what_answers_and_asks_for_yes_though_a_region_does_not()
         run(jobs, "stop", "--all")
     assert "near" in jobs.said[-1]
     assert run(ListedJobs(is_complete=False), "stop", "--all") == 4
+
+
+# ---- verbs
+
+
+@pytest.mark.parametrize("code", [256, -256, 2**31])
+def test_no_exit_code_that_others_wrote_is_one_that_a_shell_takes_for_success(code: int) -> None:
+    """Of a process's exit code a shell sees the last eight bits."""
+    assert coded(lambda: code) == Exit.BUG
+
+
+@pytest.mark.parametrize("code", [0, 3, 143, 255])
+def test_every_other_is_told_as_it_is(code: int) -> None:
+    assert coded(lambda: code) == code

@@ -18,7 +18,6 @@ from launch.core.errors import Ended
 from launch.core.plan import as_json, as_text
 from launch.ec2.__main__ import main as launch_ec2
 from launch.rehearse.aws.account import Account as AnyAccount
-from launch.sagemaker.__main__ import main as launch_sagemaker
 from tests.launch.ec2 import known as on_ec2
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.world import Stage as Ec2Stage
@@ -41,9 +40,8 @@ def test_references_are_read_and_those_that_the_roles_may_not_read_are_told() ->
     assert secrets.beyond_the_policies([*WORDS, *others]) == [word.partition("=")[2] for word in others]
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
+def test_what_is_no_reference_is_refused_without_repeating_it() -> None:
+    cases = [
         ([PLANTED], "--secret: write NAME=ssm:/PARAMETER or NAME=secretsmanager:SECRET"),
         ([f"{PLANTED}=ssm:/a"], "--secret: write NAME=ssm:/PARAMETER"),
         ([f"KEY={PLANTED}"], "--secret KEY: give the place"),
@@ -55,27 +53,25 @@ def test_references_are_read_and_those_that_the_roles_may_not_read_are_told() ->
         (["LD_PRELOAD=ssm:/a"], "--secret LD_PRELOAD: the machine sets this variable"),
         (["AWS_SECRET_ACCESS_KEY=ssm:/a"], "--secret AWS_SECRET_ACCESS_KEY: the machine sets this variable"),
         (["KEY=ssm:/a", "KEY=ssm:/b"], "--secret KEY is given twice"),
-    ],
-)
-def test_what_is_no_reference_is_refused_without_repeating_it(words: list[str], named: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        secrets.read_references(words)
+    ]
+    for words, named in cases:
+        with pytest.raises(SettingsError) as caught:
+            secrets.read_references(words)
 
-    assert str(caught.value).startswith(named)
-    assert PLANTED not in str(caught.value)
+        assert str(caught.value).startswith(named)
+        assert PLANTED not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     "content", [f"secret: {{KEY: {PLANTED}}}", f"secret: [[{PLANTED}]]", f"secret: [KEY={PLANTED}]"]
 )
-@pytest.mark.parametrize("backend", ["ec2", "sagemaker"])
 def test_a_value_in_the_config_is_refused_without_repeating_it(
-    content: str, backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "job.yaml"
     config.write_text(content)
 
-    code = {"ec2": launch_ec2, "sagemaker": launch_sagemaker}[backend](["--config", str(config), "--dry-run"])
+    code = launch_ec2(["--config", str(config), "--dry-run"])
 
     out, err = capsys.readouterr()
     assert (code, out) == (2, "")

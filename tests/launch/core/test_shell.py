@@ -1,19 +1,24 @@
-"""Running a command and ending all of it, with real processes that do not want to end."""
+"""Running a command and ending all of it, with real processes; how a launcher is asked to leave."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from launch.core import shell
 from launch.core.shell import run
+from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from tests.conftest import ROOT
 from tests.processes import is_alive
 from trainer.errors import MachineError
+
+# ---- shell
+
 
 LAUNCHER = """
 import os, sys
@@ -57,31 +62,6 @@ def test_the_command_writes_where_we_write(capfd: pytest.CaptureFixture[str]) ->
     assert capfd.readouterr() == ("out\n", "err\n")
 
 
-def test_a_signal_that_another_thread_receives_is_passed_on() -> None:
-    """The kernel chooses the thread; a signal that the main thread blocks is never given to that one."""
-    program = """
-import os, signal, sys, threading
-from launch.core.shell import run
-
-def be_there(): threading.Event().wait()
-
-threading.Thread(target=be_there, daemon=True).start()
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-command = "import signal, time; signal.pthread_sigmask(signal.SIG_UNBLOCK, {15}); print(flush=True); time.sleep(20)"
-print("code", run([sys.executable, "-c", command], os.environ), flush=True)
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as launcher:
-        assert launcher.stdout is not None
-        launcher.stdout.readline()
-        began = time.monotonic()
-        launcher.send_signal(signal.SIGTERM)
-
-        assert launcher.stdout.read() == "code 143\n"
-        assert time.monotonic() - began < 15
-
-
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_is_passed_on_and_the_command_decides(name: str) -> None:
     launcher, _ = start(AGENT.format(agent=LEAVE_WITH_7.format(name), worker=DEAF), grace_s=60)
@@ -123,18 +103,6 @@ def test_a_second_ctrl_c_kills_at_once() -> None:
     assert [pid for pid in processes if is_alive(pid)] == []
 
 
-def test_two_signals_at_once_are_one_request() -> None:
-    """As `timeout` sends them: to its child, and to the group that the child is in."""
-    save = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), worker.kill(), sys.exit(7)))"
-    launcher, _ = start(AGENT.format(agent=save, worker=DEAF), grace_s=60)
-
-    launcher.send_signal(signal.SIGTERM)
-    wait_for_the_first_to_arrive(launcher.pid)
-    launcher.send_signal(signal.SIGTERM)
-
-    assert launcher.communicate(timeout=10)[0] == "code 7\n"
-
-
 def wait_for_the_first_to_arrive(pid: int) -> None:
     """Two equal signals that wait to be handled are one.  The first starts the timer, which is a thread."""
     end = time.monotonic() + 10
@@ -152,15 +120,6 @@ def test_a_command_killed_by_somebody_else_leaves_no_worker_behind(capfd: pytest
     processes = [int(word) for word in capfd.readouterr().out.split()]
     assert len(processes) == 2
     assert [pid for pid in processes if is_alive(pid)] == []
-
-
-def test_a_signal_that_nohup_switched_off_stays_off() -> None:
-    nohup = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n{LAUNCHER}"
-    ask = "import os, signal; os.kill(os.getppid(), signal.SIGHUP); raise SystemExit(5)"
-
-    ended = subprocess.run([sys.executable, "-c", nohup, ask, "60"], cwd=ROOT, capture_output=True, text=True)
-
-    assert ended.stdout == "code 5\n"
 
 
 def test_what_a_command_says_is_heard_line_by_line_or_in_pieces(
@@ -205,3 +164,41 @@ def test_ctrl_c_ends_the_command_and_is_no_failure() -> None:
         raise KeyboardInterrupt
 
     assert shell.run_beside(["sleep", "60"], 0.02, interrupted) == 0
+
+
+# ---- signals
+
+
+@pytest.fixture(autouse=True)
+def handlers_stay() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_kill_or_a_closed_terminal_ends_the_block(number: signal.Signals) -> None:
+    with pytest.raises(Hangup, match=number.name), hangups():
+        os.kill(os.getpid(), number)
+
+
+def test_what_nohup_switched_off_stays_off() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with hangups():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_taking_down_is_not_disturbed_by_a_second_signal() -> None:
+    with hangups(), hangups_ignored():
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_closed_pipe_does_not_keep_from_going_on() -> None:
+    def broken(text: str) -> None:
+        raise BrokenPipeError
+
+    unless_gone(broken)("nobody hears this")

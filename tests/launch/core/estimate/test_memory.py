@@ -1,4 +1,4 @@
-"""Whether a training fits into a GPU: against what an H100 and this CPU really took."""
+"""Whether a training fits into a GPU, and how fast a precision is there: as an H100 and this CPU took it."""
 
 from typing import Any
 
@@ -8,13 +8,16 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from launch.core import catalog
-from launch.core.estimate.forecast import misfit, peak_gib
+from launch.core.estimate.forecast import Forecast, forecast, misfit, peak_gib
 from launch.core.estimate.training import training
 from launch.forecast.compare import compare
 from launch.forecast.options import ForecastOptions
 from trainer import models
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError, import_function, look_up
+
+# ---- memory
+
 
 H100 = [
     ("resnet18", 256, "bf16", 3_435), ("resnet50", 256, "bf16", 11_441), ("vgg16", 128, "bf16", 7_608),
@@ -104,3 +107,39 @@ def test_fsdp_an_optimizer_and_an_average_count() -> None:
     assert gib(optimizer="adamw") - gib(optimizer="sgd") == pytest.approx(4 * weights, rel=0.01)
     assert gib(ema_decay=0.99) - gib() == pytest.approx(4 * weights, rel=0.01)
     assert gib() - gib(strategy="fsdp") == pytest.approx(12 * weights * 7 / 8, rel=0.01)
+
+
+# ---- precision
+
+
+def expect(name: str, precision: str) -> Forecast:
+    instance = catalog.find(name)
+    config = TrainConfig(model="resnet18", dataset="cifar10", batch_size=128, precision=precision)
+    return forecast(training(config, instance, 1, gpus=1), instance)
+
+
+@pytest.mark.parametrize(("name", "precision", "least"), [
+    ("c5.4xlarge", "bf16", 5.0), ("c5.4xlarge", "fp16", 5.0), ("c7i.4xlarge", "fp16", 5.0),
+    ("g4dn.xlarge", "bf16", 1.3), ("p3.2xlarge", "bf16", 1.3),
+])  # fmt: skip
+def test_a_precision_that_the_hardware_lacks_takes_longer_than_fp32(name: str, precision: str, least: float) -> None:
+    """Measured on a core without AVX512_BF16: bf16 takes ten times as long."""
+    guess, whole = expect(name, precision), expect(name, "fp32")
+
+    assert guess.epoch_s > least * whole.epoch_s
+    assert any(f"does not compute in {precision}" in note for note in guess.notes)
+
+
+@pytest.mark.parametrize(("name", "precision"), [
+    ("c7i.4xlarge", "bf16"), ("g4dn.xlarge", "fp16"), ("g4dn.xlarge", "auto"), ("g5.2xlarge", "bf16"),
+    ("p5.48xlarge", "bf16"), ("p3.2xlarge", "fp16"),
+])  # fmt: skip
+def test_one_that_it_has_is_quicker(name: str, precision: str) -> None:
+    guess = expect(name, precision)
+
+    assert guess.epoch_s < expect(name, "fp32").epoch_s
+    assert not any("does not compute" in note for note in guess.notes)
+
+
+def test_auto_on_an_old_cpu_is_fp32() -> None:
+    assert expect("c5.4xlarge", "auto").epoch_s == expect("c5.4xlarge", "fp32").epoch_s

@@ -159,17 +159,15 @@ def test_the_time_that_the_user_expects_makes_the_expected_price(here: Path) -> 
         trained("--expected-hours 1", here)
 
 
-@pytest.mark.parametrize("is_sent", [True, False], ids=["sent", "here"])
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("train.sh", b"#!/bin/bash\npython train.py\n"), ("empty.ipynb", b'{"cells": []}'), ("job.yaml", b"lr: 0.1\n"),
-     ("train", b"#!/bin/sh\n"), ("TRAIN.SH", b"python train.py"), ("a.out", b"\x7fELF\0"), ("train.py", b"\x7fELF\0"),
-     ("train.py.txt", b""), ("folder", None)],
+    [("train.sh", b"#!/bin/bash\npython train.py\n"), ("empty.ipynb", b'{"cells": []}'), ("a.out", b"\x7fELF\0"),
+     ("train.py", b"\x7fELF\0"), ("folder", None)],
 )  # fmt: skip
-def test_what_is_no_python_file_is_refused(here: Path, name: str, content: bytes | None, is_sent: bool) -> None:
+def test_what_is_no_python_file_is_refused(here: Path, name: str, content: bytes | None) -> None:
     (here / name).write_bytes(content) if content is not None else (here / name).mkdir()
     with pytest.raises(SettingsError, match=f"--script:? .*{name}"):
-        trained(f"--script {name}", here, is_sent=is_sent)
+        trained(f"--script {name}", here)
 
 
 @pytest.mark.parametrize(("name", "content"), [("train", "#!/usr/bin/env python3\n"), ("-c.py", ""), ("a b.py", "")])
