@@ -317,12 +317,15 @@ def _failures(service: str) -> Iterator[tuple[str, int]]:
             yield code, status
 
 
-@pytest.mark.parametrize("service", ["scheduler", "sagemaker", "logs", "s3", "ssm", "ebs", "pricing", "ecr", "budgets",
-                                     "codebuild", "cloudformation", "iam", "sts", "ec2", "service-quotas"])  # fmt: skip
-def test_every_way_in_which_aws_says_that_it_is_busy_passes(service: str) -> None:
+def test_every_way_in_which_aws_says_that_it_is_busy_passes() -> None:
     """What does not pass ends a stop before a machine is ended, and a launcher takes its job down for it."""
-    for code, status in _failures(service):
-        assert code in BUSY or may_have_taken_effect(code, status), (service, code)
+    cases = [
+        "scheduler", "sagemaker", "logs", "s3", "ssm", "ebs", "pricing", "ecr", "budgets",
+        "codebuild", "cloudformation", "iam", "sts", "ec2", "service-quotas"
+    ]  # fmt: skip
+    for service in cases:
+        for code, status in _failures(service):
+            assert code in BUSY or may_have_taken_effect(code, status), (service, code)
 
 
 def test_a_lack_of_machines_is_not_asked_for_again(account: Account, aws: Aws, faults: Faults) -> None:
@@ -419,9 +422,6 @@ def test_all_pages_are_read(account: Account, aws: Aws) -> None:
     ("service", "operation", "status", "kind", "page"),
     [
         ("ec2", "DescribeSubnets", 200, "text/html", "\n<!DOCTYPE html><html><body>Sign in</body></html>"),
-        ("sts", "GetCallerIdentity", 403, "text/html", "<html>Sign in</html>"),
-        ("sagemaker", "ListTrainingJobs", 200, "text/html", "<html>Sign in</html>"),
-        ("s3", "ListBuckets", 200, "text/html", "<html>Sign in</html>"),
         ("sagemaker", "ListTrainingJobs", 500, "text/plain", "Internal Error"),
     ],
 )
@@ -456,11 +456,3 @@ def test_an_object_that_breaks_off_is_a_lost_answer(breaks_off: BotoCoreError, a
         error = error_of(account.aws().read, account.bucket, "photo")
 
     assert isinstance(error, NoAnswer)
-
-
-def test_a_page_that_is_an_object_in_s3_is_an_answer(account: Account) -> None:
-    page, aws = {"Bucket": account.bucket, "Key": "page.html"}, account.aws()
-    aws.call("s3", "PutObject", {**page, "Body": b"<html>", "ContentType": "text/html"})
-
-    assert aws.call("s3", "GetObject", page)["Body"].read() == b"<html>"
-    assert aws.call("s3", "HeadObject", page)["ContentType"] == "text/html"

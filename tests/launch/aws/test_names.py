@@ -56,7 +56,7 @@ def test_the_same_request_has_the_same_token() -> None:
     assert len(client_token("demo")) == 64
 
 
-@pytest.mark.parametrize("backend", ["local", "ec2", "sagemaker", "slurm"])
+@pytest.mark.parametrize("backend", ["local", "slurm"])
 def test_two_jobs_of_one_second_have_names_of_their_own(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

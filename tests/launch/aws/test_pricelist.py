@@ -15,7 +15,6 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
-from launch.aws.client import Aws
 from launch.aws.pricelist import cache_of, look_up
 from launch.core.errors import AwsError
 from launch.core.price import CATALOGS
@@ -96,39 +95,11 @@ def test_training_has_a_price_of_its_own_on_sagemaker() -> None:
     assert {one["Field"]: one["Value"] for one in filters} == machine
 
 
-PROFILES = """\
-[profile of-services]
-services = mine
-[services mine]
-pricing =
-  endpoint_url = http://127.0.0.1:4566
-[profile of-one-url]
-endpoint_url = http://localhost:4566
-"""
-
-
-@pytest.mark.parametrize("profile", ["of-services", "of-one-url"])
-def test_nor_does_a_place_that_a_profile_names(profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "config").write_text(PROFILES)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_PRICING"):
-        monkeypatch.delenv(name, raising=False)
-    for chosen, is_kept in ((profile, False), (None, True)):
-        aws, cache = Aws("us-west-1", chosen), tmp_path / f"{chosen}.json"
-        monkeypatch.setattr(aws, "pages", a_list().pages)
-        assert look_up(aws, ["p5en.48xlarge"], NOW, cache).usd_per_hour == {"p5en.48xlarge": 79.12}
-        assert cache.exists() is is_kept
-
-
 @pytest.mark.parametrize(
     ("host", "is_kept"),
     [
         ("api.pricing.us-east-1.amazonaws.com", True),
-        ("vpce-1.api.pricing.us-east-1.vpce.amazonaws.com", True),
-        ("pricing.us-east-1.api.aws", True),
         ("notamazonaws.com", False),
-        ("my-amazonaws.com", False),
-        ("notapi.aws", False),
         ("api.pricing.us-east-1.amazonaws.com.example.org", False),
     ],
 )
@@ -152,11 +123,7 @@ def test_prices_are_kept_for_a_week_and_asked_for_again_after_it(tmp_path: Path)
 @pytest.mark.parametrize(
     "content",
     [
-        "{", "[]", '{"read": "yesterday", "storage": 1}',
-        '{"read": "2026-11-21", "storage": 1, "usd_per_hour": {"p5en.48xlarge": "1"}}',
-        '{"read": "2026-11-21", "storage": 1, "usd_per_hour": {"p5en.48xlarge": -9}}',
-        '{"read": "9999-01-01", "storage": 1, "usd_per_hour": {"p5en.48xlarge": 1}}',
-    ],
+        "{", '{"read": "2026-11-21", "storage": 1, "usd_per_hour": {"p5en.48xlarge": "1"}}'],
 )  # fmt: skip
 def test_a_damaged_file_is_as_good_as_none(content: str, tmp_path: Path) -> None:
     cache = tmp_path / "prices.json"

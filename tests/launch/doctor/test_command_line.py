@@ -107,6 +107,7 @@ def test_fixing_runs_each_command_once_until_nothing_is_missing(
     assert "aws service-quotas " in patient.said[1]
 
 
+@pytest.mark.slow("launch.doctor --fix runs no command twice that did not help")
 def test_fixing_does_not_repeat_what_did_not_help(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     patient.account.rules.quota["L-DB2E81BA"] = 8.0
     monkeypatch.setattr("shutil.which", lambda name: name)
@@ -115,6 +116,7 @@ def test_fixing_does_not_repeat_what_did_not_help(patient: Patient, monkeypatch:
     assert len([line for line in patient.said if ": $ " in line]) == 1
 
 
+@pytest.mark.slow("launch.doctor --fix goes on without what is not agreed to")
 def test_what_is_not_agreed_to_is_left_out_and_the_rest_goes_on(patient: Patient) -> None:
     patient.account.rules.quota["L-DB2E81BA"] = 8.0
     patient.wants, patient.run = lambda what: False, unreachable
