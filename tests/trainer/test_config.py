@@ -8,18 +8,21 @@ from pydantic import ValidationError
 
 from tests.conftest import ROOT
 from trainer.__main__ import main
-from trainer.config import Batches, TrainConfig, batches_at
+from trainer.config import Batches, TrainConfig, batches_at, side_at, sides
+from trainer.datasets.base import Data, Signature
 from trainer.errors import SettingsError
 from trainer.settings.checks import check
+from trainer.training import _build_model
+
+# ---- config
 
 
 def test_the_defaults_are_sound() -> None:
     check(TrainConfig())
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
+def test_a_contradiction_gets_a_sentence() -> None:
+    cases = [
         ({"model": "resnt18"}, "unknown model 'resnt18'; did you mean 'resnet18'?"),
         ({"image_size_start": 32}, "digits is kept in memory; take --dataset imagenet or imagefolder"),
         ({"image_size_start": 64, "image_size": 64, "dataset": "imagenet"}, "must be less than --image-size 64"),
@@ -45,13 +48,12 @@ def test_the_defaults_are_sound() -> None:
         ({"strategy": "dp", "device": "cpu"}, "on a CPU use --strategy single"),
         ({"nesterov": True, "momentum": 0}, "--nesterov needs a --momentum above 0"),
         ({"wandb": ""}, "--wandb and --mlflow take a name"),
-    ],
-)
-def test_a_contradiction_gets_a_sentence(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(SettingsError) as error:
-        check(TrainConfig(**settings))
+    ]
+    for settings, words in cases:
+        with pytest.raises(SettingsError) as error:
+            check(TrainConfig(**settings))
 
-    assert words in str(error.value)
+        assert words in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -69,11 +71,11 @@ def test_what_goes_together_is_left_alone(settings: dict[str, Any]) -> None:
     check(TrainConfig(**settings))
 
 
-@pytest.mark.parametrize("name", [n for n, f in TrainConfig.model_fields.items() if "float" in str(f.annotation)])
 @pytest.mark.parametrize("value", ["inf", "nan"])
-def test_no_setting_takes_a_number_that_is_not_finite(name: str, value: str) -> None:
-    with pytest.raises(ValidationError, match="finite number"):
-        TrainConfig(**{name: value})
+def test_no_setting_takes_a_number_that_is_not_finite(value: str) -> None:
+    for name in [n for n, f in TrainConfig.model_fields.items() if "float" in str(f.annotation)]:
+        with pytest.raises(ValidationError, match="finite number"):
+            TrainConfig(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -122,3 +124,32 @@ def test_the_page_of_settings_is_what_help_prints(
     heading = "# Settings of the trainer\n\nThe output of `python -m trainer --help`; "
     how = "`python -m pytest tests/trainer/test_config.py --write-golden` writes this page."
     golden(str(ROOT / "trainer/SETTINGS.md"), f"{heading}{how}\n\n```\n{capsys.readouterr().out}```\n")
+
+
+# ---- batches
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected"),
+    [
+        (2, [128, 224]),
+        (5, [128, 152, 176, 200, 224]),
+        (6, [128, 152, 176, 200, 224, 224]),
+        (11, [128, 128, 152, 152, 176, 176, 200, 200, 224, 224, 224]),
+    ],
+)
+def test_images_grow_over_the_epochs_and_end_at_their_full_size(epochs: int, expected: list[int]) -> None:
+    assert [side_at(epoch, epochs, 128, 224) for epoch in range(epochs)] == expected
+    assert sides(epochs, 128, 224) == sorted(set(expected))
+    assert sides(epochs, None, 224) == [224]
+
+
+def test_a_model_for_one_size_is_refused_before_it_trains() -> None:
+    config = TrainConfig(model="cnn", dataset="imagenet", image_size_start=32)
+    nobody = range(0)
+    data = Data(nobody, nobody, Signature(("cat", "dog"), 48, (0, 0, 0), (1, 1, 1)))  # type: ignore[arg-type]
+
+    with pytest.raises(SettingsError, match=r"cnn cannot take the 32 px of --image-size-start 32; drop it, or take a "):
+        _build_model(config, data)
+
+    _build_model(config.model_copy(update={"model": "resnet18"}), data)

@@ -42,10 +42,7 @@ def test_training_runs_with(flags: tuple[str, ...], train: Run, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "flags",
-    [
-        ("--strategy", "fsdp", "--precision", "bf16"),
-        ("--strategy", "fsdp", "--optimizer", "adamw", "--fused"),
-    ],
+    [("--strategy", "fsdp", "--precision", "bf16"), ("--strategy", "fsdp", "--optimizer", "adamw", "--fused")],
     ids=lambda flags: " ".join(flags),
 )  # fmt: skip
 def test_two_ranks_train_with(flags: tuple[str, ...], train: Run, tmp_path: Path) -> None:

@@ -11,7 +11,11 @@ from torch.nn import functional as F
 from trainer.config import TrainConfig
 from trainer.errors import import_function
 from trainer.optimizers import NAMES, TABLE
+from trainer.optimizers.groups import decay_groups, use_fused
 from trainer.state.snapshot import lay_out_as_weights
+
+# ---- every optimizer
+
 
 CPU = torch.device("cpu")
 HERE = [name for name in NAMES if name != "muon" or hasattr(torch.optim, "Muon")]  # muon came with torch 2.9
@@ -118,3 +122,25 @@ def test_what_another_layout_remembers_trains_on_as_it_was(name: str) -> None:
     as_it_was = trained(torch.contiguous_format, torch.contiguous_format)
     for weight, expected in zip(trained(torch.contiguous_format, torch.channels_last), as_it_was, strict=True):
         assert torch.allclose(weight, expected, atol=1e-6)
+
+
+# ---- groups
+
+
+def test_frozen_weights_are_in_no_group() -> None:
+    model = nn.Linear(2, 3)
+    model.bias.requires_grad_(False)
+    groups = decay_groups(model.parameters(), 0.01)
+    assert [group["params"] for group in groups] == [[model.weight]]
+
+
+@pytest.mark.parametrize(
+    ("device", "asked", "fused"), [("cuda", None, True), ("cpu", None, True), ("cpu", False, None)]
+)
+def test_fused_kernels_are_taken_unless_asked_otherwise(device: str, asked: bool | None, fused: bool | None) -> None:
+    assert use_fused(TrainConfig(fused=asked), torch.device(device)) is fused
+
+
+@pytest.mark.parametrize(("asked", "fused"), [(None, None), (True, True), (False, None)])
+def test_sharded_weights_get_fused_kernels_only_when_asked(asked: bool | None, fused: bool | None) -> None:
+    assert use_fused(TrainConfig(strategy="fsdp", fused=asked), torch.device("cuda")) is fused

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from trainer.contract import OUTCOME, PACE, STOPPED, Exit
-from trainer.process.run_folder import FolderLock
 from trainer.script import __main__ as worker
 from trainer.script.ending import End, Ended, OutcomeFile, end_of, reason
 from trainer.script.relay import ERR, Line
@@ -171,19 +170,6 @@ def test_the_first_failure_counts_and_what_follows_does_not(tmp_path: Path) -> N
     head.write(Exit.MACHINE, "connection lost", follows=True)
     head.write(Exit.INTERRUPTED, "asked to leave")
     head.write(4, "another")
-
-    assert written(tmp_path) == ("failed", 3, "no data")
-
-
-def test_a_rank_whose_run_came_second_leaves_the_first_ones_outcome_alone(tmp_path: Path) -> None:
-    """They began at the same moment: before the lock was there to keep this rank out."""
-    lock = FolderLock(tmp_path, "first")
-    lock.take()
-
-    OutcomeFile(tmp_path, "mine", 0.0, is_head=False, run="second").write(3, "no data")
-    assert not (tmp_path / OUTCOME).exists()
-    OutcomeFile(tmp_path, "mine", 0.0, is_head=False, run="first").write(3, "no data")
-    lock.release()
 
     assert written(tmp_path) == ("failed", 3, "no data")
 

@@ -1,6 +1,7 @@
-"""Settings from flags and YAML, and back."""
+"""Settings from flags and YAML, and back; tables of names."""
 
 import re
+from json import dumps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,8 +9,11 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from trainer.config import SECTIONS, TrainConfig
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, did_you_mean, import_function, look_up
 from trainer.settings.flags import build, parse, to_argv, to_yaml
+
+# ---- flags
+
 
 # One value for every setting, none of them its default.
 OTHER: dict[str, Any] = {
@@ -205,3 +209,21 @@ def test_help_shows_one_default_also_where_a_launcher_sets_its_own(
 
     shown = " ".join(capsys.readouterr().out.split())
     assert re.search(r"progress bar (\(default: [^)]*\) ?)+", shown)[0].strip() == f"progress bar (default: {says})"  # type: ignore[index]
+
+
+# ---- registry
+
+
+def test_a_function_is_imported_by_its_name() -> None:
+    assert import_function("json:dumps") is dumps
+
+
+def test_an_unknown_name_gets_the_nearest_and_all_known_ones() -> None:
+    with pytest.raises(SettingsError) as error:
+        look_up("model", "resnt18", {"cnn": "a:b", "resnet18": "c:d"})
+
+    assert str(error.value) == "unknown model 'resnt18'; did you mean 'resnet18'? Known: cnn, resnet18."
+
+
+def test_capitals_do_not_hide_the_nearest_name() -> None:
+    assert did_you_mean("ResNet18", ["resnet18", "cnn"]) == "; did you mean 'resnet18'?"
