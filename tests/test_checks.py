@@ -68,6 +68,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.mark.slow("cfn-lint finds nothing in the account's template")
 def test_the_accounts_template_is_cloudformation(template: Path) -> None:
     run_check(script("cfn-lint", str(template)))
 

@@ -62,7 +62,6 @@ LISTED = [
     ("words", "workers", "closing", "lines"),
     [
         ((), "2", "1 passed, 1 skipped", LISTED),  # pytest-xdist does not count what its workers leave out
-        (("--all",), "0", "3 passed, 2 skipped", [NEEDS, "  a browser opens the page", "  test_it.py"]),
         (("--rest",), "0", "2 passed, 1 skipped, 2 deselected", [NEEDS, "  a browser opens the page"]),
     ],
 )
