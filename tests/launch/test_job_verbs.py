@@ -124,8 +124,9 @@ def test_a_job_without_results_is_no_error(cloud: World) -> None:
     assert cloud.text == "there are no results yet"
 
 
-def test_a_misspelt_job_is_refused(world: World) -> None:
-    assert world.type("fetch", "dmeo") == 2
+def test_a_misspelt_job_is_refused_by_every_verb(world: World) -> None:
+    for verb in ("status", "logs", "stop", "attach", "fetch"):
+        assert world.type(verb, "dmeo") == 2, verb
 
 
 def test_checkpoints_are_left_by_their_folders_name_if_they_are_large_together() -> None:

@@ -172,19 +172,6 @@ def test_an_earlier_outcome_never_stands_for_this_run(
     assert (outcome.state, outcome.exit_code) == (state, code)
 
 
-def test_an_outcome_that_is_lost_at_the_end_changes_no_exit_code(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Removes(Notes):
-        def perform(self, plan: str) -> Outcome:
-            tmp_path.joinpath("folder").rmdir()
-            tmp_path.joinpath("folder").touch()
-            return Outcome("failed", 5)
-
-    assert Removes().launch("--outcome", str(tmp_path / "folder")) == 5
-    assert capsys.readouterr().err.startswith("warning: ")
-
-
 def test_an_outcome_that_cannot_be_written_is_refused_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,19 +49,6 @@ def test_help_all_shows_every_flag(backend: str, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_flag_of_help_shows_what_its_value_is(backend: str, capsys: pytest.CaptureFixture[str]) -> None:
-    values = dict(re.findall(r"^  (--[a-z0-9-]+) (\S+)", shown(backend, "--help-all", capsys), re.MULTILINE))
-
-    assert [name for name, value in values.items() if value == "NAME"] in ([], ["--job-name"], ["--job-name", "--data"])
-    assert {name: value for name, value in values.items() if name.endswith(("-hours", "-usd", "-dir"))} == {
-        name: {"hours": "HOURS", "usd": "USD", "dir": "FOLDER"}[name.rpartition("-")[2]]
-        for name in values
-        if name.endswith(("-hours", "-usd", "-dir"))
-    }
-    assert (values["--batch-size"], values["--variables"]) == ("BATCH", "NAME=VALUE,...")
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("gpus", [1, 8])
 def test_gpus_suggests_machines_that_have_so_many(backend: str, gpus: int, capsys: pytest.CaptureFixture[str]) -> None:
     ways = ways_to(find(backend), gpus)

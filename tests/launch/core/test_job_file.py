@@ -134,11 +134,6 @@ def test_data_in_a_folder_of_this_machine_are_read_there(capsys: pytest.CaptureF
     assert plan["warnings"] == []
 
 
-def test_data_in_s3_are_read_from_there_on_ec2(capsys: pytest.CaptureFixture[str]) -> None:
-    plan = dry_run("ec2", capsys, "--data", "s3://aws-ddp-toolkit-photos/all")
-    assert "s3://aws-ddp-toolkit-photos/all" in json.dumps(plan)
-
-
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if "wait" in find(name).options.model_fields])
 def test_every_backend_follows_a_job_unless_told_to_detach(backend: str) -> None:
     options = find(backend).options.model_fields

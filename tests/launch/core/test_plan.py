@@ -58,48 +58,6 @@ PLAN = Plan(
 )
 
 
-def test_a_plan_reads_from_top_to_bottom() -> None:
-    assert as_text(PLAN).splitlines() == [
-        "2 x g5 on EC2, job j",
-        "",
-        "  account     1",
-        "  time limit  12 h, until noon",
-        "  quota       g5: 16 of 64",
-        "  quota       g6: 16 of 64",
-        "",
-        "requests, in this order:",
-        "  1. ec2:CreateSecurityGroup  a group",
-        "       GroupName: j",
-        "       Nested: {a: [1, b]}",
-        "  2. ec2:RunInstances  start 2 nodes",
-        "       1. g5, a",
-        "       2. g5, b",
-        "     the first of them:",
-        "       Count: 2",
-        "       Group: <GroupId of group>",
-        "       TagSpecifications: on instance, volume",
-        "       UserData: (301 characters; --dry-run=json shows them)",
-        "",
-        "at the end:",
-        "     ec2:TerminateInstances  end them",
-        "       InstanceIds: <all nodes>",
-        "",
-        "price:",
-        "  g5           2.42 USD per hour on demand, for all 2 nodes, disks included",
-        "    expected   not known",
-        "    at most    29.04 USD in 12 h; then the time limit ends it",
-        "  g6           2.00 USD per hour on demand, for all 2 nodes, disks included",
-        "    spot       1.10 USD per hour now; at most the price on demand",
-        "    expected   not known",
-        "               it is new",
-        "  not counted  logs",
-        "",
-        "warning: it is Tuesday",
-        "",
-        "problem: no quota",
-    ]
-
-
 def test_a_plan_that_runs_a_command_shows_it_and_what_it_writes() -> None:
     local = Plan("job j", None, command=("sbatch", "a file"), files=(("job.sbatch", "#!/bin/sh\n\ntrue\n"),))
 

@@ -1,6 +1,5 @@
 """`python -m launch.ec2` as it is typed: what is refused before any call, and the dry run."""
 
-import json
 import os
 import subprocess
 import sys
@@ -45,13 +44,6 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(account: Account, capsys: p
     assert "RunInstances  start 2 nodes" in text
     assert account.left() == []
     assert not [name for name in account.operations if not name.startswith(("Describe", "Get", "List", "Head"))]
-
-
-def test_a_dry_run_for_programs_has_every_parameter(account: Account, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--nodes", "2", "--dry-run=json"]) == 0
-    plan = json.loads(capsys.readouterr().out)
-    (start,) = [step for step in plan["steps"] if "first_that_succeeds" in step]
-    assert start["first_that_succeeds"][0]["params"]["MinCount"] == 2
 
 
 def test_a_dry_run_tells_what_speaks_against_the_launch(account: Account, capsys: pytest.CaptureFixture[str]) -> None:

@@ -249,19 +249,6 @@ def test_a_stop_is_not_lost_that_comes_as_another_region_is_tried(terminal: Term
     assert (nodes_in(EAST), nodes_in(WEST)) == (0, 0)
 
 
-def test_a_launch_that_died_is_gone_on_with_in_its_region(terminal: Terminal) -> None:
-    """Its nodes are not listed yet, and the first region has capacity again."""
-    no_capacity(terminal, EAST)
-    terminal.account.slow.hidden = 2
-    number = len(zones(Ec2Account(EAST))) + 1
-    with injected(Faults().on("RunInstances", died_after(), nth=number)), suppress(Died):
-        terminal.type(*LAUNCH, "--detach")
-    assert nodes_in(WEST) == 2
-    terminal.account.rules.capacity.clear()
-    assert terminal.type(*LAUNCH, "--detach") == 0
-    assert (nodes_in(EAST), nodes_in(WEST)) == (0, 2)
-
-
 def test_verbs_find_the_job_in_whichever_region_it_is(terminal: Terminal) -> None:
     no_capacity(terminal, EAST)
     terminal.type(*LAUNCH, "--detach")

@@ -1,6 +1,5 @@
 """What a user reads about jobs: what runs, what it costs, how long it may, how it went, what to type next."""
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -211,15 +210,6 @@ def test_status_of_a_script_tells_how_far_it_is_and_how_long_the_rest_takes(term
 
     assert "\n  training    step 40, steps 100, loss 0.5\n" in terminal.text
     assert "\n  progress    40% done, about 1.0 h left at its pace\n" in terminal.text
-
-
-def test_the_newest_whole_epoch_is_shown_while_the_next_is_being_written(terminal: Terminal) -> None:
-    terminal.start("demo")
-    lines = json.dumps({**EPOCH, "epoch": 4}) + "\n" + '{"epoch": 5, "train_lo'
-    body = {"Bucket": terminal.account.bucket, "Key": "jobs/demo/run/metrics.jsonl", "Body": lines}
-    terminal.account.aws().call("s3", "PutObject", body)
-    terminal.type("status", "demo")
-    assert "epoch 4/8, " in terminal.text
 
 
 @pytest.mark.parametrize(("outcome", "words"), [(None, "is done"), (asdict(SAVED), "12.34 USD")], ids=str)

@@ -1,7 +1,6 @@
 """Stopping removes everything of a job, makes sure of it, and can be done again at any time."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 
 from launch.aws.client import Aws
 from launch.aws.instances.inventory import nodes_of
-from launch.aws.instances.removal import SETTLE_S
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.ec2.stop import stop
@@ -52,25 +50,6 @@ def test_a_node_that_ec2_does_not_know_keeps_no_other_from_ending_at_once(
     ids = [call.params.get("InstanceIds") for call in asked]
     assert ids[:4] == [None, [first, second], [second], None]
     assert terminal.account.left() == []
-
-
-def test_nothing_is_deleted_while_a_node_may_still_appear(terminal: Terminal, aws: Aws) -> None:
-    """Its time limit must be able to end it, and its group must be there."""
-    detached(terminal.account)
-    began = terminal.clock.now()
-    deleted_at = list[float]()
-    call = aws.call
-
-    def note(service: str, operation: str, params: Mapping[str, Any] | None = None, /) -> dict[str, Any]:
-        if operation.startswith("Delete"):
-            deleted_at.append(terminal.clock.now() - began)
-        return call(service, operation, params)
-
-    aws.call = note  # type: ignore[method-assign]
-    stop(aws, NAME, terminal.clock, terminal.said.append, unsure=True)
-
-    assert deleted_at
-    assert min(deleted_at) >= SETTLE_S
 
 
 def test_nodes_that_end_slowly_are_asked_once_and_waited_for(terminal: Terminal, aws: Aws) -> None:
@@ -249,14 +228,6 @@ def test_a_launch_that_was_just_killed_is_looked_at_twice(terminal: Terminal) ->
     terminal.start("demo", write=False)
     assert terminal.type("stop", "demo") == 0
     assert terminal.account.left() == []
-
-
-def test_stop_without_a_job_names_those_there_are(terminal: Terminal) -> None:
-    terminal.start("one")
-    terminal.start("two")
-    error = terminal.refused("stop")
-    assert error.code == 2
-    assert "python -m launch.ec2 stop JOB.  Running: one, two" in str(error)
 
 
 def test_all_jobs_of_the_region_are_stopped_with_yes(terminal: Terminal) -> None:

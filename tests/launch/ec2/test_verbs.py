@@ -6,7 +6,6 @@ import pytest
 
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal
-from tests.launch.faults import Faults, refused
 
 # ---- verbs
 
@@ -26,28 +25,6 @@ def test_a_mistake_is_refused_before_aws_is_asked(
     assert terminal.type(*words) == 2
     assert flag in capsys.readouterr().err
     assert terminal.account.requests == []
-
-
-VERBS = [("status",), ("stop", "demo")]
-
-
-@pytest.mark.parametrize("words", VERBS)
-def test_without_credentials_every_verb_says_what_to_do(
-    terminal: Terminal, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    assert terminal.type(*words) == 2
-    assert "aws sso login" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", VERBS)
-def test_a_permission_that_is_missing_is_named(
-    terminal: Terminal, faults: Faults, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    faults.on("DescribeVolumes", refused("UnauthorizedOperation", 403), nth=None)
-    assert terminal.type(*words) == 4
-    assert "may not ec2:DescribeVolumes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("status", "demo"), ("logs", "demo"), ("leaks",), ("ssh", "demo", "--print")])

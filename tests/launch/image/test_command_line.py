@@ -193,19 +193,6 @@ def test_a_dry_run_changes_nothing_and_shows_all(machine: Machine) -> None:
     assert "     ecr:PutImage  tag it latest\n" in machine.out
 
 
-def test_a_plan_as_json_has_facts_prices_and_commands_as_data(machine: Machine) -> None:
-    digest = put()
-    machine.type("push", "--dry-run=json")
-    plan = json.loads(machine.out)
-
-    assert (plan["facts"]["image"], plan["facts"]["builder"]) == (digest, "docker")
-    assert plan["rates"] == {"repository": {"usd_per_gb_month": 0.1}}
-
-    assert machine.type("build", "--dry-run=json", "--builder", "docker") == 0
-    assert json.loads(machine.out)["command"][:2] == ["docker", "build"]
-    assert machine.ran == []
-
-
 def test_a_dry_run_works_without_an_account(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)

@@ -1,27 +1,15 @@
 """`python -m launch.sagemaker` as it is typed: the dry run, the verbs, what they say and their exit codes."""
 
-import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from launch.rehearse.aws.sagemaker.changes import complete, fail
 from launch.sagemaker.__main__ import main
-from tests.conftest import ROOT
-from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import BUCKET, NAME, typed
 from tests.launch.sagemaker.world import Stage, idle
-
-# ---- command line
-
-
-VERBS = ["status", "stop"]
-WITH_JOBS = [("status", NAME), ("stop", NAME)]
-
 
 # ---- a launch
 
@@ -32,23 +20,6 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(stage: Stage, capsys: pytes
     assert stage.account.left() == []
     reads = ("Describe", "Get", "BatchGet", "List", "Head")
     assert not [name for name in stage.account.operations if not name.startswith(reads)]
-
-
-def test_a_dry_run_for_programs_has_every_parameter(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    assert stage.type("--nodes", "2", "--dry-run=json") == 0
-    create = json.loads(capsys.readouterr().out)["steps"][-1]
-    assert create["call"] == "sagemaker:CreateTrainingJob"
-    assert create["params"]["ResourceConfig"]["InstanceCount"] == 2
-
-
-def test_settings_come_from_a_file_and_flags_win(
-    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "job.yaml").write_text("instance-type: ml.g5.12xlarge\nnodes: 2\nmodel: cnn\nspot: true\n")
-    assert stage.type("--config", str(tmp_path / "job.yaml"), "--nodes", "1", "--dry-run=full") == 0
-    text = capsys.readouterr().out
-    assert text.startswith("1 x ml.g5.12xlarge on SageMaker, job cifar10-cnn-")
-    assert "EnableManagedSpotTraining: True" in text
 
 
 def test_a_job_of_launch_ec2_is_not_taken_over(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,18 +54,6 @@ def test_a_dry_run_needs_no_credentials_and_a_launch_does(capsys: pytest.Capture
     assert capsys.readouterr().err.startswith("error: no AWS region; give --region us-east-1")
 
 
-def test_without_boto3_the_user_learns_what_to_install(nobody: dict[str, str]) -> None:
-    program = (
-        "import sys; sys.modules |= dict.fromkeys(['boto3', 'botocore', 'jmespath', 'sagemaker'])\n"
-        "from launch.sagemaker.__main__ import main\n"
-        "sys.exit((main([]), main(['--dry-run'])) != (2, 0))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=nobody, capture_output=True, text=True)
-    assert done.returncode == 0
-    assert done.stderr.startswith("error: boto3 is not installed; run pip install")
-    assert done.stderr.count("\n") == 1
-
-
 # ---- verbs
 
 
@@ -108,26 +67,6 @@ def test_a_wrong_value_is_refused_before_aws_is_asked(
     assert stage.type("logs", "demo", flag, value) == 2
     assert capsys.readouterr().err.startswith(f"error: {flag} {value}: ")
     assert stage.account.requests == []
-
-
-@pytest.mark.parametrize("words", WITH_JOBS, ids=VERBS)
-def test_without_credentials_every_verb_says_what_to_do(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    assert main(list(words)) == 2
-    assert capsys.readouterr().err.startswith("error: no AWS credentials; ")
-
-
-@pytest.mark.parametrize("words", WITH_JOBS, ids=VERBS)
-def test_a_permission_that_is_missing_is_named(
-    stage: Stage, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with injected(Faults()) as faults:
-        faults.on("ListTrainingJobs", refused("AccessDeniedException", 403), nth=None)
-        assert stage.type(*words) == 4
-    assert capsys.readouterr().err.startswith("error: these credentials may not sagemaker:ListTrainingJobs; ")
 
 
 @pytest.mark.parametrize("verb", ["status", "logs", "stop", "attach"])

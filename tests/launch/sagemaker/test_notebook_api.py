@@ -140,15 +140,6 @@ def test_interrupting_a_cell_leaves_the_job_running(stage: Stage) -> None:
     assert stage.account.left() == [f"training job {NAME} (InProgress)"]
 
 
-def test_stopping_twice_is_fine(stage: Stage) -> None:
-    stage.started(warm_pool_s=600)
-    job = sagemaker.attach(NAME)
-    job.stop()
-    job.stop()
-    assert stage.account.left() == []
-    assert job.training_job.status == "Stopped"
-
-
 def test_the_jobs_there_are_are_newest_first_and_cost_what_leaks_says(stage: Stage) -> None:
     assert sagemaker.jobs() == []
     assert sagemaker.costs() == NO_LEAKS

@@ -204,17 +204,6 @@ def test_the_sdks_import_calls_nobody_prints_nothing_and_changes_neither_traceba
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_help_and_checks_do_without_the_sdk() -> None:
-    done = python(
-        "import sys\n"
-        "from launch.sagemaker.__main__ import main\n"
-        "main(['--nodes', '65'])\n"
-        "assert not {'sagemaker', 'boto3', 'yaml'} & set(sys.modules)\n"
-    )
-    assert done.stderr == "error: --nodes 65 is more than --max-nodes 64; raise --max-nodes if you mean it.\n"
-    assert done.returncode == 0
-
-
 @pytest.mark.parametrize("module", ["sagemaker", "sagemaker.pytorch"])
 def test_without_the_sdk_or_with_its_version_3_the_user_learns_what_to_install(module: str) -> None:
     with mock.patch.dict(sys.modules, {module: None, "sagemaker.estimator": None}), pytest.raises(NotSetUp) as error:

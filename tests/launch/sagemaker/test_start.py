@@ -508,14 +508,6 @@ def test_who_leaves_while_the_job_is_being_made_and_cannot_be_looked_at_leaves_n
     assert stage.account.left() == []
 
 
-def test_who_leaves_a_job_that_cannot_be_looked_at_learns_how_to_end_it(stage: Stage, faults: Faults) -> None:
-    made = stage.plan()
-    faults.on("DescribeTrainingJob", unreachable(), nth=None)
-    with leaving(Hangup), pytest.raises(LeftRunning) as error:
-        start_module.launch(made, stage.runtime())
-    assert str(error.value).endswith(f"\n  {typed('stop')}")
-
-
 def test_who_leaves_before_the_job_can_be_seen_leaves_none(stage: Stage) -> None:
     """SageMaker has the request and answers a moment later: the job was not there yet, and ran on to its limit."""
     send = sdk.send
@@ -540,18 +532,6 @@ def test_a_job_that_appears_a_moment_after_a_lost_answer_is_followed(stage: Stag
     with sending(sent):
         assert stage.launch() == 0
     assert list(stage.account.jobs) == [NAME]
-
-
-def test_who_leaves_before_the_job_is_asked_for_does_not_wait(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = stage.plan()
-
-    def left(*_: object) -> None:
-        raise Hangup("SIGHUP")
-
-    monkeypatch.setattr(start_module, "perform", left)
-    with pytest.raises(Ended):
-        start_module.launch(made, stage.runtime())
-    assert stage.slept_s == 0
 
 
 def test_a_terminal_that_is_closed_instead_of_an_answer_leaves_the_job_running(stage: Stage) -> None:
