@@ -19,6 +19,8 @@ SECRETS=(@SECRETS@)        # NAME=ssm:PARAMETER, NAME=secretsmanager:SECRET: env
 MEET_S=@MEET_S@            # how long nodes may fail to connect to each other, since they last trained
 MAX_RESTARTS=@MAX_RESTARTS@
 DOCKER_FLAGS=(@DOCKER_FLAGS@)
+WARM=@WARM@                # minutes for which this node waits for a next job
+NEXT=@NEXT@                # where its boot script will be in the job folder; empty: this node does not wait
 SOURCE=@SOURCE@            # where the source of a script is in S3; empty for none
 TOOLKIT=@TOOLKIT@          # likewise the trainer, for an image without it
 TRAIN=(@TRAIN@)            # what each rank runs
@@ -42,10 +44,12 @@ WORK=$DISK/source       # a script's source and its packages
 KIT=$DISK/toolkit       # the trainer, and the packages that the image lacks
 LOG=$DISK/boot.log
 ROOT=/run/ddp           # in memory, as the disk may get full
+FOLLOWER=$DISK.next     # the next job's boot script
 UPLOADED=$ROOT/uploaded # list of the files of RUN that the job folder has
 OUTPUT=$ROOT/output.log # the container's
 
 PAUSE_S=5           # between polls, and between retries
+LISTEN_S=1          # between looks for what the launcher writes
 METADATA_S=120      # until the instance metadata service answers
 CLUSTER_S=900       # until the launcher has written cluster.json
 VOLUME_S=300        # until the data volume is attached
@@ -68,7 +72,7 @@ INSTANCE=$HOSTNAME # until the metadata service has answered
 HELD=()            # the secrets, as NAME=VALUE
 RANK='' GENERATION='' CONTAINER='' UPLOAD=''
 PROXIES=()         # the proxy's variables, as docker's flags
-CODE=1 STEP=script REASON='the boot script failed; see its log' RESTARTS=0
+CODE=1 STEP=script REASON='the boot script failed; see its log' RESTARTS=0 STAYS=''
 
 say() { printf '%s %s\n' "$(date -u +%T)" "$*"; }
 
@@ -167,6 +171,7 @@ get_data() {
         chmod 1777 /data
     elif [ "$DATA_VOLUME" != none ]; then
         local device=/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${VOLUME/-/}
+        ! is_mounted || return 0
         within "$VOLUME_S" test -e "$device" || fail 22 data "volume $VOLUME was not attached within $VOLUME_S s"
         mount_volume "$device" || fail 22 data "volume $VOLUME cannot be mounted"
     elif [ -n "$DATA_S3" ]; then
@@ -174,6 +179,9 @@ get_data() {
         TRANSFER_S=$COPY_S retry s3 sync "$DATA_S3" /data || fail 22 data "cannot copy $DATA_S3"
     fi
 }
+
+# By the job before, on a warm node.
+is_mounted() { [ "${DDP_WARM-}" = "$DATA_VOLUME $DATA_S3" ]; }
 
 # A snapshot's journal is rarely empty, and replaying it would write to a volume that others read.  XFS also refuses a
 # second file system with the same UUID.
@@ -191,6 +199,7 @@ mount_volume() { # DEVICE: what is on it, or else on the first of its partitions
 }
 
 mount_local_disk() {
+    ! is_mounted || return 0
     local disks disk ami=/opt/dlami/nvme
     # A disk has several names there.
     mapfile -t disks < <(find /dev/disk/by-id -name 'nvme-Amazon_EC2_NVMe_Instance_Storage_*' ! -name '*-part*' \
@@ -218,6 +227,7 @@ log_in() {
 # docker there would be no log driver for CloudWatch.  The root volume's throughput shortens the unpacking instead.
 # https://github.com/awslabs/soci-snapshotter/blob/main/docs/parallel-mode.md
 get_image() {
+    [ -z "${DDP_WARM-}" ] || return 0 # the job before had the same
     [ -z "$REGISTRY" ] || retry log_in || fail 23 login "cannot log in to $REGISTRY"
     retry timeout "$PULL_S" docker pull --quiet "$IMAGE" || fail 24 image "cannot pull $IMAGE"
 }
@@ -408,10 +418,10 @@ train() {
         unsaved=''
         finish_upload || { unsaved=yes && say 'some results could not be uploaded'; }
         case $code in
-            0) return ;;
+            0) STAYS=$NEXT && return ;;
             8) fail 8 health "$(last_words)" ;;
             6 | 75 | 134 | 137 | 139 | 143) ;; # trainer/contract.py, and 128 + a signal
-            *) fail "$code" train "$(last_words)" ;;
+            *) STAYS=$NEXT && fail "$code" train "$(last_words)" ;; # the training's own error
         esac
         ! spot_notice || fail 75 spot 'EC2 is reclaiming this spot instance'
         if ! grep -q 'the workers could not meet' "$OUTPUT"; then
@@ -435,25 +445,39 @@ finish() {
         docker stop -t 60 ddp
         wait "$CONTAINER"
     fi
-    if ! finish_upload && [ "$CODE" = 0 ]; then
+    if ! finish_upload && STAYS='' && [ "$CODE" = 0 ]; then
         CODE=26 STEP=upload REASON='trained to the end, but some results could not be uploaded'
     fi
     exec >&3 2>&1 # closes tee's input, so that the log is complete
     timeout 5 tail --pid="$TEE" -f /dev/null
     s3 cp "$LOG" "$FOLDER/boot/$INSTANCE.log"
     write_record >"$ROOT/exit.json"
-    s3 cp "$ROOT/exit.json" "$FOLDER/exits/$INSTANCE.json" # last, so that its readers find all the rest
+    # Last, so that its readers find all the rest.
+    s3 cp "$ROOT/exit.json" "$FOLDER/exits/$INSTANCE.json" || STAYS=''
+    [ -z "$STAYS" ] || stay_warm
     shutdown -h now || poweroff -f
 }
 
 write_record() {
-    python3 - "$INSTANCE" "$STEP" "$REASON" "$RANK" "$GENERATION" "$CODE" "$RESTARTS" <<'EOF'
+    python3 - "$INSTANCE" "$STEP" "$REASON" "$RANK" "$GENERATION" "$CODE" "$RESTARTS" "${STAYS:+$WARM}" <<'EOF'
 import json, sys, time
 record = dict(zip(("instance", "step", "reason"), sys.argv[1:4]))
 record.update((name, int(text) if text else None) for name, text in
-              zip(("rank", "generation", "code", "restarts"), sys.argv[4:]))
-print(json.dumps({**record, "at": int(time.time())}))
+              zip(("rank", "generation", "code", "restarts"), sys.argv[4:8]))
+warm = {"warm_until": int(time.time() + 60 * int(sys.argv[8]))} if sys.argv[8] else {}
+print(json.dumps({**record, "at": int(time.time()), **warm}))
 EOF
+}
+
+fetch_next() { s3 cp "$FOLDER/$NEXT" "$FOLLOWER" 2>/dev/null; }
+
+# Waits for the boot script of a next job and becomes it; returns if none comes in time, or at any failure.  Nothing of
+# this job may be left for the next one, whose script begins with a timer of its own.
+stay_warm() {
+    shutdown -h "+$WARM" || return # in case this loop hangs
+    trap - TERM INT HUP PIPE # what is ignored here, the next script could not handle
+    PAUSE_S=$LISTEN_S within $((WARM * 60)) fetch_next && rm -rf "$DISK" "$ROOT" &&
+        DDP_WARM="$DATA_VOLUME $DATA_S3" exec bash "$FOLLOWER"
 }
 
 main() {
@@ -475,7 +499,7 @@ main() {
     within "$METADATA_S" fetch_instance || fail 20 metadata 'the instance metadata service does not answer'
     INSTANCE=$(<"$ROOT/instance")
     mark started
-    within "$CLUSTER_S" fetch_place || fail 21 cluster \
+    PAUSE_S=$LISTEN_S within "$CLUSTER_S" fetch_place || fail 21 cluster \
         "no cluster.json in $FOLDER named $INSTANCE within $CLUSTER_S s; $(tail -n 1 "$ROOT/cluster.error")"
     take_place
     mark data

@@ -87,13 +87,14 @@ def hourly_usd(
 def highest_usd(
     resolved: Resolved, instance: Instance, data_gib: int, prices: Prices = CATALOGS, once_usd: float = 0.0
 ) -> float:
-    """USD until the time limit at the on-demand price, which spot prices may reach.
+    """USD until the time limit, and of warm nodes after it, at the on-demand price, which spot prices may reach.
 
     once_usd: the cost of starting a node; each restart may replace all nodes.
     """
     options = resolved.options
     starts = options.nodes * (1 + options.max_restarts)
-    return hourly_usd(resolved, instance, data_gib, prices) * options.max_hours + once_usd * starts
+    hours = options.max_hours + options.keep_warm / 60
+    return hourly_usd(resolved, instance, data_gib, prices) * hours + once_usd * starts
 
 
 # The open driver begins with Turing (sm_75): https://docs.aws.amazon.com/dlami/latest/devguide/important-changes.html
@@ -205,9 +206,10 @@ def check_price(
     for instance in resolved.instances:
         most = highest_usd(resolved, instance, data_gib, prices, once_usd.get(instance.name, 0.0))
         if limit is not None and most > limit:
+            warm = f" and {options.keep_warm} min warm" if options.keep_warm else ""
             raise SettingsError(
-                f"{options.nodes} x {instance.name} for {options.max_hours:g} h may cost {most:,.2f} USD, more than "
-                f"--max-usd {limit:g}; lower --max-hours or --nodes, or raise --max-usd."
+                f"{options.nodes} x {instance.name} for {options.max_hours:g} h{warm} may cost {most:,.2f} USD, more "
+                f"than --max-usd {limit:g}; lower --max-hours or --nodes, or raise --max-usd."
             )
 
 
@@ -230,6 +232,8 @@ def data_volume_of(job: Job[Ec2Options]) -> str:
     else:
         _check_volume(job, kind)
     _check_volume_init(options, kind)
+    if options.keep_warm and kind == "multi-attach":
+        raise SettingsError("--keep-warm is for nodes with data volumes of their own; omit --data-volume multi-attach.")
     return kind
 
 

@@ -43,9 +43,10 @@ def cost_so_far(fleet: Fleet, now: datetime) -> float:
     """USD of all nodes since each job's start, terminated ones included, and of the existing volumes."""
     total = 0.0
     for node in this_start(fleet):
-        total += node.usd_once + _price(node) * _hours(node.launched_at, _end(node, now))
+        total += node.usd_once + _price(node) * _hours(node.begun, _end(node, now))
     for resource in fleet.resources:
-        total += resource_usd(resource) * _hours(resource.created or now, now)
+        created = resource.created or now
+        total += resource_usd(resource) * _hours(max(created, fleet.started.get(resource.job, created)), now)
     return total
 
 

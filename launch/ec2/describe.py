@@ -26,6 +26,7 @@ from launch.ec2.facts import Facts, Snapshot
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster
 from launch.ec2.volume_init import volume_init
+from launch.ec2.warm import fits
 from trainer.errors import SettingsError, TrainerError
 
 
@@ -137,7 +138,17 @@ def describe(
         toolkit=_toolkit(job.train, image),
         direct=direct_hosts(facts.exits.values(), facts.region) if options.proxy else (),
     )
+    cluster = _on_warm_nodes(cluster, facts)
     return cluster, _problems(cluster, facts)
+
+
+def _on_warm_nodes(cluster: Cluster, facts: Facts) -> Cluster:
+    """The cluster on nodes of an ended job, if there are such as it needs."""
+    warm = next((nodes for nodes in facts.warm if fits(cluster, nodes)), None)
+    if warm is None:
+        return cluster
+    group = cluster.resolved.options.security_group or warm.fleet.kind("security-group")[0].id
+    return replace(cluster, warm=warm, security_group=group)
 
 
 def _registry(image: str) -> str:
@@ -173,7 +184,8 @@ def times(options: Ec2Options, facts: Facts) -> tuple[datetime, datetime]:
         return _utc(spec["started"]), _utc(spec["deadline"])
     started = facts.now.astimezone(UTC).replace(microsecond=0)
     # The time limit begins with the nodes; see job_folder.py.
-    deadline = started + timedelta(hours=options.max_hours + options.wait_for_capacity)
+    hours = options.max_hours + options.wait_for_capacity
+    deadline = started + timedelta(hours=hours, minutes=options.keep_warm)
     block = facts.reservation.ends if facts.reservation else None
     return started, min(deadline, block - BEFORE_BLOCK_ENDS) if block else deadline
 
@@ -218,7 +230,7 @@ def _half_stopped(cluster: Cluster, facts: Facts) -> TrainerError | None:
     if facts.spec is None or "ended" not in facts.spec or not facts.fleet.present:
         return None
     stop = command("stop", cluster.job, cluster.region)
-    return AwsError(f"job {cluster.job} is still being removed; finish that with {stop}")
+    return AwsError(f"job {cluster.job} has ended and its nodes are still there; remove them with {stop}")
 
 
 def _unreadable_source(cluster: Cluster, facts: Facts) -> TrainerError | None:
@@ -266,7 +278,7 @@ def _reservation_too_small(cluster: Cluster, facts: Facts) -> TrainerError | Non
     belong to it.
     """
     reservation, fleet = facts.reservation, facts.fleet
-    needed = cluster.nodes - len(fleet.living)
+    needed = 0 if cluster.warm else cluster.nodes - len(fleet.living)
     if reservation is None or reservation.free >= needed:
         return None
     text = f"reservation {reservation.id} has {reservation.free} instances free and {needed} are needed"
@@ -289,7 +301,7 @@ def _block_about_to_end(cluster: Cluster, facts: Facts) -> TrainerError | None:
 
 def _shortage(cluster: Cluster, facts: Facts, instance: Instance) -> TrainerError | None:
     """An error if a quota is too low for the missing nodes as `instance`; capacity blocks have no quota."""
-    if cluster.resolved.options.capacity_block:
+    if cluster.resolved.options.capacity_block or cluster.warm:
         return None
     quota = facts.quotas.get(quota_of(instance, cluster.resolved.options.spot).name)
     needed = (cluster.nodes - len(facts.fleet.living)) * instance.vcpus

@@ -1,10 +1,12 @@
 """The facts, quotes and warnings of a plan.  Pure."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from datetime import datetime
 
 from launch.aws import upload
 from launch.aws.instances.facts import COUNTED, Family, quota_of
+from launch.aws.instances.inventory import Node
 from launch.aws.lookup import SET_UP
 from launch.aws.names import LIMITS_SINCE, TOOLKIT
 from launch.core import catalog, earlier, secrets
@@ -17,7 +19,7 @@ from launch.core.manifest import Content
 from launch.core.plan import Fact, Need, fact_of
 from launch.core.quote import Market, Quote, images_in
 from launch.core.training.base import Training
-from launch.ec2.checks import Resolved, highest_usd, hourly_usd
+from launch.ec2.checks import highest_usd, hourly_usd
 from launch.ec2.describe import unreachable
 from launch.ec2.facts import Facts
 from launch.ec2.options import Ec2Options
@@ -50,17 +52,32 @@ def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
         _data(cluster),
         Fact("job_folder", cluster.folder.uri, is_detail=True),
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items()), is_detail=True),
-        Fact("time_limit_h", hours, f"{hours:g} h, until {cluster.deadline:%Y-%m-%d %H:%M} UTC", "time limit"),
+        Fact("time_limit_h", hours, f"{hours:g} h, until {_time(cluster.deadline - cluster.warm_time)}", "time limit"),
+        *_warm(cluster),
         _health(cluster),
         *upload.facts(cluster.train, facts.earlier, facts.is_sent),
         *secrets.facts(resolved.options.secret),
-        *_quotas(resolved, facts),
+        *_quotas(cluster, facts),
         *_spot_scores(facts),
     ]
     if facts.fleet.living:
         running = len(facts.fleet.living)
         rows.append(Fact("running_nodes", running, f"{running} nodes of this job; only missing ones are started"))
     return tuple(rows)
+
+
+def _time(when: datetime) -> str:
+    return f"{when:%Y-%m-%d %H:%M} UTC"
+
+
+def _warm(cluster: Cluster) -> Iterator[Fact]:
+    """Warm nodes of another job, and how long this job's own wait for a next one."""
+    if cluster.warm is not None:
+        text = f"{cluster.nodes} warm nodes of {cluster.warm.job}, without booting"
+        yield Fact("starts_on", cluster.warm.job, text, is_detail=True)
+    if minutes := cluster.resolved.options.keep_warm:
+        text = f"{minutes} min after the training, until {_time(cluster.deadline)} at most; stop ends them"
+        yield Fact("keep_warm_min", minutes, text, "warm nodes")
 
 
 def _spot_scores(facts: Facts) -> Iterator[Fact]:
@@ -99,8 +116,9 @@ def _in_words(cluster: Cluster) -> str:
     return f": {cluster.content.in_words}" if cluster.content else ""
 
 
-def _quotas(resolved: Resolved, facts: Facts) -> list[Fact]:
+def _quotas(cluster: Cluster, facts: Facts) -> list[Fact]:
     """The known vCPU quotas in one fact, with their current use."""
+    resolved = cluster.resolved
     values, texts, needs = {}, [], list[Need]()
     for instance in resolved.instances:
         family = quota_of(instance, resolved.options.spot)
@@ -114,7 +132,8 @@ def _quotas(resolved: Resolved, facts: Facts) -> list[Fact]:
             "running_vcpus": quota.running,
             "limit_vcpus": quota.limit,
         }
-        needs.append(Need(quota.name, needed, quota.running, quota.limit, _held(family, facts)))
+        living = (cluster.warm.fleet if cluster.warm else facts.fleet).living
+        needs.append(Need(quota.name, needed, quota.running, quota.limit, _held(family, living)))
         texts.append(f"{instance.name}: {needed} vCPUs needed, {quota.running} in use, {quota.limit:g} allowed "
                      f"({quota.name})")  # fmt: skip
     if resolved.options.capacity_block:  # has no quota
@@ -122,11 +141,9 @@ def _quotas(resolved: Resolved, facts: Facts) -> list[Fact]:
     return [Fact("quotas", values, tuple(texts), "quota", is_detail=True), fact_of(needs[:1])] if values else []
 
 
-def _held(family: Family, facts: Facts) -> int:
-    """vCPUs that this job's own nodes use of a quota."""
-    return sum(
-        node.vcpus for node in facts.fleet.living if node.state in COUNTED and family.is_of(node.type, spot=node.spot)
-    )
+def _held(family: Family, living: Iterable[Node]) -> int:
+    """vCPUs that these nodes, which are or become this job's, use of a quota."""
+    return sum(node.vcpus for node in living if node.state in COUNTED and family.is_of(node.type, spot=node.spot))
 
 
 def market(options: Ec2Options) -> Market:
@@ -179,7 +196,7 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
         most_s=options.max_hours * 3600,
         forecast=forecast,
         why_unknown=why_unknown,
-        once_usd=fill.usd * options.nodes,
+        once_usd=0.0 if cluster.warm else fill.usd * options.nodes,
         notes=notes,
     )
     return earlier.with_time(quote, train, setting, facts.earlier)

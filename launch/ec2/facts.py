@@ -7,7 +7,7 @@ from typing import Any
 
 from launch.aws.instances.facts import Ami, Quota, Subnet
 from launch.aws.instances.inventory import Fleet
-from launch.aws.names import ROLES_VERSION
+from launch.aws.names import ROLES_VERSION, Folder
 from launch.aws.network import Exit
 from launch.core.catalog import Instance
 from launch.core.earlier import Earlier
@@ -42,6 +42,34 @@ class Reservation:
 
 
 @dataclass(frozen=True)
+class WarmNodes:
+    """The nodes of an ended job, which wait for a next one."""
+
+    folder: Folder  # of that job
+    fleet: Fleet  # all its resources
+    spec: Mapping[str, Any]  # its job.json
+    until: datetime  # when the first of them ends itself
+    claim: bytes | None = None  # the boot script of the job that has claimed them
+
+    @property
+    def job(self) -> str:
+        return self.folder.job
+
+
+def next_key(folder: Folder, started: datetime) -> str:
+    """The key of the boot script of the job that takes over the warm nodes of this start of a job.
+
+    It is in source/, where infra/iam lets launchers create new objects, and nodes only read.
+    """
+    return folder.prefix + next_name(started)
+
+
+def next_name(started: datetime) -> str:
+    """The same within the job folder."""
+    return f"source/next-{int(started.timestamp())}"
+
+
+@dataclass(frozen=True)
 class Facts:
     """Everything that the planner knows about the account and the job."""
 
@@ -66,6 +94,7 @@ class Facts:
     old_stack: str = ""  # the region of the stack that made that role, if it is older than this version needs
     roles: int = ROLES_VERSION  # the version of that stack's roles, see launch.aws.names
     fleet: Fleet = field(default_factory=Fleet)
+    warm: tuple[WarmNodes, ...] = ()  # nodes of other jobs, as many and of the same types
     fleet_is_known: bool = True  # whether AWS was asked for it, and answered
     spec: Mapping[str, Any] | None = None  # job.json of an earlier start of this job
     etag: str = ""  # of that job.json

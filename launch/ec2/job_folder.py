@@ -37,6 +37,7 @@ class _File(BaseModel):
 class _Where(_File):
     nodes: Count = 0
     root_gb: Count = 0
+    keep_warm: Count = 0
     instance_type: list[str] = []
 
 
@@ -88,6 +89,7 @@ class _ExitRecord(_File):
     rank: Count | None
     restarts: Count | None
     generation: Count | None = None
+    warm_until: Time = 0  # when the node ends itself, if it waits for a next job
 
 
 def spec_of(aws: Aws, folder: Folder, backend: str) -> Record | None:
@@ -128,6 +130,13 @@ def record_at(aws: Aws, bucket: str, key: str) -> Record | None:
     # The reason may be the last line of a user's script, with a token in it.  Keep it on one line: more lines would
     # look like the launcher's own output.
     return {**record, "reason": " ".join(without_secrets(record["reason"]).split())}
+
+
+def exit_records(aws: Aws, folder: Folder) -> dict[str, Record]:
+    """The nodes' exit records, by instance id."""
+    listed = aws.pages("s3", "ListObjectsV2", "Contents", {"Bucket": folder.bucket, "Prefix": folder.exits})
+    records = [record_at(aws, folder.bucket, item["Key"]) for item in listed]
+    return {record["instance"]: record for record in records if record is not None}
 
 
 def _checked(content: Record | None, kind: type[_File], bucket: str, key: str) -> Record | None:
@@ -285,8 +294,8 @@ def _deadline(cluster: Cluster, nodes: Sequence[Node], previous: Mapping[str, An
     if previous is not None and previous["started"] == int(cluster.started.timestamp()):
         return int(previous["deadline"])
     limit = timedelta(hours=cluster.resolved.options.max_hours)
-    ends = [node.launched_at + limit for node in nodes]
-    return int(min([cluster.deadline, *ends]).timestamp())
+    ends = [max(node.launched_at, cluster.started) + limit for node in nodes]
+    return int(min([cluster.deadline - cluster.warm_time, *ends]).timestamp())
 
 
 def planned_cluster_file(cluster: Cluster) -> ClusterFile:

@@ -4,8 +4,10 @@ Covers all jobs of the account, found by tag.  Snapshots, job folders and logs a
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from launch.aws.client import Aws
 from launch.aws.instances.inventory import Fleet, find
@@ -17,24 +19,39 @@ from launch.core.job import JOB_NAME
 from launch.core.jobs import Leak
 from launch.ec2.backend import BACKEND_NAME, command
 from launch.ec2.costs import node_usd, resource_usd, usd_per_hour
+from launch.ec2.facts import WarmNodes
 from launch.ec2.job_folder import Record, spec_of
+from launch.ec2.warm import warm_nodes
 from trainer.errors import SettingsError, one_line
 
 # A launch creates groups and a time limit before its nodes, and replaces lost nodes: not a leak for this long.
 WITHOUT_NODES = timedelta(minutes=15)
+# A warm node shuts down at the end of its time, if not at once.
+WARM_GRACE = timedelta(minutes=5)
 
 
-def leaks_of(fleet: Fleet, region: str, now: datetime, waiting: Collection[str] = ()) -> tuple[Leak, ...]:
+def leaks_of(
+    fleet: Fleet,
+    region: str,
+    now: datetime,
+    waiting: Collection[str] = (),
+    warm: Mapping[str, datetime] = MappingProxyType({}),
+) -> tuple[Leak, ...]:
     """One entry for each job of `fleet` with resources, leak or not.  Pure.
 
     waiting: jobs without nodes that may be waiting for capacity; see waiting().
+    warm: when the nodes of ended jobs end themselves; see warm_times().
     """
     jobs = {node.job for node in fleet.present} | {resource.job for resource in fleet.resources}
-    return tuple(_leak(fleet.of(job), job, region, now, waits=job in waiting) for job in sorted(jobs))
+    return tuple(
+        _leak(fleet.of(job), job, region, now, waits=job in waiting, warm=warm.get(job)) for job in sorted(jobs)
+    )
 
 
-def _leak(own: Fleet, job: str, region: str, now: datetime, *, waits: bool) -> Leak:
+def _leak(own: Fleet, job: str, region: str, now: datetime, *, waits: bool, warm: datetime | None) -> Leak:
     is_leak, why = _verdict(own, job, now, waits=waits)
+    if warm is not None and own.living and not is_leak:
+        is_leak, why = now > warm + WARM_GRACE, f"warm until {warm:%H:%M} UTC"
     rows = tuple(_rows(own, job, region, why, now))
     ids, is_ours = [row[1] for row in rows], has_proper_name(job)
     return Leak(job, region, is_leak, why, usd_per_hour(own), rows, ids, is_ours, resources=own)
@@ -94,6 +111,18 @@ def _rows(fleet: Fleet, job: str, region: str, why: str, now: datetime) -> Itera
         since = resource.created or started
         age = duration(now - since) if since else "-"
         yield (resource.kind, resource.id, job, region, age, f"{resource_usd(resource):.3f}", why)
+
+
+def warm_times(aws: Aws, fleet: Fleet) -> dict[str, datetime]:
+    """When the nodes of each job that has left them warm end themselves."""
+    found = {job: _warm(aws, fleet.of(job), job) for job in fleet.jobs}
+    return {job: nodes.until for job, nodes in found.items() if nodes is not None}
+
+
+def _warm(aws: Aws, own: Fleet, job: str) -> WarmNodes | None:
+    with suppress(AwsError):  # they end by their time limit in any case
+        return warm_nodes(aws, own, job)
+    return None
 
 
 def waiting(aws: Aws, fleet: Fleet, now: datetime) -> frozenset[str]:

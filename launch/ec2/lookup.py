@@ -34,9 +34,10 @@ from launch.core.errors import AwsError
 from launch.core.price import CATALOGS, Prices
 from launch.ec2.backend import BACKEND_NAME, LOG_GROUP
 from launch.ec2.checks import Resolved
-from launch.ec2.facts import Facts, Reservation, Snapshot
+from launch.ec2.facts import Facts, Reservation, Snapshot, WarmNodes
 from launch.ec2.job_folder import is_stopped, members_of, spec_version, start_of
 from launch.ec2.options import IMAGE
+from launch.ec2.warm import find_warm
 from trainer.errors import TrainerError
 
 # In order; Ubuntu 22.04 is supported until 2027.
@@ -226,7 +227,12 @@ def _with_job(
     no_subnets: tuple[Subnet, ...] = ()
     subnets = lookups.required(partial(find_subnets, aws, options.subnet, options.zones), no_subnets)
     spec, etag = _spec(aws, lookups, folder, account)
-    fleet = lookups.required(partial(_fleet, aws, job), None)
+    everything = lookups.required(partial(_fleet, aws), None)
+    fleet = everything.of(job) if everything else None
+    last_generation = lookups.required(partial(_last_generation, aws, folder), 0)
+    warm: tuple[WarmNodes, ...] = ()
+    if everything and fleet and not fleet.nodes and not last_generation:  # a job that begins
+        warm = lookups.optional("warm nodes", partial(find_warm, aws, everything, options, facts.now), ())
     found = replace(
         facts,
         subnets=subnets,
@@ -235,7 +241,8 @@ def _with_job(
         etag=etag,
         fleet=fleet or Fleet(),
         fleet_is_known=fleet is not None,
-        last_generation=lookups.required(partial(_last_generation, aws, folder), 0),
+        last_generation=last_generation,
+        warm=warm,
     )
     return found, {} if spec is None or "ended" in spec else spec
 
@@ -289,8 +296,8 @@ def _with_rights(facts: Facts, aws: Aws, lookups: Lookups, resolved: Resolved) -
     return replace(facts, scheduler_role=role, old_stack=old_stack, roles=roles, has_log_group=has_log_group)
 
 
-def _fleet(aws: Aws, job: str) -> Fleet | None:
-    return find(aws, job)
+def _fleet(aws: Aws) -> Fleet | None:
+    return find(aws)
 
 
 def _spec(aws: Aws, lookups: Lookups, folder: Folder, account: str) -> tuple[Mapping[str, Any] | None, str]:

@@ -101,6 +101,13 @@ class Ec2Options(Options):
     )
 
     max_hours: float = Field(12.0, gt=0, le=168, description="time limit, after which the nodes terminate themselves")
+    keep_warm: int = Field(
+        0,
+        ge=0,
+        le=1440,
+        description="how long the nodes wait, after the training, for a next job, which starts without booting",
+        json_schema_extra={"metavar": "MINUTES"},
+    )
     anyway: bool = ANYWAY
     max_usd: float | None = Field(None, gt=0, description="refuse a job that may cost more than this")
     wait_for_capacity: float = Field(

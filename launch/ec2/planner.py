@@ -24,6 +24,7 @@ from launch.ec2.job_folder import planned_cluster_file
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster, placement_name
 from launch.ec2.volume_init import UNSET, volume_init
+from launch.ec2.warm import take_over
 from trainer.errors import TrainerError
 
 # RunInstances' errors after which only another type may work.
@@ -66,11 +67,9 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
     steps, group = list[Step](), _placement(cluster, facts, generation)
     if missing:  # running nodes have all prerequisites
         steps += _before(cluster, facts, save_spec, group)
-        tries = _tries(cluster, facts, missing, generation, group)
-        if tries:
-            steps.append(_choice(tries, missing))
-        else:
-            problems = (*problems, _no_subnet(cluster, facts))
+        nodes = _nodes(cluster, facts, missing, generation, group)
+        steps += nodes
+        problems = problems if nodes else (*problems, _no_subnet(cluster, facts))
     if resolved.data_volume == "multi-attach" and not facts.fleet.shared_volumes:
         newest = generation if missing else max(node.generation for node in facts.fleet.living)
         steps.append(requests.shared_volume(cluster, _zone(facts), newest))
@@ -88,8 +87,18 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
     )
 
 
+def _nodes(cluster: Cluster, facts: Facts, missing: int, generation: int, group: str) -> list[Step]:
+    """The requests for the nodes; none if there is no place for them."""
+    if cluster.warm is not None:
+        return [*take_over(cluster, cluster.warm)]
+    tries = _tries(cluster, facts, missing, generation, group)
+    return [_choice(tries, missing)] if tries else []
+
+
 def _title(cluster: Cluster, missing: int) -> str:
     title = f"{cluster.nodes} x {' or '.join(cluster.resolved.options.instance_type)} on EC2, job {cluster.job}"
+    if cluster.warm is not None:
+        return f"{title}, on {cluster.nodes} warm nodes of {cluster.warm.job}"
     return title if missing else f"{title}: it runs already, and is joined; --new starts another"
 
 
@@ -116,7 +125,7 @@ def _no_subnet(cluster: Cluster, facts: Facts) -> TrainerError:
 
 def _placement(cluster: Cluster, facts: Facts, generation: int) -> str:
     """The placement group of the missing nodes: that of the living ones, or a new one; empty for none."""
-    if not requests.is_placed(cluster.resolved):
+    if cluster.warm is not None or not requests.is_placed(cluster.resolved):
         return ""
     groups = [group.id for group in facts.fleet.kind("placement-group")] if facts.fleet.living else []
     if not groups:
@@ -220,6 +229,8 @@ def _before(cluster: Cluster, facts: Facts, save_spec: Request | None, group: st
     steps: list[Step] = [*_uploads(cluster, facts), *([save_spec] if save_spec else [])]
     steps += requests.log_group(retention=not facts.has_log_group)
     steps += requests.time_limit(cluster, exists=bool(fleet.kind("schedule")))
+    if cluster.warm is not None:  # with all that is theirs
+        return steps
     if resolved.options.security_group is None:
         if isinstance(cluster.security_group, FromAnswer):
             vpc = facts.subnets[0].vpc if facts.subnets else "<default VPC>"

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from launch.aws.instances.inventory import running_jobs
+from launch.aws.instances.inventory import Fleet, find
 from launch.aws.lookup import earlier_jobs, is_sent
 from launch.aws.names import DATA_TAG, bucket_of
 from launch.aws.pricelist import cache_of
 from launch.core.errors import AwsError, NotSetUp
-from launch.core.job import Job, job_name
+from launch.core.job import Job, job_name, letters_of
 from launch.core.perform import REMEDY, NothingLeft
 from launch.core.plan import Plan, as_data, as_text, json_text, short_text
 from launch.core.quote import Quote
@@ -24,6 +24,7 @@ from launch.ec2.facts import Facts, Snapshot
 from launch.ec2.lookup import look_up
 from launch.ec2.options import IMAGE, Ec2Options
 from launch.ec2.planner import Launch
+from launch.ec2.warm import warm_nodes
 from trainer.errors import SettingsError, TrainerError
 
 
@@ -268,15 +269,23 @@ def plan_regions(job: Job[Ec2Options], runtime: Runtime) -> Plans:
 
 def _named(job: Job[Ec2Options], runtime: Runtime) -> Job[Ec2Options]:
     checks.resolve(job)  # refuses what cannot work before any call
-    name = job_name(job, runtime.clock.utc().astimezone(), partial(_running, job.where.region or (None,), runtime))
+    name = job_name(job, runtime.clock.utc().astimezone(), partial(_running, job, runtime))
     return replace(job, where=job.where.model_copy(update={"job_name": name}))
 
 
-def _running(regions: Sequence[str | None], runtime: Runtime) -> Iterator[str]:
-    """The jobs that run in the regions that answer; why the others do not is among the problems of their plans."""
-    for region in regions:
+def _running(job: Job[Ec2Options], runtime: Runtime) -> Iterator[str]:
+    """The jobs that run in the regions that answer; why the others do not is among the problems of their plans.
+
+    Without an equal one, by the letters in its name, that has ended and whose nodes are warm.
+    """
+    letters = letters_of(job)
+    for region in job.where.region or (None,):
         with suppress(TrainerError):
-            yield from running_jobs(runtime.make_aws(region))
+            aws = runtime.make_aws(region)
+            running = find(aws) if aws.has_credentials else Fleet()
+            for name in running.jobs:
+                if not (name.endswith(letters) and warm_nodes(aws, running.of(name), name)):
+                    yield name
 
 
 def _plan_in(region: str | None, job: Job[Ec2Options], runtime: Runtime, *, is_first: bool = True) -> Place:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from launch.aws import upload
@@ -23,7 +23,7 @@ from launch.core.templates import fill
 from launch.core.training.base import Training
 from launch.ec2.backend import BACKEND_NAME, DATA_DEVICE, LOG_GROUP
 from launch.ec2.checks import CACHE_DIR, DATA_DIR, Resolved, node_usd
-from launch.ec2.facts import Snapshot
+from launch.ec2.facts import Snapshot, WarmNodes, next_name
 from launch.ec2.options import Ec2Options
 from launch.ec2.volume_init import VolumeInit
 from trainer.contract import NODE_GBPS, NODE_GPUS
@@ -54,10 +54,16 @@ class Cluster:
     content: Content | None = None  # of its data, if counted
     toolkit: Archive | None = None  # the trainer, for an image that lacks it
     direct: tuple[str, ...] = ()  # hosts that nodes reach without --proxy
+    warm: WarmNodes | None = None  # the nodes of another job, on which this one starts
 
     @property
     def nodes(self) -> int:
         return self.resolved.options.nodes
+
+    @property
+    def warm_time(self) -> timedelta:
+        """How long its nodes wait for a next job, within the deadline."""
+        return timedelta(minutes=self.resolved.options.keep_warm)
 
     @property
     def source_key(self) -> str:
@@ -365,6 +371,8 @@ def user_data(cluster: Cluster, instance: Instance) -> str:
             "MEET_S": str(MEET_S + round(options.wait_for_capacity * 3600)),
             "MAX_RESTARTS": str(options.max_restarts),
             "DOCKER_FLAGS": flags,
+            "WARM": str(options.keep_warm),
+            "NEXT": next_name(cluster.started) if options.keep_warm else "",
             "SOURCE": _uri(cluster, cluster.source_key),
             "TOOLKIT": _uri(cluster, cluster.toolkit_key),
             "TRAIN": _training(cluster, instance),

@@ -30,6 +30,7 @@ from launch.ec2.records import completed, stopped
 from launch.ec2.regions import ASK_EVERY_S, Place, Plans, Tried, plan_job, plan_regions, tried_in
 from launch.ec2.requests import NAME_TAKEN, Cluster
 from launch.ec2.starter import Starter
+from launch.ec2.warm import await_warm
 from launch.ec2.watch import Follower, find_ends, read_cluster_file
 from trainer.contract import Exit
 from trainer.errors import TrainerError
@@ -141,7 +142,7 @@ class _Life:
                 self._after_failure(error)
                 raise
             else:
-                outcome = self._take_down(outcome, unsure=False)
+                outcome = self._end(outcome)
         if outcome.exit_code != Exit.DONE:
             self._show_commands("see also:", "logs", "status", "fetch")
             raise Ended(outcome.reason, outcome.exit_code, outcome)
@@ -157,6 +158,15 @@ class _Life:
         target, rest = self.runtime.results / job, command("fetch", job, region, "--all")
         fetch = partial(fetch_run, self.aws, folder, target, without_checkpoints, rest)
         fetch_at_end(fetch, self.say, command("fetch", job, region))
+
+    def _end(self, outcome: Outcome) -> Outcome:
+        """Remove the job, or leave its nodes warm; return the outcome with duration and cost."""
+        clock = self.runtime.clock
+        if self.cluster.warm_time and outcome.state in ("done", "failed"):
+            with hangups_ignored(), suppress(TrainerError), self._explain_interrupts():
+                if warm := await_warm(self.aws, self.cluster.job, self.cluster.nodes, clock):
+                    return stop.leave_warm(self.aws, warm, self.cluster.started, outcome, clock, self.say)
+        return self._take_down(outcome, unsure=False)
 
     def _follow(self, follower: Follower) -> Outcome:
         """The outcome.  Raises LeftRunning if this machine cannot reach AWS: the nodes continue without it."""

@@ -20,6 +20,7 @@ from launch.ec2.job_folder import STOPPED, check_not_stopped, cluster_file, memb
 from launch.ec2.planner import Launch
 from launch.ec2.regions import ASK_EVERY_S, Tried, is_no_capacity, plan_job, tried_in
 from launch.ec2.requests import Cluster
+from launch.ec2.warm import is_lost
 from launch.ec2.watch import APPEAR_S
 
 LOOK_EVERY_S = 3.0
@@ -56,6 +57,9 @@ class Starter:
         try:
             plan = self._perform(plan)
         except AwsError as error:
+            if is_lost(error, cluster):
+                self.say(f"{error}  Starting new nodes.")
+                return self._start(self._same_start_again(plan), may_retry=may_retry)
             if error.aws_code != "InvalidGroup.Duplicate" or not may_retry:
                 raise
             # botocore retried a request whose answer was lost: the group exists, and a new plan finds it.
@@ -71,7 +75,9 @@ class Starter:
             return self._start(self._same_start_again(plan), may_retry=may_retry)
         members = self._written(cluster, fleet)
         places = ", ".join(sorted({f"{node.type} in {node.zone}" for node in fleet.living}))
-        self.runtime.say(f"{cluster.nodes} nodes started ({places}); they take a few minutes to boot")
+        how = f"warm nodes of {cluster.warm.job}" if cluster.warm else "nodes started"
+        wait = "" if cluster.warm else "; they take a few minutes to boot"
+        self.runtime.say(f"{cluster.nodes} {how} ({places}){wait}")
         # A concurrent stop has not seen these nodes.
         check_not_stopped(self.aws, cluster.folder, cluster.started, has_started=True)
         return members
@@ -88,7 +94,7 @@ class Starter:
 
     def _begin_limit(self, cluster: Cluster, deadline: int) -> None:
         """Set the final time limit after a wait: until now it allowed for the longest possible wait."""
-        ends = datetime.fromtimestamp(deadline, UTC)
+        ends = datetime.fromtimestamp(deadline, UTC) + cluster.warm_time
         if ends < cluster.deadline:
             for request in requests.time_limit(replace(cluster, deadline=ends), exists=True):
                 self._do(request)
@@ -156,7 +162,7 @@ class Starter:
                 self._share_volume(fleet)
             if len(fleet.living) >= cluster.nodes and not volumes_missing(cluster, fleet):
                 return fleet
-            _check_started(fleet, launched.generation)
+            _check_started(fleet, launched)
             if clock.now() > until:
                 minutes = f"{APPEAR_S / 60:g} minutes"
                 raise AwsError(f"EC2 lists {len(fleet.living)} of {cluster.nodes} nodes after {minutes}.")
@@ -211,11 +217,12 @@ def _is_transient(error: AwsError, plan: Plan[Launch]) -> bool:
     return is_busy or is_no_capacity(error)
 
 
-def _check_started(fleet: Fleet, generation: int) -> None:
+def _check_started(fleet: Fleet, launched: Launch) -> None:
     """Raise AwsError if a new node has already ended."""
     for node in fleet.nodes:
-        if node.generation == generation and not node.lives:
+        if node.generation == launched.generation and not node.lives:
             reason = node.reason or "EC2 gives no reason"
-            code = NOT_STARTED if reason.startswith((*NO_START, *TAKEN_BACK)) else "EndedAtOnce"
+            is_transient = launched.cluster.warm is not None or reason.startswith((*NO_START, *TAKEN_BACK))
+            code = NOT_STARTED if is_transient else "EndedAtOnce"
             hint = NO_KEY if reason.startswith("Client.InternalError") else ""
             raise AwsError(f"node {node.id} ended right after its start: {reason.rstrip('.')}.{hint}", code)

@@ -1,6 +1,6 @@
 """The status of a job, from its resources and its folder, and of all jobs in a region, as text."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -17,9 +17,10 @@ from launch.core.terminal import table
 from launch.core.training.options import epochs_in
 from launch.ec2.backend import BACKEND_NAME, command
 from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, this_start, unpriced, usd_per_hour
-from launch.ec2.job_folder import members_of, spec_of
+from launch.ec2.job_folder import exit_records, members_of, spec_of
 from launch.ec2.records import Record, of_records, rank_of, stopped
-from launch.ec2.watch import exit_records, with_ends
+from launch.ec2.warm import warm_until
+from launch.ec2.watch import with_ends
 from trainer.contract import Exit
 from trainer.errors import SettingsError
 from trainer.outcome import Outcome
@@ -63,6 +64,11 @@ class View:
         times = [datetime.fromtimestamp(record["at"], UTC) for record in self.records[-1:]]
         times += [node.ended_at for node in this_start(self.fleet) if node.ended_at]
         return _time(self.spec, "ended") or max(times, default=None)
+
+    @property
+    def warm_until(self) -> datetime | None:
+        """When the first of its nodes ends itself, if they wait for a next job."""
+        return warm_until(self.fleet, self.exits)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -118,18 +124,20 @@ def _time(spec: Record | None, key: str) -> datetime | None:
     return datetime.fromtimestamp(spec[key], UTC) if spec and key in spec else None
 
 
-def expected_nodes(aws: Aws, fleet: Fleet) -> dict[str, int]:
-    """The number of nodes that each job should have; its present number if job.json cannot be read."""
-    return {job: _expected(aws, fleet, job) for job in fleet.jobs}
+def views(aws: Aws, fleet: Fleet, now: datetime) -> list[View]:
+    """Each job that has resources, with what its nodes wrote only if they may be warm."""
+    return [_short_view(aws, fleet, job, now) for job in fleet.jobs]
 
 
-def _expected(aws: Aws, fleet: Fleet, job: str) -> int:
-    bucket = fleet.buckets.get(job)
+def _short_view(aws: Aws, fleet: Fleet, job: str, now: datetime) -> View:
+    folder = Folder(fleet.buckets.get(job, ""), job)
+    known = View(aws.region, folder, fleet.of(job), now)
     try:
-        spec = spec_of(aws, Folder(bucket, job), BACKEND_NAME) if bucket else None
+        spec = spec_of(aws, folder, BACKEND_NAME) if folder.bucket else None
+        exits = exit_records(aws, folder) if spec and spec.get("where", {}).get("keep_warm") else {}
     except (AwsError, SettingsError):
-        spec = None
-    return _nodes(spec) or len(this_start(fleet.of(job)))
+        return known
+    return replace(known, spec=spec, exits=exits)
 
 
 def _nodes(spec: Record | None) -> int:
@@ -137,9 +145,9 @@ def _nodes(spec: Record | None) -> int:
     return int((spec or {}).get("where", {}).get("nodes", 0))
 
 
-def all_as_text(fleet: Fleet, wanted: Mapping[str, int], region: str, now: datetime) -> str:
-    """A table with a row per job that has resources."""
-    if not fleet.jobs:
+def all_as_text(fleet: Fleet, views: Sequence[View], region: str) -> str:
+    """A table with a row per job that has resources.  fleet: of all jobs."""
+    if not views:
         return "\n".join(
             [
                 f"no jobs in {region}.  For a job that has ended, give its name:",
@@ -149,28 +157,31 @@ def all_as_text(fleet: Fleet, wanted: Mapping[str, int], region: str, now: datet
             ]
         )
     columns = ("job", "nodes", "type", "zone", "age", "USD/hour", "USD so far", "time limit")
-    rows = [_row(fleet.of(job), job, wanted[job], now) for job in fleet.jobs]
+    rows = [_row(view) for view in views]
     total = f"{len(rows)} job{'' if len(rows) == 1 else 's'} in {region}, {usd(usd_per_hour(fleet))} per hour"
     return "\n".join([table(columns, rows), "", total, *_price_notes(fleet)])
 
 
-def overview(fleet: Fleet, wanted: Mapping[str, int], region: str, now: datetime) -> Overview:
+def overview(aws: Aws, fleet: Fleet, now: datetime) -> Overview:
     """all_as_text(), also for programs."""
-    views = [View(region, Folder(fleet.buckets.get(job, ""), job), fleet.of(job), now) for job in fleet.jobs]
-    return Overview(all_as_text(fleet, wanted, region, now), [summary_of(view) for view in views])
+    found = views(aws, fleet, now)
+    # Without the other parts of its folder, job.json does not say how a job without nodes ended.
+    summaries = [summary_of(view if view.warm_until else replace(view, spec=None)) for view in found]
+    return Overview(all_as_text(fleet, found, aws.region), summaries)
 
 
-def _row(fleet: Fleet, job: str, wanted: int, now: datetime) -> tuple[str, ...]:
-    started, deadline = fleet.started.get(job), fleet.deadlines.get(job)
+def _row(view: View) -> tuple[str, ...]:
+    fleet, now, started, deadline = view.fleet, view.now, view.started, view.deadline
+    limit = _left(deadline, now) if deadline else "-"
     return (
-        job,
-        f"{len(fleet.living)}/{wanted}",
+        view.job,
+        f"{len(fleet.living)}/{_nodes(view.spec) or len(this_start(fleet))}",
         ",".join(sorted({node.type for node in fleet.living})) or "-",
         ",".join(sorted({node.zone for node in fleet.living})) or "-",
         duration(now - started) if started else "-",
         f"{usd_per_hour(fleet):.2f}",
         f"{cost_so_far(fleet, now):.2f}",
-        _left(deadline, now) if deadline else "-",
+        f"warm, {_left(view.warm_until, now)}" if view.warm_until else limit,
     )
 
 
@@ -208,25 +219,33 @@ def summary_of(view: View) -> Summary:
         folder=view.folder.uri if view.folder.bucket else None,
         metrics=values_of(view.epoch) if view.epoch else None,
     )
-    if fleet.present or (fleet.resources and (view.spec is None or _is_between_nodes(view))):
+    if _goes_on(view):
         return known
     outcome = outcome_of(view)
-    return replace(known, ended=view.ended, usd=outcome.usd).ended_with(outcome)
+    cost = known.usd if view.warm_until else outcome.usd
+    return replace(known, ended=view.ended, usd=cost).ended_with(outcome)
+
+
+def _goes_on(view: View) -> bool:
+    """Whether the job has not ended, as far as is known."""
+    if view.fleet.present:
+        return view.warm_until is None
+    return bool(view.fleet.resources) and (view.spec is None or _is_between_nodes(view))
 
 
 def _headline(view: View) -> str:
     job = f"job {view.job} in {view.region}"
     since = f", started {duration(view.now - view.started)} ago" if view.started else ""
-    if living := len(view.fleet.living):
+    living = len(view.fleet.living)
+    if view.fleet.present and not view.warm_until:
         total = _nodes(view.spec) or len(this_start(view.fleet))
-        return f"{job}: {living} of {total} nodes{since}"
-    if view.fleet.present:
-        return f"{job}: its nodes are shutting down{since}"
+        return f"{job}: {f'{living} of {total} nodes' if living else 'its nodes are shutting down'}{since}"
     if _is_between_nodes(view):
         return f"{job}: no nodes yet, or none any more{since}"
     ago = f" {duration(view.now - view.ended)} ago" if view.ended else ""
     outcome = outcome_of(view)
-    return f"{job} ended{ago}: {outcome.reason or 'the training is done'}"
+    nodes = f"; its {living} nodes are warm" if living else ""
+    return f"{job} ended{ago}: {outcome.reason or 'the training is done'}{nodes}"
 
 
 def _is_between_nodes(view: View) -> bool:
@@ -272,8 +291,7 @@ def _ago(view: View, time: datetime | None) -> str:
 def _facts(view: View) -> Iterator[tuple[str, str]]:
     yield from _progress(view)
     yield "cost", _cost(view)
-    if view.deadline and view.fleet.present:
-        yield "time limit", f"{_left(view.deadline, view.now)}, {view.deadline:%Y-%m-%d %H:%M} UTC"
+    yield from _limit(view)
     if owner := next((node.owner for node in view.fleet.present if node.owner), ""):
         yield "started by", owner
     yield "job folder", view.folder.uri
@@ -281,6 +299,13 @@ def _facts(view: View) -> Iterator[tuple[str, str]]:
         yield "", f"cannot be read: {view.unread}"
     if view.fleet.resources and not view.fleet.present:
         yield "left", ", ".join(f"{resource.kind} {resource.id}" for resource in view.fleet.resources)
+
+
+def _limit(view: View) -> Iterator[tuple[str, str]]:
+    """When its nodes end at the latest."""
+    end, label = (view.warm_until, "warm nodes") if view.warm_until else (view.deadline, "time limit")
+    if end and view.fleet.present:
+        yield label, f"{_left(end, view.now)}, {end:%Y-%m-%d %H:%M} UTC"
 
 
 def _progress(view: View) -> Iterator[tuple[str, str]]:

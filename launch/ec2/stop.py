@@ -19,7 +19,8 @@ from launch.core.plan import CONFLICT, TAKEN
 from launch.core.price import usd
 from launch.core.terminal import Say
 from launch.ec2.backend import BACKEND_NAME, command
-from launch.ec2.costs import cost_so_far
+from launch.ec2.costs import cost_so_far, usd_per_hour
+from launch.ec2.facts import WarmNodes
 from launch.ec2.job_folder import Record, folder_of, put_marker, spec_of, spec_version, start_of
 from launch.ec2.records import at_time_limit, completed, of_records, stopped
 from launch.ec2.requests import put_version
@@ -73,6 +74,21 @@ def mark_stopped(aws: Aws, folder: Folder, started: datetime | None, clock: Cloc
         except AwsError as error:
             say(f"warning: a launcher of the job that still runs may not see the stop: {error}")
     return spec is not None
+
+
+def leave_warm(aws: Aws, warm: WarmNodes, started: datetime, outcome: Outcome, clock: Clock, say: Say) -> Outcome:
+    """End the job and save its outcome, but leave its nodes for a next job; return the outcome with time and cost."""
+    folder, now = warm.folder, clock.utc()
+    mark_ended(aws, folder, clock, say)
+    outcome = completed(outcome, warm.job, started, now, cost_so_far(warm.fleet, now))
+    if warning := put_outcome(aws, folder, outcome):
+        say(f"warning: {warning}")
+    say(
+        f"the job cost about {usd(outcome.usd or 0.0)}.  Its {len(warm.fleet.living)} nodes stay warm until "
+        f"{warm.until:%Y-%m-%d %H:%M} UTC, for {usd(usd_per_hour(warm.fleet))} per hour: a job with the same machines "
+        f"starts on them without booting.  To end them now:\n  {command('stop', warm.job, aws.region)}"
+    )
+    return outcome
 
 
 AT_ONCE = 256  # jobs: each takes a thread and 2 MB of clients

@@ -24,7 +24,7 @@ from launch.core.terminal import Say
 from launch.ec2 import status
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
 from launch.ec2.job_folder import folder_of, job_named, known_folder, members_of, needed, spec_of
-from launch.ec2.leaks import leaks_of, waiting
+from launch.ec2.leaks import leaks_of, waiting, warm_times
 from launch.ec2.regions import plan_job
 from launch.ec2.start import attach
 from launch.ec2.status import ranks_in, view
@@ -156,8 +156,7 @@ class Ec2Jobs:
     def overview(self, options: RegionsOptions) -> Iterator[Overview]:
         now = self.clock.utc()
         for aws in self._places(options):
-            fleet = find(aws)
-            yield status.overview(fleet, status.expected_nodes(aws, fleet), aws.region, now)
+            yield status.overview(aws, find(aws), now)
 
     def state(self, options: Any) -> State:
         aws, fleet = self._find(options, options.bucket)
@@ -237,7 +236,7 @@ class Ec2Jobs:
 
         def look(aws: Aws) -> Sequence[Leak]:
             fleet = find(aws)
-            return leaks_of(fleet, aws.region, now, waiting(aws, fleet, now))
+            return leaks_of(fleet, aws.region, now, waiting(aws, fleet, now), warm_times(aws, fleet))
 
         places = self._places(options)
         return query_regions(places, look, self.runtime.make_aws, self.say, all_regions=options.all_regions)

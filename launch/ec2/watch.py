@@ -15,7 +15,7 @@ from launch.core.errors import AwsError
 from launch.core.terminal import Say
 from launch.ec2.backend import BACKEND_NAME, LOG_GROUP, command
 from launch.ec2.costs import BILLED
-from launch.ec2.job_folder import is_stopped_error, members_of, record_at, spec_of
+from launch.ec2.job_folder import exit_records, is_stopped_error, members_of, spec_of
 from launch.ec2.records import (
     DONE,
     HEALTH,
@@ -181,7 +181,7 @@ def _never_started(node: Node) -> bool:
 def leftover_nodes(situation: Situation, young_s: float, started: datetime | None = None) -> list[Node]:
     """Living nodes older than `young_s` that are not in cluster.json, or whose exit record is older than that.
 
-    Excludes nodes of a start later than `started`: a follower may not know of it yet.
+    Excludes warm nodes, and nodes of a start later than `started`: a follower may not know of it yet.
     """
     current = {row["instance"] for row in situation.members["nodes"]}
     found = []
@@ -189,6 +189,8 @@ def leftover_nodes(situation: Situation, young_s: float, started: datetime | Non
         if started is not None and node.started is not None and node.started > started:
             continue
         since = node.launched_at.timestamp()
+        if situation.exits.get(node.id, {}).get("warm_until", 0) > situation.now:
+            continue
         if node.id in current:
             since = situation.exits.get(node.id, {}).get("at", situation.now)
         if situation.now - since > young_s:
@@ -292,13 +294,6 @@ def read_cluster_file(aws: Aws, folder: Folder) -> Mapping[str, Any]:
         stop = command("stop", folder.job, aws.region)
         raise AwsError(f"{folder.uri}/cluster.json does not exist; remove the job with {stop}")
     return members
-
-
-def exit_records(aws: Aws, folder: Folder) -> dict[str, Record]:
-    """The nodes' exit records, by instance id."""
-    listed = aws.pages("s3", "ListObjectsV2", "Contents", {"Bucket": folder.bucket, "Prefix": folder.exits})
-    records = [record_at(aws, folder.bucket, item["Key"]) for item in listed]
-    return {record["instance"]: record for record in records if record is not None}
 
 
 def streams_of(job: str) -> Streams:

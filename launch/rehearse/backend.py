@@ -96,8 +96,21 @@ class RehearsedJob:
 
         --outcome stays in it, so that only the launcher writes outcome.json, as on AWS.
         """
+        return self._words("--job-name", self.name)
+
+    @property
+    def next_name(self) -> str:
+        """The job that a rehearsal of warm nodes runs on them."""
+        return f"{self.name[:43]}-next"
+
+    @property
+    def next_words(self) -> list[str]:
+        """The command line of that job."""
+        return self._words("--job-name", self.next_name, "--no-fetch")
+
+    def _words(self, *own: str) -> list[str]:
         after = [END, *self.arguments] if self.arguments else []
-        return [*self.argv, "--job-name", self.name, "--no-rehearse", "--yes", "--inject", "", *after]
+        return [*self.argv, *own, "--no-rehearse", "--yes", "--inject", "", *after]
 
 
 @dataclass(kw_only=True)

@@ -166,9 +166,8 @@ def _run_job(rehearsal: Rehearsal) -> int:
         if code:
             return code
     code = rehearsal.run_repaired(f"resume job {job.name}", *job.launch_words)
-    if code == Exit.DONE and job.is_detached and rehearsal.left():
-        display.note("the launcher has detached from the job; following it to its end")
-        code = rehearsal.run("attach", job.name)
+    if code == Exit.DONE:
+        code = _follow(rehearsal) or _run_next(rehearsal)
     left = rehearsal.left()
     if not left:
         return code
@@ -177,6 +176,24 @@ def _run_job(rehearsal: Rehearsal) -> int:
     display.note(f"{len(left)} resources are left; running `stop` to remove them")
     rehearsal.run("stop", job.name)
     return code or Exit.MACHINE  # a launcher that reports success must not leave anything
+
+
+def _follow(rehearsal: Rehearsal) -> int:
+    """Follows a job that the launcher has left running."""
+    if not (rehearsal.job.is_detached and rehearsal.left()):
+        return Exit.DONE
+    rehearsal.display.note("the launcher has detached from the job; following it to its end")
+    return rehearsal.run("attach", rehearsal.job.name)
+
+
+def _run_next(rehearsal: Rehearsal) -> int:
+    """With --keep-warm: runs the same command again on the warm nodes, as another job, and stops the nodes after it."""
+    job = rehearsal.job
+    if not job.options.get("keep_warm"):
+        return Exit.DONE
+    rehearsal.display.note(f"running the same command again, as job {job.next_name}, on the warm nodes")
+    code = rehearsal.run(*job.next_words)
+    return rehearsal.run("stop", job.next_name) or code
 
 
 def _write_receipt(rehearsal: Rehearsal, code: int) -> None:

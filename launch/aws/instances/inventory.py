@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -62,6 +62,11 @@ class Node:
     owner: str = ""  # aws:userid of the caller who started it, by its tag; for information only
 
     @property
+    def begun(self) -> datetime:
+        """When it began to work for its job, which may have taken it over from another one."""
+        return max(self.launched_at, self.started or self.launched_at)
+
+    @property
     def lives(self) -> bool:
         return self.state in LIVE
 
@@ -83,6 +88,7 @@ class Resource:
     mib_per_s: int = 0
     zone: str = ""
     deleted_with: tuple[str, ...] = ()  # the nodes of attached_to that delete it when they terminate
+    tagged_as: str = ""  # the id by which EC2 tags it, if that is not `id`
 
 
 @dataclass(frozen=True)
@@ -158,11 +164,6 @@ def find(aws: Aws, job: str | None = None, *, limits: bool = True) -> Fleet:
         deadlines=_latest(tags, DEADLINE_TAG),
         buckets={values[JOB_TAG]: name for values in tags if (name := read_bucket(values.get(BUCKET_TAG)))},
     )
-
-
-def running_jobs(aws: Aws) -> list[str]:
-    """The names of the jobs that have nodes, or other resources while a node is replaced; none without credentials."""
-    return list(find(aws).jobs) if aws.has_credentials else []
 
 
 def nodes_of(aws: Aws, job: str) -> Fleet:
@@ -263,7 +264,8 @@ def _interfaces(described: Iterable[Mapping[str, Any]], terminated: set[str]) ->
 
 def _placement_groups(described: Iterable[Mapping[str, Any]]) -> list[Resource]:
     kept = [row for row in described if row.get("State") != "deleted"]
-    return [_resource("placement-group", "GroupName", row) for row in kept]
+    groups = [(row, _resource("placement-group", "GroupName", row)) for row in kept]
+    return [replace(group, tagged_as=row["GroupId"]) for row, group in groups]
 
 
 def _volumes(described: Iterable[Mapping[str, Any]]) -> list[Resource]:

@@ -176,7 +176,7 @@ LAUNCHER = [
     Right(["ec2:CreateSecurityGroup"], [f"{EC2}security-group/*"], TAGGED),
     Right(["ec2:CreatePlacementGroup"], [f"{EC2}placement-group/*"], TAGGED),
     Right(["ec2:CreateTags"], [f"{EC2}instance/*"], {"ec2:CreateAction": "RunInstances", **TAGGED}),
-    Right(["ec2:TerminateInstances"], [f"{EC2}instance/*"], CARRIES),
+    Right(["ec2:CreateTags", "ec2:TerminateInstances"], [f"{EC2}instance/*"], CARRIES),
     Right(
         ["ec2:AuthorizeSecurityGroupIngress", "ec2:AuthorizeSecurityGroupEgress", "ec2:RevokeSecurityGroupEgress",
          "ec2:DeleteSecurityGroup"], [f"{EC2}security-group/*"], CARRIES,

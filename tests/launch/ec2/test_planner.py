@@ -89,7 +89,7 @@ def test_the_boot_script_is_the_repositorys_with_the_jobs_values() -> None:
     source = (ROOT / "infra/ec2/boot.sh").read_text()
     code = [line for line in source.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     values = [line.split(" #")[0].rstrip() for line in script.splitlines() if re.match("[A-Z_0-9]+=", line)]
-    assert values[:17] == [
+    assert values[:19] == [
         f"JOB={NAME}",
         "REGION=us-east-1",
         f"FOLDER=s3://aws-ddp-toolkit-123456789012-us-east-1/jobs/{NAME}",
@@ -104,6 +104,8 @@ def test_the_boot_script_is_the_repositorys_with_the_jobs_values() -> None:
         "MEET_S=900",
         "MAX_RESTARTS=3",
         "DOCKER_FLAGS=(--gpus all -e DDP_NODE_GPUS=1 -e DDP_NODE_GBPS=5)",
+        "WARM=0",
+        "NEXT=''",
         "SOURCE=''",
         "TOOLKIT=''",
         "TRAIN=(-m trainer --dataset imagenet --data-dir /data --batch-size 256 --device cuda --run-dir /job/run)",

@@ -177,14 +177,16 @@ def test_the_outcome_of_an_earlier_start_is_left_out() -> None:
 def test_jobs_are_listed_with_what_they_cost_in_all(golden: Callable[[str, str], None]) -> None:
     other = replace(node(5), job="other", type="g5.12xlarge", zone="us-east-1a", launched_at=NOW + HOUR)
     fleet = replace(fleet_of(node(0), node(1, "terminated")), nodes=(node(0), other))
-    golden("status-all.txt", all_as_text(fleet, {NAME: 2, "other": 1}, "us-east-1", NOW + 2 * HOUR) + "\n")
+    views = [View("us-east-1", Folder("b", job), fleet.of(job), NOW + 2 * HOUR, {"where": {"nodes": nodes}})
+             for job, nodes in ((NAME, 2), ("other", 1))]  # fmt: skip
+    golden("status-all.txt", all_as_text(fleet, views, "us-east-1") + "\n")
 
 
 def test_a_type_without_a_price_is_said_to_be_left_out() -> None:
     fleet = fleet_of(replace(node(0), type="x99.huge"))
-    text = all_as_text(fleet, {NAME: 1}, "us-east-1", NOW)
+    text = all_as_text(fleet, [View("us-east-1", Folder("b", NAME), fleet, NOW)], "us-east-1")
     assert text.endswith(" x99.huge")
-    assert "python -m launch.ec2" in all_as_text(Fleet(), {}, "us-east-1", NOW)  # the first command
+    assert "python -m launch.ec2" in all_as_text(Fleet(), [], "us-east-1")  # the first command
 
 
 # ---- python -m launch.ec2 status

@@ -17,9 +17,11 @@ from launch.ec2.regions import plan_job
 from launch.ec2.start import attach, launch
 from launch.ec2.stop import Target, remove
 from tests.launch.ec2.account import Account
-from tests.launch.ec2.known import NAME, job
+from tests.launch.ec2.known import NAME
+from tests.launch.ec2.known import job as job_called
 from trainer.outcome import Outcome, parse
 
+EARLIER = "earlier"  # the job whose nodes another one may take over
 Event = Callable[[], None]
 
 
@@ -43,6 +45,7 @@ class Stage:
     where: dict[str, object] = field(default_factory=dict)
     slept_s: float = 0.0
     always: dict[str, object] = field(default_factory=dict)
+    jobs: tuple[str, ...] = (NAME,)
 
     def __post_init__(self) -> None:
         self.account.rules.now = self.clock().now
@@ -61,10 +64,18 @@ class Stage:
 
     def plan(self) -> Plan[Launch]:
         """Looks everything up and plans, as the command line does.  Raises the plan's problem."""
-        plan = plan_job(job(**{**self.always, **self.where}), self.runtime())
+        plan = plan_job(job_called(**{**self.always, **self.where}), self.runtime())
         if plan.problem:
             raise plan.problem
         return plan
+
+    def plan_anyhow(self) -> Plan[Launch]:
+        """The plan, also with problems."""
+        return plan_job(job_called(**{**self.always, **self.where}), self.runtime())
+
+    def perform(self, plan: Plan[Launch]) -> int:
+        outcome = launch(plan, self.runtime())
+        return outcome.exit_code if outcome else 0
 
     def runtime(self) -> Runtime:
         return Runtime(
@@ -84,7 +95,7 @@ class Stage:
 
     def launch_anyhow(self) -> int:
         """The same where a plan's problem may pass while the user waits, as regions.Place.problem judges."""
-        outcome = launch(plan_job(job(**{**self.always, **self.where}), self.runtime()), self.runtime())
+        outcome = launch(plan_job(job_called(**{**self.always, **self.where}), self.runtime()), self.runtime())
         return outcome.exit_code if outcome else 0
 
     def attach(self) -> int:
@@ -92,9 +103,10 @@ class Stage:
         outcome = attach(self.plan(), self.runtime())
         return outcome.exit_code if outcome else 0
 
-    def stop(self) -> None:
-        """python -m launch.ec2 stop JOB"""
-        remove(Target(self.aws, NAME, find(self.aws)), self.clock(), self.said.append)
+    def stop(self, *jobs: str) -> None:
+        """python -m launch.ec2 stop JOB, for each of these jobs, or of those of the stage."""
+        for job in jobs or self.jobs:
+            remove(Target(self.aws, job, find(self.aws)), self.clock(), self.said.append)
 
     def end_nodes(self, code: int = 0, step: str = "train", reason: str = "done") -> Event:
         """An event: every node of cluster.json leaves its exit record and is gone."""
@@ -106,6 +118,30 @@ class Stage:
                 self.leave_record(row["instance"], code, step, reason)
 
         return end
+
+    def stay_warm(self, job: str = NAME, code: int = 0, minutes: int = 30) -> Event:
+        """An event: the nodes of the job leave their exit records and wait for a next job, as boot.sh does."""
+
+        def stay() -> None:
+            found = self.account.s3(f"jobs/{job}/cluster.json")
+            assert found is not None
+            for row in found["nodes"]:
+                record = {"instance": row["instance"], "rank": row["rank"], "generation": 1, "code": code,
+                          "step": "train", "reason": "done", "restarts": 0, "at": self.clock().now(),
+                          "warm_until": self.clock().now() + 60 * minutes}  # fmt: skip
+                self.account.put_json(f"jobs/{job}/exits/{row['instance']}.json", record)
+
+        return stay
+
+    def leave_warm(self, **where: object) -> None:
+        """The job EARLIER has run and ended, and its nodes wait for a next one."""
+        self.jobs = (NAME, EARLIER)
+        self.where = {"job_name": EARLIER, "keep_warm": 30, "detach": True, **where}
+        self.launch()
+        self.stay_warm(EARLIER)()
+        del self.where["detach"]
+        assert self.attach() == 0
+        self.where = {}
 
     def leave_record(self, instance: str, code: int, step: str, reason: str) -> None:
         """What boot.sh writes before it turns the node off."""

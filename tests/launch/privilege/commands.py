@@ -55,15 +55,17 @@ class Shell(Terminal):
         rows: list[dict[str, Any]] = self.account.s3(f"jobs/{job}/cluster.json")["nodes"]
         return rows
 
-    def end(self, job: str) -> Event:
-        """An event: every node leaves its exit record and turns itself off."""
+    def end(self, job: str, *, stays: bool = False) -> Event:
+        """An event: every node leaves its exit record, and turns itself off or stays for a next job."""
 
         def end() -> None:
             for row in self.nodes_of(job):
                 record = {"instance": row["instance"], "rank": row["rank"], "generation": 1, "code": 0,
                           "step": "train", "reason": "done", "restarts": 0, "at": 0}  # fmt: skip
-                self.account.put_json(f"jobs/{job}/exits/{row['instance']}.json", record)
-                self.account.kill(row["instance"], ENDED_ITSELF)
+                warm = {"warm_until": self.clock.now() + 1800} if stays else {}
+                self.account.put_json(f"jobs/{job}/exits/{row['instance']}.json", record | warm)
+                if not stays:
+                    self.account.kill(row["instance"], ENDED_ITSELF)
 
         return end
 
@@ -144,6 +146,9 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     script = ("--script", SCRIPT, "--source-dir", FOLDER, "--", "--lr", "1")
     assert shell.type("--job-name", "mine", "--detach", *script) == 0
     assert shell.type("stop", "--all", "--yes") == 0
+    # A job on the nodes that another one has left warm.
+    assert shell.type("--keep-warm", "30", "--job-name", "warm", events=(*idle(2), shell.end("warm", stays=True))) == 0
+    assert shell.type("--job-name", "next", events=(*idle(2), shell.end("next"))) == 0
     # One whose node ends without ever having reported.
     assert shell.type("--job-name", "six", events=(*idle(2), shell.lose("six", ENDED_ITSELF))) == 6
     leave_leaks(account)

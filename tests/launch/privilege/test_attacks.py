@@ -284,7 +284,8 @@ ESCALATION = [
         for thing in ("document/ddp-toolkit-sweeper", "automation-definition/ddp-toolkit-sweeper:1")
     ),
     Row("launcher", "scheduler:CreateScheduleGroup", arn("scheduler", "schedule-group/mine")),
-    Row("launcher", "ec2:CreateTags", NODE, {**TAGGED, f"aws:RequestTag/{DEADLINE}": "2020-01-01T00:00:00Z"}),
+    Row("launcher", "ec2:CreateTags", GROUP, {**TAGGED, f"aws:RequestTag/{ALLOWED}": "yes"}),
+    Row("launcher", "ec2:CreateTags", ec2("snapshot/snap-1"), {**on(Name="payroll"), **asked(DATA)}),
     Row("sweeper", "ec2:TerminateInstances", NODE, {**TAGGED, **on(**{DEADLINE: "2020-01-01T00:00:00Z"})}),
     Row("image-builder", "ecr:PutImage", arn("ecr", "repository/payroll")),
 ]
@@ -379,6 +380,7 @@ TWINS = [
     Row("launcher", "ec2:RunInstances", RESERVED, on(**YES)),
     Row("launcher", "ec2:CreateTags", NODE, {**new(), "ec2:CreateAction": "RunInstances"}),
     Row("launcher", "ec2:CreateTags", GROUP, {**new(), "ec2:CreateAction": "CreateSecurityGroup"}),
+    Row("launcher", "ec2:CreateTags", NODE, {**new(), **TAGGED}),
     Row("launcher", "ssm:StartSession", NODE, {f"ssm:resourceTag/{JOB}": "j"}),
     Row("launcher", "ssm:StartSession", f"{AWSS_DOCUMENTS}/SSM-SessionManagerRunShell"),
     Row("launcher", "ssm:StartSession", f"{AWSS_DOCUMENTS}/AWS-StartPortForwardingSession"),

@@ -102,6 +102,7 @@ METHODS: access.Replacements = {
         instances.describe_spot_price_history,
         instances.get_spot_placement_scores,
         network.create_placement_group,
+        network.create_tags,
         network.delete_network_interface,
         network.delete_placement_group,
         network.describe_placement_groups,

@@ -65,6 +65,19 @@ def delete_placement_group(rules: Rules, original: Any, response: Any) -> EmptyR
     return EmptyResult()
 
 
+def create_tags(rules: Rules, original: Any, response: Any) -> EmptyResult:
+    """Tags placement groups, too, which moto does not have; they go by their ids here, and elsewhere by their names."""
+    wanted, tags = response._get_param("Resources", []), response._get_param("Tags", [])
+    groups = {group.group_id: group for group in rules.placement_groups.values() if group.group_id in wanted}
+    others, backend = [name for name in wanted if name not in groups], response.ec2_backend
+    backend.do_resources_exist(others)
+    backend.create_tags(others, {tag["Key"]: tag["Value"] for tag in tags})
+    for group in groups.values():
+        keys = {tag["Key"] for tag in tags}
+        group.tags = [*(tag for tag in group.tags if tag["Key"] not in keys), *tags]
+    return EmptyResult()
+
+
 def _known_group(rules: Rules, name: str) -> None:
     if name not in rules.placement_groups:
         raise EC2ClientError("InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown.")

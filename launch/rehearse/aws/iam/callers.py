@@ -106,7 +106,8 @@ def view_of(account: str, region: str, groups: Mapping[str, Any]) -> AccountView
             if name in there.tags:
                 return dict(there.tags[name])
         jobs: Mapping[str, Any] = sagemaker_backends[account][region].training_jobs
-        found = groups.get(name) or jobs.get(name)
+        by_id = next((group for group in groups.values() if group.group_id == name), None)
+        found = groups.get(name) or by_id or jobs.get(name)
         return {tag["Key"]: tag["Value"] for tag in (found.tags if found else ())}
 
     def roles_of(profile: str) -> list[str]:

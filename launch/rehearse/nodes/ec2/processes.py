@@ -54,6 +54,14 @@ echo "$*" >> "$EC2_ROOT/ec2/shutdown-calls"
 for last; do :; done
 case $last in now | -f) kill "$EC2_POWER" && sleep 60 ;; esac
 """
+# The boot script of the next job on warm nodes is relocated when the node has fetched it.
+NEXT_JOB = """#!/bin/sh
+case $1 in
+    *.next) PYTHONPATH={checkout} {python} -P -m launch.rehearse.nodes.ec2.processes "$1" {root} {metadata} {port} ;;
+esac
+exec {bash} "$@"
+"""
+CHECKOUT = Path(__file__).resolve().parents[4]
 # A volume is a link to its folder.
 MOUNT = """#!/bin/sh
 case $1 in
@@ -109,6 +117,9 @@ class Processes(Machines):
         try:
             metadata = f"http://{LOCALHOST}:{imds.server_address[1]}"
             _lay_out(root, relocated(user_data, root, metadata, self.rendezvous_port), setup, volume)
+            bash = NEXT_JOB.format(checkout=quote(str(CHECKOUT)), python=quote(sys.executable), root=quote(str(root)),
+                                   metadata=metadata, port=self.rendezvous_port, bash=quote(_bash()))  # fmt: skip
+            write_program(root / "ec2/bin/bash", bash)
             command = [sys.executable, "-P", str(HERE / "programs.py"), "power", str(root)]
             process = shell.start_child(command, _environment(root, setup, metadata))
         except BaseException:
@@ -169,7 +180,6 @@ def _lay_out(root: Path, user_data: str, setup: NodeSetup, volume: Volume | None
     }  # fmt: skip
     for command, text in stand_ins.items():
         write_program(root / "ec2/bin" / command, text)
-    (root / "ec2/bin/bash").symlink_to(_bash())
     write_program(root / "ec2/user-data", user_data)
 
 
@@ -211,3 +221,13 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((LOCALHOST, 0))
         return int(probe.getsockname()[1])
+
+
+def main(script: str, root: str, metadata: str, port: str) -> None:
+    """Relocates a boot script in place."""
+    path = Path(script)
+    path.write_text(relocated(path.read_text(), Path(root), metadata, int(port)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -39,6 +39,8 @@ def user_data(*train: str, seconds: dict[str, float] | None = None, **values: An
         "MEET_S": "900",
         "MAX_RESTARTS": "1",
         "DOCKER_FLAGS": ["--gpus", "all"],
+        "WARM": "0",
+        "NEXT": "",
         "SOURCE": "",
         "TOOLKIT": "",
         "PROXY": "",
