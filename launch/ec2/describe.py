@@ -107,7 +107,6 @@ def unreachable(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
 # EC2 begins to end a capacity block's instances 30 minutes before its end, and nodes need some time to save.
 # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-how.html
 BEFORE_BLOCK_ENDS = timedelta(minutes=35)
-USER_DATA_LIMIT = 16_384  # bytes, before base64
 
 
 def describe(
@@ -201,7 +200,6 @@ def _problems(cluster: Cluster, facts: Facts) -> tuple[TrainerError, ...]:
         _other_settings(cluster, facts),
         _half_stopped(cluster, facts),
         _unreadable_source(cluster, facts),
-        _script_too_long(cluster),
         _too_expensive(cluster),
         _root_volume_too_small(cluster, facts),
         _reservation_too_small(cluster, facts),
@@ -245,13 +243,6 @@ def _unreadable_source(cluster: Cluster, facts: Facts) -> TrainerError | None:
     if cluster.toolkit is not None and facts.roles < PULLS_SINCE:
         return unreadable("nodes", facts.old_stack, "pull AWS's image")
     return unreadable("nodes", facts.old_stack) if cluster.source_key and facts.roles < SHARED_SINCE else None
-
-
-def _script_too_long(cluster: Cluster) -> TrainerError | None:
-    size = max(len(requests.user_data(cluster, instance).encode()) for instance in cluster.resolved.instances)
-    if size <= USER_DATA_LIMIT:
-        return None
-    return SettingsError(f"the boot script has {size:,} bytes with these settings, and EC2 takes 16,384; shorten them.")
 
 
 def _too_expensive(cluster: Cluster) -> TrainerError | None:

@@ -1,5 +1,6 @@
 """The requests for instances: RunInstances, their security group and time limit, and what deletes each.  Pure."""
 
+import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from launch.core.plan import FromAnswer, Request
 from launch.core.price import Volume
 
 Tags = list[dict[str, str]]
+
+USER_DATA_LIMIT = 16_384  # bytes, before base64
 
 # EC2's errors for resources that were created a moment ago.
 NOT_YET = ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown", "InvalidVolume.NotFound",
@@ -39,6 +42,15 @@ HOP_LIMIT = 1  # only the node, and containers in its network namespace as the t
 # ---- the instances
 
 
+def as_user_data(script: str) -> str | bytes:
+    """A boot script as EC2 takes it: compressed if it is too long, which cloud-init undoes.
+
+    https://docs.cloud-init.io/en/latest/explanation/format/index.html, gzip compressed content
+    """
+    content = script.encode()
+    return script if len(content) <= USER_DATA_LIMIT else gzip.compress(content, mtime=0)
+
+
 @dataclass(frozen=True)
 class Start:
     """A request for `count` instances, all or none.
@@ -53,7 +65,7 @@ class Start:
     token: str  # equal for requests that must have one effect
     profile: str  # the instance profile
     interfaces: Sequence[Mapping[str, Any]]
-    user_data: str
+    user_data: str  # the boot script
     tags: Tags  # of the instances, their volumes and network interfaces
     own_tags: Mapping[str, str]  # of the instances only
     volumes: Sequence[Mapping[str, Any]] = ()  # block device mappings other than the root volume
@@ -82,7 +94,7 @@ class Start:
                 {"ResourceType": "volume", "Tags": self.tags},
                 {"ResourceType": "network-interface", "Tags": self.tags},
             ],
-            "UserData": self.user_data,
+            "UserData": as_user_data(self.user_data),
             **self.more,
         }
         return Request("ec2", "RunInstances", params, why, name=name, retry_after=NOT_YET)

@@ -1,5 +1,6 @@
 """The plan of an EC2 job: the requests, the price, and what speaks against it."""
 
+import gzip
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -321,10 +322,19 @@ def test_what_the_nodes_policy_does_not_cover_is_warned_of() -> None:
     assert warning.startswith("s3://my-imagenet/train is not in infra/iam/node.json")
 
 
-def test_settings_too_long_for_user_data_are_refused() -> None:
-    long = TrainConfig(dataset="imagenet", cache_dir=Path("x" * 5000))
-    (problem,) = plan(train=long).problems
-    assert "EC2 takes 16,384" in str(problem)
+def test_a_boot_script_that_is_too_long_for_user_data_is_compressed() -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html: 16 KB before base64."""
+
+    def user_data(cache_dir: str) -> str | bytes:
+        planned = plan(train=TrainConfig(dataset="imagenet", cache_dir=Path(cache_dir)))
+        data: str | bytes = next(one for one in planned.requests if one.operation == "RunInstances").params["UserData"]
+        return data
+
+    short, long = user_data("x"), user_data("x" * 5000)
+    assert isinstance(short, str)
+    assert isinstance(long, bytes)
+    assert len(long) < 16_384
+    assert gzip.decompress(long).decode() == short.replace("--cache-dir x ", f"--cache-dir {'x' * 5000} ")
 
 
 def test_zone_after_zone_and_then_the_next_type() -> None:

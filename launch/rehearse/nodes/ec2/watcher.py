@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +14,8 @@ from launch.rehearse.aws.ec2.network import reached
 from launch.rehearse.aws.pricing import multiple
 from launch.rehearse.backend import NodeRun
 from launch.rehearse.nodes.ec2.node import SICK_DMESG, Machines, Node, NodeSetup, Volume, share_of_cores
+
+GZIP = b"\x1f\x8b"
 
 SHUT_DOWN = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
 LIVE, ENDING = ("pending", "running"), ("shutting-down", "terminated")
@@ -87,7 +90,7 @@ class Watcher:
         if self.nodes - 1 <= len(self.node_runs) < self.nodes - 1 + self.sick:
             setup = replace(setup, programs={**setup.programs, "dmesg": SICK_DMESG})
         node = self.machines.power_on(
-            instance.id, instance.private_ip, instance.user_data.decode(), setup, data[0] if data else None
+            instance.id, instance.private_ip, _script(instance.user_data), setup, data[0] if data else None
         )
         return InstanceRun(
             name=instance.id, type=instance.instance_type, zone=instance.placement.zone, address=instance.private_ip,
@@ -107,6 +110,11 @@ class Watcher:
         if run.ended is None:
             run.node.power_off()
             run.end(how)
+
+
+def _script(user_data: bytes) -> str:
+    """The boot script, as cloud-init reads it."""
+    return (gzip.decompress(user_data) if user_data.startswith(GZIP) else user_data).decode()
 
 
 def _usd_per_hour(instance: Any, gib: int) -> float:

@@ -30,12 +30,6 @@ def test_the_first_command_is_the_dead_man_timer() -> None:
     assert first == 'shutdown -h "+$MINUTES" || shutdown -h now'
 
 
-def test_the_script_fits_into_user_data_with_every_setting_given() -> None:
-    every = [word for number in range(60) for word in (f"--some-setting-{number}", "with a value")]
-
-    assert len(user_data(*every).encode()) < 16_000  # of 16,384
-
-
 def run_function(name: str, call: str, **stubs: str) -> str:
     """What `call` of one of the script's functions prints, with these programs replaced by shell code."""
     (function,) = re.findall(rf"^{name}\(\) {{.*?^}}", user_data(), re.DOTALL | re.MULTILINE)
