@@ -1,1 +1,1 @@
-"""`python -m trainer.prepare SRC DST`: from images to shards.  Never imports torch: each worker is a process."""
+"""`python -m trainer.prepare SRC DST`: convert images to shards.  Torch-free, as every worker process imports it."""

@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""`python -m trainer.prepare SRC DST`: from images to shards that a training reads from a disk or from S3."""
+"""`python -m trainer.prepare SRC DST`: convert images to shards that a training reads from disk or from S3."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainer.process.libraries import usable_cores
 from trainer.settings.argparser import complete, home_path, plain_parser
 from trainer.terminal import say
 
-ABOUT = """Converts images into shards for training, once, and limits their shorter side.
+ABOUT = """Convert images into shards for training, once, and limit their shorter side.
 
   python -m trainer.prepare photos/ prepared/                    # photos/train/CLASS/..., photos/val/CLASS/...
   python -m trainer.prepare ILSVRC/ imagenet/                    # the three files of ILSVRC 2012, unpacked or not
@@ -33,7 +33,7 @@ AGAIN = "run the same command again to resume."
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prepares a data set and returns the exit code of trainer.contract.Exit."""
+    """Prepare a data set and return the exit code."""
     before = signal.signal(signal.SIGTERM, _leave)
     try:
         _prepare(_read(argv))
@@ -87,7 +87,7 @@ def _read(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _number(least: int, most: int) -> type[int]:
-    """A converter for argparse."""
+    """An argparse type for whole numbers from `least` to `most`."""
 
     def convert(text: str) -> int:
         if not text.isascii() or not text.isdecimal() or not least <= int(text) <= most:
@@ -103,17 +103,17 @@ def _name(text: str) -> str:
     return text
 
 
-def _prepare(asked: argparse.Namespace) -> None:
-    source, target = asked.source, asked.target
+def _prepare(args: argparse.Namespace) -> None:
+    source, target = args.source, args.target
     if not source.exists():
         raise SettingsError(f"no {source}; give a folder or an archive of images as SRC.")
     if target.resolve() == source.resolve():
         raise SettingsError(f"{target} cannot be SRC and DST; give a new folder as DST.")
-    from trainer.prepare.shard import Recipe  # they take a while to import; wrong paths need not wait
-    from trainer.prepare.whole import Options, Screen, prepare
+    from trainer.prepare.pipeline import Options, Screen, prepare  # slow to import; report wrong paths first
+    from trainer.prepare.shard import Recipe
 
-    recipe = Recipe(asked.resize, asked.quality)
-    options = Options(source, target, asked.name, recipe, asked.shard_mb * 10**6, asked.max_bad_images, asked.workers)
+    recipe = Recipe(args.resize, args.quality)
+    options = Options(source, target, args.name, recipe, args.shard_mb * 10**6, args.max_bad_images, args.workers)
     manifest = prepare(options, Screen(say, sys.stderr.isatty()))
     train, val = manifest.splits.train, manifest.splits.val
     before, after = manifest.source["bytes"], train.bytes + val.bytes

@@ -1,8 +1,8 @@
-"""CIFAR-10 and CIFAR-100 as their page publishes them: pickled arrays, which become PNGs, without any loss."""
+"""The official archives of CIFAR-10 and CIFAR-100: pickled arrays, which are converted to PNGs without loss."""
 
 import hashlib
 import io
-import pickle  # nosec B403  # what it reads is known by its digest
+import pickle  # nosec B403  # only files with known digests are unpickled
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,12 +15,12 @@ from trainer.datasets.archive import DAMAGED, contents, opened
 from trainer.datasets.encoded import Pixels
 from trainer.datasets.tree import TEST
 from trainer.errors import DataError, one_line
-from trainer.prepare.listing import Found
+from trainer.prepare.listing import Source
 from trainer.prepare.tars import tar_of_folders
 
 ARCHIVES = ("cifar-10-python.tar.gz", "cifar-100-python.tar.gz")
 SIDE = 32
-# Of the files in the archives, as torchvision has them.
+# Digests of the files in the archives, from torchvision.
 MD5 = {
     "data_batch_1": "c99cafc152244af753f735de768cd75f",
     "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
@@ -33,14 +33,14 @@ MD5 = {
     "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
     "meta": "7973b15100ade9c7d40fb424638fde48",
 }
-# The files of each half, as their names begin; and the key of the labels.
+# Prefix of a file's name -> its split.
 _HALVES = {"data_batch": "train", "test_batch": "val", "train": "train", "test": "val"}
 
 
-def cifar(archive: Path, room: Path) -> Found:
-    """The images of the archive.  They are kept in a tar in the folder `room`.  Raises DataError."""
+def cifar(archive: Path, work_dir: Path) -> Source:
+    """The images of an archive, which are converted to a tar in the folder `work_dir`.  Raises DataError."""
     status = archive.stat()
-    target = room / f"cifar-{status.st_size}-{status.st_mtime_ns}.tar"
+    target = work_dir / f"cifar-{status.st_size}-{status.st_mtime_ns}.tar"
     if not target.exists():
         part = target.with_suffix(".part")
         try:
@@ -52,15 +52,15 @@ def cifar(archive: Path, room: Path) -> Found:
                 _convert(packed, plain)
         except (*DAMAGED, KeyError) as error:
             raise DataError(
-                f"{one_line(archive, 300)} is damaged, or no archive of CIFAR's ({one_line(error)}); get it again."
+                f"{one_line(archive, 300)} is damaged, or not an archive of CIFAR ({one_line(error)}); get it again."
             ) from error
         part.replace(target)
-    found = tar_of_folders(target, room)
-    return Found("cifar", archive.name, found.classes, found.train, found.val, TEST)
+    found = tar_of_folders(target, work_dir)
+    return Source("cifar", archive.name, found.classes, found.train, found.val, TEST)
 
 
 def _convert(packed: tarfile.TarFile, plain: tarfile.TarFile) -> None:
-    """Writes each image to `plain` as HALF/CLASS/NUMBER.png, numbered from 0 in each half."""
+    """Write the images of `packed` to the tar `plain` as SPLIT/CLASS/NUMBER.png, numbered from 0 in each split."""
     found = contents(packed, lambda path: Path(path).name in MD5)
     files = {name: read_arrays(name, data) for name, data in ((Path(path).name, data) for path, data in found)}
     classes = _classes(files.pop("batches.meta" if "batches.meta" in files else "meta"))
@@ -96,7 +96,7 @@ def _images(content: dict[str, Any]) -> Iterator[tuple[Pixels, int]]:
 
 
 def read_arrays(name: str, data: bytes) -> dict[str, Any]:
-    """What an official file of that name holds.  Raises ValueError for any other, as a pickle may run anything."""
+    """The content of an official file.  Raises ValueError for any other data, as unpickling may run any code."""
     if hashlib.md5(data, usedforsecurity=False).hexdigest() != MD5[name]:
         raise ValueError(f"{name} is not the official one")
     content: dict[str, Any] = pickle.loads(data, encoding="latin1")  # nosec B301  # see above

@@ -1,4 +1,4 @@
-"""The images of one half of a source: names, labels and where their bytes are.  A million take 70 MB, not 1,000."""
+"""Compact lists of the images in a source, with their labels and positions: 70 MB for a million, not 1,000."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ IN_NO_TAR = -1
 
 
 class Item(NamedTuple):
-    """One image.  name: such as cat/0001.jpg; changed: when it, or its tar, was, in ns; offset: in the tar."""
+    """One image."""
 
-    name: str
+    name: str  # such as cat/0001.jpg
     label: int
-    size: int
-    changed: int = 0
-    offset: int = IN_NO_TAR
+    size: int  # in bytes
+    changed: int = 0  # modification time of the file, or of its tar, in ns
+    offset: int = IN_NO_TAR  # in the tar
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What the images of a half are read from: a folder, or a tar that is not compressed."""
+    """The folder or uncompressed tar that the images of a split are read from."""
 
     path: Path
 
@@ -51,7 +51,7 @@ class Origin:
 
 @dataclass
 class Listing:
-    """The images of one half, in the order in which the trainer lists such a folder."""
+    """The images of one split, in the order in which the trainer lists such a folder."""
 
     origin: Origin
     _names: bytearray = field(default_factory=bytearray)
@@ -59,7 +59,7 @@ class Listing:
     _numbers: array[int] = field(default_factory=lambda: array("q"))  # of each image: label, size, changed, offset
 
     def add(self, item: Item) -> None:
-        """Appends it."""
+        """Append an image."""
         self._names += os.fsencode(item.name)
         self._ends.append(len(self._names))
         self._numbers.extend(item[1:])
@@ -75,11 +75,11 @@ class Listing:
         return (self[number] for number in range(len(self)))
 
     def total_bytes(self) -> int:
-        """Of all images."""
+        """The size of all images together."""
         return sum(self._numbers[1::4])
 
     def shuffled(self) -> NDArray[np.int64]:
-        """The numbers of the images, in the order of a digest of each one's name: the same wherever it is done."""
+        """The numbers of the images in a random but reproducible order: that of the digests of their names."""
         keys = array("Q")
         for number in range(len(self)):
             keys.frombytes(hashlib.blake2b(self._name(number), digest_size=8).digest())
@@ -99,21 +99,21 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A source.  kind: folder, tar, ilsvrc or cifar; eval_split: what the half to evaluate on is called there."""
+class Source:
+    """The images found in a source."""
 
-    kind: str
+    kind: str  # folder, tar, ilsvrc or cifar
     name: str
     classes: Sequence[str]
     train: Listing
     val: Listing
-    eval_split: str
+    eval_split: str  # the source's own name for the evaluation split, such as val or test
 
     def halves(self) -> tuple[tuple[str, Listing], ...]:
-        """Both, by name."""
+        """Both splits with their names."""
         return (("train", self.train), ("val", self.val))
 
     def digest(self) -> str:
-        """SHA-256 over both halves and the classes."""
+        """SHA-256 over both splits and the classes."""
         parts = [*self.classes, self.train.digest(), self.val.digest()]
         return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()

@@ -1,4 +1,4 @@
-"""Worker processes that live no longer than this one, however it ends, and how their progress is shown."""
+"""A pool of worker processes that exit with this one, even if it is killed, and their progress display."""
 
 from __future__ import annotations
 
@@ -17,60 +17,62 @@ from trainer.process.parent import end_with_starter
 
 REPORT_EVERY_S = 0.25
 LINE_EVERY_S = 30.0
-AHEAD = 2  # tasks for each worker that are made at a time
+AHEAD = 2  # tasks created in advance for each worker
 
-Count = Callable[[int], object]  # called with the number of images done
+Count = Callable[[int], object]  # called with the number of images just done
 Work = Callable[[Any, Count], Any]  # (task, count) -> result
 
-_shared: dict[str, Any] = {}  # of a worker, see _begin()
+_shared: dict[str, Any] = {}  # in a worker: set by _init_worker()
 
 
 def run_all(tasks: Iterable[Any], work: Work, workers: int, count: Count) -> Iterator[tuple[Any, Any]]:
-    """Each task with its result, as they become ready.  Raises what `work` raises.  Closing it ends the workers.
+    """Yield each task with its result, in order of completion.  Raises what `work` raises.
 
-    work: a function of a module, for it is sent by name.  One worker is this process.
+    work: a module-level function, because it is pickled.  A single worker runs in this process.  Closing the generator
+    stops the workers.
     """
     if workers == 1:
         for task in tasks:
             yield task, work(task, count)
         return
     context = multiprocessing.get_context("spawn")
-    done, ends = context.Value("Q"), context.Event()
-    pool = ProcessPoolExecutor(workers, context, _begin, (done, ends))
-    coming, waiting = iter(tasks), dict[Future[Any], Any]()
+    done, cancelled = context.Value("Q"), context.Event()
+    pool = ProcessPoolExecutor(workers, context, _init_worker, (done, cancelled))
+    remaining, pending = iter(tasks), dict[Future[Any], Any]()
     try:
         while True:
-            waiting |= {pool.submit(_do, work, task): task for task in islice(coming, AHEAD * workers - len(waiting))}
-            if not waiting:
+            added = islice(remaining, AHEAD * workers - len(pending))
+            pending |= {pool.submit(_do, work, task): task for task in added}
+            if not pending:
                 return
-            ready, _ = wait(waiting, REPORT_EVERY_S, FIRST_COMPLETED)
-            count(_taken(done))
+            ready, _ = wait(pending, REPORT_EVERY_S, FIRST_COMPLETED)
+            count(_take_count(done))
             for future in ready:
-                yield waiting.pop(future), future.result()
+                yield pending.pop(future), future.result()
     except BrokenProcessPool as error:
         raise MachineError(
             "a worker was killed, probably for lack of memory; run the same command again with fewer --workers to "
             "resume."
         ) from error
     finally:
-        ends.set()
+        cancelled.set()
         pool.shutdown(cancel_futures=True)
 
 
-def _taken(done: Any) -> int:
-    """What has been counted since the last time."""
+def _take_count(done: Any) -> int:
+    """The number of images counted since the last call."""
     with done.get_lock():
         taken, done.value = int(done.value), 0
     return taken
 
 
-def _begin(done: Any, ends: Any) -> None:
-    """The first that a worker does.  done: images that all of them count; ends: set when no result is wanted."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent decides
-    starter = multiprocessing.parent_process()
-    assert starter is not None
-    end_with_starter(starter.sentinel)
-    _shared.update(done=done, ends=ends)
+def _init_worker(done: Any, cancelled: Any) -> None:
+    """Initialise a worker.  done: shared counter of images; cancelled: event that is set to stop all workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent handles it
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    end_with_starter(parent.sentinel)
+    _shared.update(done=done, cancelled=cancelled)
 
 
 def _do(work: Work, task: Any) -> Any:
@@ -78,7 +80,7 @@ def _do(work: Work, task: Any) -> Any:
 
 
 def _count(images: int) -> None:
-    if _shared["ends"].is_set():
+    if _shared["cancelled"].is_set():
         raise CancelledError
     with _shared["done"].get_lock():
         _shared["done"].value += images
@@ -86,7 +88,7 @@ def _count(images: int) -> None:
 
 @contextmanager
 def shown(what: str, total: int, interactive: bool, say: Callable[[str], None]) -> Iterator[Count]:
-    """Yield a function to call with the number done, of `total`: it moves a bar on a terminal, or prints lines."""
+    """Yield a function to call with each number of images done: it updates a progress bar, or prints lines."""
     if not interactive:
         yield _Lines(what, total, say)
         return

@@ -1,7 +1,7 @@
-"""Images in a tar: found by reading its headers alone, then read in place, without unpacking anything.
+"""Images in tars and zips.  Only the headers of a tar are read; images are then read in place without unpacking.
 
-What is compressed, as a zip is, becomes a plain tar first.  ImageNet (ILSVRC 2012) comes as three files: a tar of tars
-to train on, a flat one to evaluate on, and the devkit.
+Compressed archives and zips are converted to a plain tar first.  ImageNet (ILSVRC 2012) consists of three files: a tar
+of tars to train on, a flat tar to evaluate on, and the devkit.
 """
 
 import io
@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 from trainer.datasets.archive import DAMAGED, Part, contents, entries, opened, opener_of, starts_as_zip, tar_of
 from trainer.datasets.tree import EVALUATION, classes_in, evaluation_half, is_hidden, is_image
 from trainer.errors import DataError, one_line
-from trainer.prepare.listing import Found, Item, Listing, Origin
+from trainer.prepare.listing import Item, Listing, Origin, Source
 
 HALVES = ("train", *EVALUATION)
 TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"_(\d{8})\.jpe?g$", re.IGNORECASE)
 
 
 class Member(NamedTuple):
-    """An ordinary file of a tar.  offset: of its first byte."""
+    """A regular file in a tar.  offset: of its first byte."""
 
     name: str
     offset: int
@@ -47,16 +47,16 @@ def members(path: Path, within: Member | None = None) -> Iterator[Member]:
                         yield Member(info.name, start + info.offset_data, info.size)
     except DAMAGED as error:
         name = one_line(path, 300) + (f", {one_line(within.name)}" if within else "")
-        raise DataError(f"{name} is no tar, or a damaged one ({one_line(error)}); get it again.") from error
+        raise DataError(f"{name} is not a tar, or is damaged ({one_line(error)}); get it again.") from error
 
 
-def uncompressed(path: Path, room: Path) -> Path:
-    """`path`, or a plain tar of it in the folder `room`, where a later start finds it.  Raises DataError."""
+def uncompressed(path: Path, work_dir: Path) -> Path:
+    """`path` if it is a plain tar, else one made from it in the folder `work_dir` and reused.  Raises DataError."""
     is_zip, opener = starts_as_zip(path), opener_of(path)
     if opener is None and not is_zip:
         return path
     status = path.stat()
-    target = room / f"source-{status.st_size}-{status.st_mtime_ns}.tar"
+    target = work_dir / f"source-{status.st_size}-{status.st_mtime_ns}.tar"
     if not target.exists():
         part = target.with_suffix(".part")
         try:
@@ -67,7 +67,7 @@ def uncompressed(path: Path, room: Path) -> Path:
                     with opener(path) as packed:
                         shutil.copyfileobj(packed, plain, 2**20)
         except (*DAMAGED, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:  # the disk's, and not bz2's
+            if isinstance(error, OSError) and error.errno is not None:  # an error of the disk, not of bz2
                 raise
             raise DataError(f"{one_line(path, 300)} is damaged ({one_line(error)}); get it again.") from error
         else:
@@ -78,7 +78,7 @@ def uncompressed(path: Path, room: Path) -> Path:
 
 
 def _zip_to_tar(path: Path, plain: IO[bytes]) -> None:
-    """Copies the images of a zip into a tar, where each is found by its place.  Raises DataError, or one of DAMAGED."""
+    """Copy the images of a zip into a tar.  Raises DataError, or one of DAMAGED."""
     try:
         with zipfile.ZipFile(path) as packed, tarfile.open(fileobj=plain, mode="w") as tar:
             for entry in packed.infolist():
@@ -87,17 +87,17 @@ def _zip_to_tar(path: Path, plain: IO[bytes]) -> None:
                 if any(_places(member.name)):
                     with packed.open(entry) as file:
                         tar.addfile(member, file)
-    except (NotImplementedError, RuntimeError) as error:  # a method that zipfile lacks; a password
+    except (NotImplementedError, RuntimeError) as error:  # unsupported compression, or a password
         raise DataError(
             f"{one_line(path, 300)} cannot be read here ({one_line(error, 200)}); unzip it, and give the folder as SRC."
         ) from error
 
 
-def tar_of_folders(path: Path, room: Path) -> Found:
-    """The images of any tar or zip with train/ and val/ (or test/) and a folder for each class.  Raises DataError."""
-    tar = uncompressed(path, room)
+def tar_of_folders(path: Path, work_dir: Path) -> Source:
+    """The images of a tar or zip with train/ and val/ (or test/), and a folder for each class.  Raises DataError."""
+    tar = uncompressed(path, work_dir)
     found = _halves(tar, path.name)
-    # The folder that holds train/ may itself lie in one called dev/, or have a class called train.
+    # The parent of train/ may itself be in a folder called dev/, and train/ may have a class called train.
     tops = sorted((top for top, half in found if half == "train"), key=len)
     evaluation = evaluation_half([half for top, half in found if [top] == tops[:1]], one_line(path, 300))
     if not tops or evaluation is None:
@@ -109,7 +109,7 @@ def tar_of_folders(path: Path, room: Path) -> Found:
 
 
 class Unsorted:
-    """The images of one half, as they come.  what: what they are called in messages."""
+    """The images of one split in archive order, to be sorted at the end.  what: its name in messages."""
 
     def __init__(self, tar: Path, what: str) -> None:
         self.what = what
@@ -118,27 +118,27 @@ class Unsorted:
         self._changed = tar.stat().st_mtime_ns
 
     def add(self, name: str, member: Member) -> None:
-        """name: CLASS/..."""
+        """Add an image.  name: CLASS/..."""
         self.folders.setdefault(name.partition("/")[0], array("Q")).append(len(self._images))
         self._images.add(Item(name, 0, member.size, self._changed, member.offset))
 
     def sorted(self, classes: Sequence[str]) -> Listing:
-        """As the trainer lists a folder: by class, then by name.
+        """The images in the order in which the trainer lists a folder: by class, then by name.
 
-        Raises DataError if the classes are others, and for a name that is there twice, as in a tar that was added to.
+        Raises DataError if the classes differ, and for duplicate names, as in a tar that was appended to.
         """
         folder_of = classes_in(self.folders, self.what)
         if other := sorted(folder_of.keys() ^ set(classes)):
             raise DataError(
-                f"{self.what} has other classes than train/, such as {one_line(other[0])}; both need the same."
+                f"{self.what} has other classes than train/, such as {one_line(other[0])}; both must have the same."
             )
         listing, before = Listing(self._images.origin), ""
         for label, name in enumerate(classes):
             for item in sorted(self._images[number] for number in self.folders[folder_of[name]]):
                 if item.name == before:
                     raise DataError(
-                        f"{self.what} has {one_line(before, 200)} twice, and which of them counts is unclear; unpack "
-                        "it, and give the folder as SRC."
+                        f"{self.what} has {one_line(before, 200)} twice, and it is unclear which one is valid; "
+                        "unpack it, and give the folder as SRC."
                     )
                 listing.add(item._replace(label=label))
                 before = item.name
@@ -146,7 +146,7 @@ class Unsorted:
 
 
 def _halves(tar: Path, name: str) -> dict[tuple[str, str], Unsorted]:
-    """The images by the folder that holds the half, and the half.  name: of the tar, for messages."""
+    """The images by parent folder and split, such as ("photos", "train").  name: of the tar, for messages."""
     found = dict[tuple[str, str], Unsorted]()
     for member in members(tar):
         for top, half, inner in _places(member.name):
@@ -156,17 +156,17 @@ def _halves(tar: Path, name: str) -> dict[tuple[str, str], Unsorted]:
     return found
 
 
-def in_order(kind: str, name: str, train: Unsorted, evaluation: Unsorted, half: str) -> Found:
-    """A source of both halves.  Raises DataError if their classes differ, or have names that cannot be printed.
+def in_order(kind: str, name: str, train: Unsorted, evaluation: Unsorted, half: str) -> Source:
+    """Sort both splits by class.  Raises DataError if their classes differ, or have names that cannot be printed.
 
-    half: what the folder of `evaluation` is called.
+    half: the name of the evaluation folder.
     """
     classes = list(classes_in(train.folders, train.what))
-    return Found(kind, name, classes, train.sorted(classes), evaluation.sorted(classes), half)
+    return Source(kind, name, classes, train.sorted(classes), evaluation.sorted(classes), half)
 
 
 def _places(name: str) -> Iterator[tuple[str, str, str]]:
-    """Where a member may belong: the folder that holds the half, the half, and its name from the class on."""
+    """Possible interpretations of a member's name: parent folder, split, and the rest from the class on."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     for place, part in enumerate(parts[:-2]):
         inner = "/".join(parts[place + 1 :])
@@ -174,8 +174,8 @@ def _places(name: str) -> Iterator[tuple[str, str, str]]:
             yield "/".join(parts[:place]), part, inner
 
 
-def ilsvrc(folder: Path) -> Found:
-    """The images of the three files in `folder`.  Raises DataError for one that is missing or does not fit."""
+def ilsvrc(folder: Path) -> Source:
+    """The images of ImageNet's three files in `folder`.  Raises DataError if one is missing or does not match."""
     for name in (TRAIN, VAL):
         if not (folder / name).is_file():
             raise DataError(f"{one_line(folder, 300)} has no {name}; put it beside the others, from image-net.org.")
@@ -195,7 +195,7 @@ def _is_image(member: Member) -> bool:
 
 
 def _class_of(member: Member, wnids: Mapping[int, str]) -> str:
-    """The class of an image to evaluate on, such as n01440764.  Raises DataError."""
+    """The class of a validation image, such as n01440764.  Raises DataError."""
     match = _NUMBER.search(member.name)
     number = int(match[1]) if match else 0
     if number not in wnids:
@@ -206,9 +206,9 @@ def _class_of(member: Member, wnids: Mapping[int, str]) -> str:
 
 
 def read_devkit(folder: Path) -> dict[int, str]:
-    """The class of each image to evaluate on, by the image's number from 1 on.  Raises DataError.
+    """The class of each validation image by number, from 1 on.  Raises DataError.
 
-    As torchvision reads it: of the synsets in meta.mat, those without children are the classes.
+    As in torchvision, the synsets without children in meta.mat are the classes.
     """
     devkit = next((folder / name for name in DEVKITS if (folder / name).is_file()), None)
     if devkit is None:
@@ -227,12 +227,12 @@ def read_devkit(folder: Path) -> dict[int, str]:
 
 
 def _synsets(meta: bytes) -> dict[int, str]:
-    """The synsets without children, such as n01440764, by their number.  Raises ValueError."""
+    """The synsets without children, such as n01440764, by number.  Raises ValueError."""
     import numpy as np
     from scipy.io import loadmat
 
     try:
         rows = np.atleast_1d(loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"])
         return {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in rows if row["num_children"] == 0}
-    except Exception as error:  # SciPy raises whatever a stray byte makes it stumble over
+    except Exception as error:  # SciPy raises many types for damaged files
         raise ValueError(f"{META}: {error}") from error

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from trainer.datasets.manifest import Manifest
+from trainer.prepare.pipeline import Options, Screen, prepare
 from trainer.prepare.shard import Recipe
-from trainer.prepare.whole import Options, Screen, prepare
 
 Photos = Callable[..., Path]
 Prepare = Callable[..., Manifest]

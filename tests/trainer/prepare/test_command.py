@@ -29,7 +29,7 @@ def test_it_says_what_was_made_and_what_to_type_next(
         (("nowhere", "new"), Exit.SETTINGS, "error: no nowhere"),
         ((".", "."), Exit.SETTINGS, "error: . cannot be SRC and DST"),
         ((".", "new"), Exit.DATA, "error: . has no train/"),
-        (("file", "new"), Exit.DATA, "error: file is no tar, or a damaged one"),
+        (("file", "new"), Exit.DATA, "error: file is not a tar, or is damaged"),
         ((".", "file"), Exit.SETTINGS, "error: cannot use file (File exists)"),
     ],
 )
@@ -56,7 +56,7 @@ def test_flags_out_of_range_are_refused(flag: str, value: str, capsys: pytest.Ca
 
 
 def test_its_workers_never_load_torch() -> None:
-    program = "import sys, trainer.prepare.whole; print('torch' in sys.modules)"
+    program = "import sys, trainer.prepare.pipeline; print('torch' in sys.modules)"
 
     assert (
         subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=True).stdout == b"False\n"

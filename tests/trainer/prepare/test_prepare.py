@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 from tests.trainer.prepare.conftest import content, photo
 from trainer.datasets.manifest import find_manifest
 from trainer.errors import DataError, FullDisk, MachineError, SettingsError
-from trainer.prepare import shard, whole
+from trainer.prepare import pipeline, shard
 
 
 def samples(target: Path, half: str) -> dict[str, dict[str, bytes]]:
@@ -99,10 +99,10 @@ def test_prepared_again_nothing_is_done_and_other_flags_are_refused(photos, prep
     before = content(tmp_path / "prepared")
 
     assert prepared(source) == first
-    with pytest.raises(SettingsError, match="prepared already"):
+    with pytest.raises(SettingsError, match="already prepared"):
         prepared(source, resize=32)
     (source / "train/cat/new.jpg").write_bytes(photo(99))
-    with pytest.raises(SettingsError, match="prepared already"):
+    with pytest.raises(SettingsError, match="already prepared"):
         prepared(source)
 
     assert content(tmp_path / "prepared") == before
@@ -120,9 +120,9 @@ def test_what_the_disk_gives_back_is_compared_with_what_was_written(
             (task.target / task.file).write_bytes(bytes(made.bytes))
         return made
 
-    monkeypatch.setattr(whole, "make", failing_disk)
+    monkeypatch.setattr(pipeline, "make", failing_disk)
 
-    with pytest.raises(MachineError, match=r"val/000000\.tar: its bytes are not those that were written"):
+    with pytest.raises(MachineError, match=r"val/000000\.tar: its content differs from what was written"):
         prepared(source)
 
     with pytest.raises(DataError, match="is not prepared to the end"):

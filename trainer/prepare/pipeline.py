@@ -1,4 +1,4 @@
-"""A whole preparation, from a source to manifest.json.  Killed at any moment, it goes on where it was."""
+"""The steps of a preparation, from finding the source to manifest.json.  It can be killed and resumed at any time."""
 
 import os
 import re
@@ -23,7 +23,7 @@ from trainer.datasets.tree import find_tree, images_by_class
 from trainer.errors import DataError, FullDisk, MachineError, SettingsError, is_full, is_wrong_path, one_line
 from trainer.files import write_atomically
 from trainer.prepare import cifar, tars
-from trainer.prepare.listing import Found, Item, Listing, Origin
+from trainer.prepare.listing import Item, Listing, Origin, Source
 from trainer.prepare.pool import run_all, shown
 from trainer.prepare.shard import PART, HalfWork, Recipe, check, make
 from trainer.process.run_folder import IN_USE, FolderLock
@@ -33,67 +33,67 @@ BAD_IMAGES = "bad-images.txt"
 
 @dataclass(frozen=True)
 class Options:
-    """shard_bytes: about how large a shard is to be; max_bad_images: to leave out before it is refused."""
+    """The options of a preparation."""
 
     source: Path
     target: Path
     name: str | None
     recipe: Recipe
-    shard_bytes: int
-    max_bad_images: int
+    shard_bytes: int  # approximate size of a shard
+    max_bad_images: int  # unreadable images to skip before it fails
     workers: int
 
 
 @dataclass(frozen=True)
 class Screen:
-    """say: shows the user a line; interactive: whether a terminal watches, for the bar."""
+    """Output to the user."""
 
-    say: Callable[[str], None]
-    interactive: bool
+    say: Callable[[str], None]  # prints a line
+    interactive: bool  # show a progress bar
 
 
 def prepare(options: Options, screen: Screen) -> Manifest:
-    """Make the shards, or find that they are made.  Raises TrainerError."""
-    target, room = options.target, options.target / UNFINISHED
-    with _errors_in_words(target):
+    """Write the shards, or check that they are written already.  Raises TrainerError."""
+    target, work_dir = options.target, options.target / UNFINISHED
+    with _translate_errors(target):
         _take_target(target)
         with _removed_if_empty(target), FolderLock(target):
             is_done = (target / MANIFEST).exists()
-            with _room(room):
-                found = find_source(options.source, room)
+            with _work_dir(work_dir):
+                found = find_source(options.source, work_dir)
                 return _checked(options, found) if is_done else _made(options, found, screen)
 
 
 @contextmanager
-def _room(room: Path) -> Iterator[None]:
-    """The folder of what is unfinished: gone once it is finished, and where there was nothing to begin with."""
-    room.mkdir(exist_ok=True)
+def _work_dir(work_dir: Path) -> Iterator[None]:
+    """Create the folder for unfinished work, and remove it at the end, or after an error if it is empty."""
+    work_dir.mkdir(exist_ok=True)
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # there is something in it
-            room.rmdir()
+        with suppress(OSError):  # not empty
+            work_dir.rmdir()
         raise
-    shutil.rmtree(room)
+    shutil.rmtree(work_dir)
 
 
-def _checked(options: Options, found: Found) -> Manifest:
-    """The manifest that is there.  Raises SettingsError if it is of other images, or made with other flags."""
+def _checked(options: Options, found: Source) -> Manifest:
+    """The existing manifest.  Raises SettingsError if it is from other images or other flags."""
     manifest, recipe = find_manifest(options.target), options.recipe
     flags = (recipe.resize, recipe.quality if recipe.resize else None)
     name = options.name or _usual_name(found.name)
     asked = (_source(found), name, *flags)
-    # An earlier version did not keep the name of the half.
+    # An earlier version did not store eval_split.
     source = manifest and {"eval_split": found.eval_split, **manifest.source}
     if manifest is None or (source, manifest.name, manifest.resize, manifest.quality) != asked:
         raise SettingsError(
-            f"{one_line(options.target, 300)} is prepared already, from other images or with other flags; "
+            f"{one_line(options.target, 300)} was already prepared from other images or with other flags; "
             "give another DST, or delete it."
         )
     return manifest
 
 
-def _made(options: Options, found: Found, screen: Screen) -> Manifest:
+def _made(options: Options, found: Source, screen: Screen) -> Manifest:
     target, recipe = options.target, options.recipe
     for name in SPLITS:
         (target / name).mkdir(exist_ok=True)
@@ -126,7 +126,7 @@ def _make_shards(halves: Sequence[HalfWork], options: Options, screen: Screen) -
 
 
 def _verify(halves: Sequence[HalfWork], options: Options, screen: Screen) -> None:
-    """Reads every shard again.  Raises MachineError for one that is not what was written."""
+    """Read every shard back.  Raises MachineError if one differs from what was written."""
     checks = chain.from_iterable(half.checks() for half in halves)
     with shown("verifying", sum(map(len, halves)), screen.interactive, screen.say) as count:
         for shard, wrong in run_all(checks, check, options.workers, count):
@@ -136,8 +136,8 @@ def _verify(halves: Sequence[HalfWork], options: Options, screen: Screen) -> Non
                 )
 
 
-def _source(found: Found) -> dict[str, Any]:
-    """What the manifest says of it.  eval_split: see Found; sha256: over names, labels and sizes."""
+def _source(found: Source) -> dict[str, Any]:
+    """The manifest's description of the source.  eval_split: see Source; sha256: over names, labels and sizes."""
     halves = [half for _, half in found.halves()]
     return {
         "kind": found.kind,
@@ -150,13 +150,13 @@ def _source(found: Found) -> dict[str, Any]:
 
 
 def _usual_name(source: str) -> str:
-    """A name for the data set: ILSVRC2012 -> ilsvrc2012, my photos.tar.gz -> my-photos."""
+    """The default name of the data set: ILSVRC2012 -> ilsvrc2012, my photos.tar.gz -> my-photos."""
     stem = re.sub(r"(\.tar)?(\.\w+)?$", "", source) or source
     return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "images"
 
 
 def _refuse_bad(options: Options, bad: dict[str, str]) -> None:
-    """Writes the report.  Raises DataError for too many."""
+    """Write the report on unreadable images.  Raises DataError if there are too many."""
     report = options.target / BAD_IMAGES
     if not bad:
         report.unlink(missing_ok=True)
@@ -166,7 +166,7 @@ def _refuse_bad(options: Options, bad: dict[str, str]) -> None:
 
 
 def _take_target(target: Path) -> None:
-    """Makes the folder.  Raises SettingsError if it holds anything but what this has made."""
+    """Create the target folder.  Raises SettingsError if it contains files of anything else."""
     target.mkdir(parents=True, exist_ok=True)
     names = {path.name for path in target.iterdir()} - {IN_USE}
     if names and not names & {MANIFEST, UNFINISHED}:
@@ -176,11 +176,11 @@ def _take_target(target: Path) -> None:
 
 
 def _remove_leftovers(target: Path, splits: Splits) -> None:
-    """Removes shards of an earlier start with other flags, and parts of what was never finished."""
-    ours = {shard.file for half in (splits.train, splits.val) for shard in half.shards}
+    """Remove shards of an interrupted run with other flags, and incomplete shards."""
+    current = {shard.file for half in (splits.train, splits.val) for shard in half.shards}
     for name in SPLITS:
         for path in (target / name).iterdir():
-            if path.suffix == PART or (path.suffix == ".tar" and f"{name}/{path.name}" not in ours):
+            if path.suffix == PART or (path.suffix == ".tar" and f"{name}/{path.name}" not in current):
                 path.unlink()
 
 
@@ -189,19 +189,19 @@ def _removed_if_empty(target: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # there is something in it
+        with suppress(OSError):  # not empty
             target.rmdir()
 
 
 @contextmanager
-def _errors_in_words(target: Path) -> Iterator[None]:
-    """Turns the system's errors into sentences, with the exit code of each."""
+def _translate_errors(target: Path) -> Iterator[None]:
+    """Translate OSError into a TrainerError with an explanation and the right exit code."""
     try:
         yield
     except OSError as error:
         again = "run the same command again to resume"
         if is_full(error):
-            raise FullDisk(f"no room left on the disk of {one_line(target, 300)}; make some, and {again}.") from error
+            raise FullDisk(f"the disk of {one_line(target, 300)} is full; free some space, and {again}.") from error
         path = one_line(error.filename or target, 300)
         if is_wrong_path(error):
             raise SettingsError(
@@ -211,34 +211,34 @@ def _errors_in_words(target: Path) -> Iterator[None]:
         raise MachineError(f"cannot use {path} ({why}); fix that, and {again}.") from error
 
 
-def find_source(source: Path, room: Path) -> Found:
-    """The images in `source`.  room: a folder where what is compressed is unpacked.  Raises DataError."""
+def find_source(source: Path, work_dir: Path) -> Source:
+    """The images in `source`.  work_dir: a folder for unpacking compressed archives.  Raises DataError."""
     if source.is_file():
-        return _archive(source, room)
+        return _archive(source, work_dir)
     if (source / tars.TRAIN).exists() or (source / tars.VAL).exists():
         return tars.ilsvrc(source)
     if archive := next((source / name for name in cifar.ARCHIVES if (source / name).is_file()), None):
-        return cifar.cifar(archive, room)
+        return cifar.cifar(archive, work_dir)
     if find_manifest(source) is not None:
-        raise DataError(f"{one_line(source, 300)} is prepared already: it has a {MANIFEST}; prepare its source.")
+        raise DataError(f"{one_line(source, 300)} is already prepared: it has a {MANIFEST}; prepare its source.")
     return _folder(source)
 
 
-def _archive(source: Path, room: Path) -> Found:
+def _archive(source: Path, work_dir: Path) -> Source:
     if source.name in (tars.TRAIN, tars.VAL):
         return tars.ilsvrc(source.parent)
     if source.name in cifar.ARCHIVES:
-        return cifar.cifar(source, room)
-    return tars.tar_of_folders(source, room)
+        return cifar.cifar(source, work_dir)
+    return tars.tar_of_folders(source, work_dir)
 
 
-def _folder(source: Path) -> Found:
+def _folder(source: Path) -> Source:
     try:
         tree = find_tree(source)
     except DataError as error:
         raise DataError(str(error).replace("point --data-dir at", "give as SRC")) from error
     train, val = (_listing(root, tree.classes) for root in (tree.train, tree.evaluation))
-    return Found("folder", source.resolve().name, tree.classes, train, val, tree.evaluation.name)
+    return Source("folder", source.resolve().name, tree.classes, train, val, tree.evaluation.name)
 
 
 def _listing(root: Path, classes: Sequence[str]) -> Listing:
@@ -253,5 +253,5 @@ def _item(root: Path, name: str, label: int) -> Item:
     try:
         status = os.stat(f"{root}{os.sep}{name}")  # a Path for each file would double the time
     except OSError:
-        return Item(name, label, 0)  # reading it says what is wrong
+        return Item(name, label, 0)  # the error is reported when it is read
     return Item(name, label, status.st_size, status.st_mtime_ns)
