@@ -1,1 +1,1 @@
-"""Settings models as flags and YAML; tables of names.  Torch-free."""
+"""Settings models as flags and YAML, and checks of settings.  Torch-free."""

@@ -1,4 +1,4 @@
-"""The flags of a settings model: their spelling, --help, completion, and errors for unknown ones.  Torch-free."""
+"""Argument parsers for settings models: flag names, --help, completion and errors.  Torch-free."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 STARTED_BY = "_ARGCOMPLETE"
-ALL = "--help-all"  # where --help shows the most needed flags
+ALL = "--help-all"  # for commands whose --help shows only the most common flags
 
 
 def is_asked() -> bool:
@@ -29,7 +29,7 @@ def is_asked() -> bool:
 
 
 def typed_words() -> list[str]:
-    """The words after the command on the line that is completed, with the one being typed."""
+    """The words after the command on the line being completed, including the one being typed."""
     first = int(os.environ[STARTED_BY])
     words = os.environ.get("COMP_LINE", "").split()
     return words[first:]
@@ -42,29 +42,29 @@ def is_at_first_word() -> bool:
 
 
 def skip_word() -> None:
-    """Completes as if the first word after the command, a verb, belonged to the command."""
+    """Complete as if the first word after the command, a verb, were part of the command."""
     os.environ[STARTED_BY] = str(int(os.environ[STARTED_BY]) + 1)
 
 
 def offer(names: Iterable[str]) -> None:
-    """Completes the word being typed as one of `names`, and exits."""
+    """Complete the word being typed as one of `names`, and exit."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("name", choices=list(names))
     complete(parser)
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Answers the shell and exits, if it asked; otherwise does nothing."""
+    """Print the completions and exit, if a shell asked for them; otherwise do nothing."""
     if is_asked():
         import argcomplete
 
         argcomplete.autocomplete(parser)
 
 
-# What a description says of its default, which a backend may replace.
+# The default in a description, which a backend may replace.
 _OWN_DEFAULT = re.compile(r" \(default: [^()]*\)")
 
-IS_PATH = "Path"  # in Annotated, of a text that may be one: an image, or a place in S3
+IS_PATH = "Path"  # in Annotated: marks a text that may be a path, such as an image or a URL in S3
 
 
 def flag(name: str) -> str:
@@ -73,12 +73,12 @@ def flag(name: str) -> str:
 
 
 def setting(name: str) -> str:
-    """The setting of a flag or a key, whose hyphens count as underscores: batch-size -> batch_size."""
+    """The setting's name for a flag or key, with underscores for hyphens: batch-size -> batch_size."""
     return name.replace("-", "_")
 
 
 def as_text(value: Any) -> str:
-    """A setting's value as it is written after its flag."""
+    """A setting's value in the form that follows its flag."""
     if isinstance(value, dict):
         return ",".join(f"{key}:{item}" for key, item in value.items())
     if isinstance(value, (tuple, list)):
@@ -88,18 +88,18 @@ def as_text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Help:
-    """What --help says around the flags, and which of them it shows."""
+    """The text of --help, and which flags it shows."""
 
     prog: str
     about: str
     sections: Mapping[str, str]  # the first field under each heading -> the heading
     defaults: Mapping[str, Any] = field(default_factory=dict)  # other than the models' own
-    # By heading, the only fields that --help shows, where --help-all shows all; empty: it shows all itself.
+    # The fields that --help shows, by heading, while --help-all shows all; empty: --help shows all.
     first: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def parser_for(models: Sequence[type[BaseModel]], about: Help) -> _Parser:
-    """A parser whose result holds the flags that were given, as text."""
+    """A parser for the flags of `models`; its result has only the flags that were given, as text."""
     fields = {name: field for model in models for name, field in model.model_fields.items()}
     parser = _Parser(
         prog=about.prog,
@@ -126,17 +126,17 @@ def parser_for(models: Sequence[type[BaseModel]], about: Help) -> _Parser:
 
 
 def at_home(text: str) -> str:
-    """A leading ~ or ~user as the home folder: bash leaves that of --flag=~/x as it is.  Never fails."""
+    """Expand a leading ~ or ~user, which bash does not do in --flag=~/x.  Never fails."""
     return os.path.expanduser(text)  # noqa: PTH111
 
 
 def home_path(path: str | Path) -> Path:
-    """The same for a path."""
+    """`path` with a leading ~ or ~user expanded."""
     return Path(at_home(str(path)))
 
 
 def plain_parser(prog: str, about: str) -> argparse.ArgumentParser:
-    """A parser for a command with arguments of its own, that are no settings."""
+    """A parser for a command whose arguments are not settings."""
     parser = _PlainParser(prog=prog, description=about, allow_abbrev=False, formatter_class=_Help)
     _add_version(parser)
     return parser
@@ -158,7 +158,7 @@ def version() -> str:
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
+    """Print the version, which is looked up only when needed."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
         print(version())
@@ -166,7 +166,7 @@ class _Version(argparse.Action):
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """--help whose lines break between words only, so that a name with hyphens can be copied from it."""
+    """Help formatter that never breaks a line within a word, so that names with hyphens can be copied."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
@@ -177,7 +177,7 @@ ALIASES: list[tuple[re.Pattern[str], str]] = []
 
 
 class _Renamed(argparse.ArgumentParser):
-    """argparse whose help names commands as the user called them."""
+    """Argument parser whose help shows commands as the user called them."""
 
     def format_help(self) -> str:
         return _renamed(super().format_help())
@@ -190,16 +190,16 @@ def _renamed(text: str) -> str:
 
 
 class _PlainParser(_Renamed):
-    """argparse with errors of one line, as those of settings; a word may be any name of a file that `*` has found."""
+    """Argument parser with one-line errors, in which unusual file names, as matched by `*`, are escaped."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, _renamed(f"error: {one_line(message, 1000)}; see {self.prog} --help\n"))
 
 
 class _Parser(_Renamed):
-    """argparse that takes underscores for hyphens, and raises SettingsError instead of printing its usage.
+    """Argument parser that treats underscores as hyphens, and raises SettingsError instead of printing its usage.
 
-    unsuggested: flags that are known and yet of no use with the others, so that none is proposed for a misspelt one.
+    unsuggested: known flags that are not suggested for misspelt ones, because they do not work with the others.
     """
 
     unsuggested: Collection[str] = ()
@@ -218,7 +218,7 @@ class _Parser(_Renamed):
         return found
 
     def _nearest(self, word: str) -> str:
-        """The flag nearest to `word`, as a clause.  The hyphens, which all of them have, count for nothing."""
+        """A clause that suggests the flag nearest to `word`, compared without the leading hyphens."""
         options = [option for option in self._option_string_actions if option not in self.unsuggested]
         known = [option.removeprefix("--") for option in options if option.startswith("--")]
         clause = did_you_mean(word.removeprefix("--"), known)
@@ -246,19 +246,19 @@ def _add(group: Any, name: str, field: FieldInfo, about: Help, *, is_shown: bool
 
 def _help(field: FieldInfo, value: Any) -> str:
     text = str(field.description)
-    if value not in (None, (), ""):  # a setting without a default says itself what happens then
+    if value not in (None, (), ""):  # without a default, the description says what happens
         text = f"{_OWN_DEFAULT.sub('', text)} (default: {as_text(value)})"
     return text.replace("%", "%%")
 
 
 def kinds_of(field: FieldInfo) -> tuple[Any, ...]:
-    """The types that a setting may have: `bool | None` -> (bool, NoneType)."""
+    """The types of a setting: `bool | None` -> (bool, NoneType)."""
     kind = field.annotation
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def holds_paths(field: FieldInfo) -> bool:
-    """Whether a setting is a path, a list of paths, or a text marked as IS_PATH."""
+    """Whether a setting is a path, a list of paths, or a text marked with IS_PATH."""
     return IS_PATH in str(kinds_of(field)) or IS_PATH in getattr(field, "metadata", ())
 
 
@@ -267,7 +267,7 @@ def _choices(kinds: tuple[Any, ...]) -> list[str]:
 
 
 def _own_metavar(field: FieldInfo) -> str:
-    """What a field whose type does not show how it is written says of that itself; else empty."""
+    """The metavar that a field declares itself, or an empty string."""
     extra = field.json_schema_extra
     return str(extra.get("metavar", "")) if isinstance(extra, dict) else ""
 
@@ -280,7 +280,7 @@ _UNITS = {
 
 
 def _metavar(name: str, kinds: tuple[Any, ...]) -> str:
-    """What stands for a value in --help: its choices, the unit of a number, or else the last word of its name."""
+    """The placeholder for a value in --help: its choices, the unit of a number, or the last word of its name."""
     if choices := _choices(kinds):
         return "|".join(choices)
     last, kind = name.rpartition("_")[2], str(kinds)

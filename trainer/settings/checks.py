@@ -1,4 +1,4 @@
-"""Settings that are valid one by one and wrong together, each with the sentence that says what to do.  Torch-free."""
+"""Checks for settings that are valid alone but not in combination.  Torch-free."""
 
 from trainer import datasets, models, optimizers, strategies
 from trainer.config import TrainConfig
@@ -6,7 +6,7 @@ from trainer.errors import SettingsError, check_name, one_line
 
 
 def check(config: TrainConfig) -> None:
-    """Raises SettingsError for names that do not exist and settings that contradict each other."""
+    """Raise SettingsError for unknown names and for settings that contradict each other."""
     check_name("model", config.model, models.NAMES)
     check_name("dataset", config.dataset, datasets.NAMES)
     check_name("optimizer", config.optimizer, optimizers.NAMES)
@@ -27,15 +27,15 @@ def _in_data(c: TrainConfig) -> list[tuple[bool, str]]:
     return [
         (
             c.data_url is not None and not datasets.is_folder(c.dataset),
-            f"--data-url holds prepared images, and --dataset {c.dataset} reads none; take imagefolder or imagenet.",
+            f"--data-url is for prepared images, which --dataset {c.dataset} cannot read; use imagefolder or imagenet.",
         ),
         (
             c.data_url is not None and not c.data_url.startswith("s3://"),
-            f"--data-url {one_line(c.data_url)} is no folder in S3; write it as s3://BUCKET/FOLDER.",
+            f"--data-url {one_line(c.data_url)} is not a folder in S3; write it as s3://BUCKET/FOLDER.",
         ),
         (
             c.data_url is not None and "data_dir" in c.model_fields_set,
-            "--data-dir and --data-url both say where the data are; give one.",
+            "give --data-dir or --data-url, not both.",
         ),
     ]
 
@@ -73,10 +73,10 @@ def _in_batches(c: TrainConfig) -> list[tuple[bool, str]]:
     return [
         (
             c.global_batch_size is not None and "batch_size" in c.model_fields_set,
-            "--batch-size and --global-batch-size say the same thing twice; give one.",
+            "give --batch-size or --global-batch-size, not both.",
         ),
         (bool(ramp) and c.global_batch_size is not None, "give --batch-ramp or --global-batch-size, not both."),
-        (bool(ramp) and 0 not in ramp, "--batch-ramp must say how it starts: begin it with 0:IMAGES."),
+        (bool(ramp) and 0 not in ramp, "--batch-ramp must start at epoch 0; begin it with 0:IMAGES."),
         (any(e < 0 or n < 1 for e, n in ramp.items()), "--batch-ramp takes epochs from 0 and at least one image."),
     ]
 
@@ -93,7 +93,7 @@ def _in_optimization(c: TrainConfig) -> list[tuple[bool, str]]:
         ),
         (
             (c.warmup_epochs or 0) >= c.epochs,
-            f"--warmup-epochs {c.warmup_epochs or 0:g} leaves nothing of {c.epochs} epochs; make it smaller.",
+            f"--warmup-epochs {c.warmup_epochs or 0:g} must be less than --epochs {c.epochs}.",
         ),
         (
             c.nesterov and c.momentum == 0 and "nesterov" in c.model_fields_set,
@@ -122,7 +122,7 @@ def _in_strategy(c: TrainConfig) -> list[tuple[bool, str]]:
         ),
         (
             c.strategy == "fsdp" and c.optimizer == "sgd" and c.fused is True,
-            "torch's fused sgd does not know the sharded weights of --strategy fsdp; drop --fused.",
+            "torch's fused sgd does not support the sharded weights of --strategy fsdp; drop --fused.",
         ),
         (c.strategy == "dp" and c.device == "cpu", "--strategy dp splits over GPUs; on a CPU use --strategy single."),
         (

@@ -1,7 +1,7 @@
 """Settings models <-> command line and YAML: defaults < --config file < flags.
 
-Several models can share one command line and one file; each takes the keys it declares.  Hyphens and
-underscores are the same.  A boolean takes `--amp`, `--amp true` and `--no-amp`.  Torch-free.
+Several models can share one command line and one file; each uses the keys that it declares.  Hyphens and
+underscores are equivalent.  A boolean takes `--amp`, `--amp true` and `--no-amp`.  Torch-free.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 Models = Sequence[type["BaseModel"]]
 
-# Settings with the meaning of another one: where the other is given, the default of the first does not count.
+# Alternatives: if the second setting is given, defaults for the first are ignored.
 RIVALS = MappingProxyType({"batch_size": "global_batch_size"})
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-# What a value must be, by the first word of pydantic's error type; ranges keep pydantic's own words.
+# Descriptions of types by the first word of pydantic's error type; for ranges pydantic's own message is used.
 _KINDS = {
     "int": "a whole number",
     "float": "a number",
@@ -53,7 +53,7 @@ _KINDS = {
     "dict": "pairs, such as a:1,b:2",
 }
 
-# Larger numbers are slips, and would overflow somewhere: float64 counts up to here.
+# Larger integers are typing errors, and would overflow somewhere: float64 is exact up to here.
 LARGEST = 2**53
 
 
@@ -84,16 +84,16 @@ def read(
     defaults: Mapping[str, Any] = NONE,
     unsuggested: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Reads a command line and its file into values by name, for build().  As parse(); `defaults` are for --help only.
+    """The settings given on a command line and in its file, by name, for build().  Like parse() otherwise.
 
-    unsuggested: names of settings that are not proposed for a misspelt one.
+    defaults: only shown in --help; unsuggested: names of settings that are not suggested for misspelt ones.
     """
     values = given(argv, models, Help(prog, about, sections, defaults), unsuggested)
     return with_file(values, models)
 
 
 def given(argv: Sequence[str], models: Models, about: Help, unsuggested: Collection[str] = ()) -> dict[str, Any]:
-    """As read(), without the file, whose path is among the values as `config`."""
+    """The settings given on a command line.  Like read() without the file, whose path is returned as `config`."""
     if is_asked() or ALL in argv:
         about = replace(about, first={})
     parser = parser_for(models, about)
@@ -104,7 +104,7 @@ def given(argv: Sequence[str], models: Models, about: Help, unsuggested: Collect
 
 
 def with_file(given: Mapping[str, Any], models: Models) -> dict[str, Any]:
-    """The flags that were `given`, and what they leave open of the file that --config names.  Raises SettingsError."""
+    """The settings in the file named by --config, if any, overridden by the flags `given`.  Raises SettingsError."""
     values = dict(given)
     file = values.pop("config", None)
     if file is None:
@@ -115,7 +115,7 @@ def with_file(given: Mapping[str, Any], models: Models) -> dict[str, Any]:
 
 
 def over(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """`values`, and of `defaults` what they leave open."""
+    """`defaults` overridden by `values`."""
     ruled_out = {name for name, rival in RIVALS.items() if values.get(name) is None and values.get(rival) is not None}
     return {**{name: value for name, value in defaults.items() if name not in ruled_out}, **values}
 
@@ -135,14 +135,14 @@ def build(values: Mapping[str, Any], models: Models) -> list[BaseModel]:
 
 
 def read_yaml(path: Path, models: Models) -> dict[str, Any]:
-    """The settings in a YAML file, as text, names spelt with underscores.  Raises SettingsError."""
+    """The settings in a YAML file, as text by name, with underscores.  Raises SettingsError."""
     values = read_mapping(path)
     _refuse_unknown(values, models, f"setting {{!r}} in {path}")
     return values
 
 
 def to_argv(settings: BaseModel) -> list[str]:
-    """The flags that give `settings` again; defaults are left out."""
+    """The flags that reproduce `settings`, without defaults."""
     argv: list[str] = []
     for name, value in _changed(settings).items():
         argv += [flag(name), as_text(value)]
@@ -150,7 +150,7 @@ def to_argv(settings: BaseModel) -> list[str]:
 
 
 def _changed(settings: BaseModel) -> dict[str, Any]:
-    """The settings that differ from their defaults; a model whose defaults depend on each other says it itself."""
+    """The settings that differ from their defaults; models with dependent defaults have their own `changed`."""
     changed: dict[str, Any] | None = getattr(settings, "changed", None)
     if changed is not None:
         return changed
@@ -187,20 +187,20 @@ def _validated(model: type[BaseModel], values: dict[str, Any]) -> BaseModel:
 
 
 def cleaned(values: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
-    """`values` with None for a word that stands for it, and ~ in paths as the home folder.
+    """`values` with words such as null replaced by None, and ~ in paths expanded.
 
-    Raises SettingsError for one that no setting can have.
+    Raises SettingsError for values that no setting can have.
     """
     read = {name: _read_none(value, fields[name]) for name, value in values.items()}
-    # A None for a setting that has no such value means its default.
+    # For a setting that cannot be None, None means its default.
     kept = {name: value for name, value in read.items() if value is not None or _allows_none(fields[name])}
     _refuse(kept, lambda name, value: _misfit(value, kinds_of(fields[name])))
     return {name: _at_home(value, fields[name]) for name, value in kept.items()}
 
 
 def _at_home(value: Any, field: FieldInfo) -> Any:
-    """A setting's value, with ~ as the home folder where it is a path, or several."""
-    if not holds_paths(field) or str(value) == str(field.default):  # a default is so on every machine
+    """A setting's value, with ~ expanded if it is a path or a list of paths."""
+    if not holds_paths(field) or str(value) == str(field.default):  # a default must not depend on the machine
         return value
     if isinstance(value, str) and "tuple" in str(kinds_of(field)):
         return ",".join(at_home(word.strip()) for word in value.split(","))
@@ -210,7 +210,7 @@ def _at_home(value: Any, field: FieldInfo) -> Any:
 
 
 def _refuse(values: Mapping[str, Any], problem: Callable[[str, Any], str | None]) -> None:
-    """Raises SettingsError naming each of `values` that has a problem."""
+    """Raise SettingsError naming each of `values` that has a problem."""
     found = {name: problem(name, value) for name, value in values.items()}
     wrong = [f"{flag(name)} {one_line(values[name])}: {says}." for name, says in found.items() if says]
     if wrong:
@@ -218,16 +218,16 @@ def _refuse(values: Mapping[str, Any], problem: Callable[[str, Any], str | None]
 
 
 def _misfit(value: Any, kinds: tuple[Any, ...]) -> str | None:
-    """What is wrong with a value that pydantic would take, or that would fail only where it is used."""
+    """The problem with a value that pydantic would accept, or that would only fail in use; else None."""
     if isinstance(value, bool) and bool not in kinds and Any not in kinds:
-        return "is true or false, which this setting is not"  # pydantic would take it for 1 or 0
+        return "is a boolean, but this setting is not"  # pydantic would convert it to 1 or 0
     if isinstance(value, str) and not _is_writable(value):
-        return "has a character that no file or log can hold"
+        return "has a character that cannot be written to a file or log"
     return None
 
 
 def _is_writable(text: str) -> bool:
-    """Whether `text` could be (part of) a file's name: no NUL, and nothing but whole characters or bytes."""
+    """Whether `text` could be part of a file name: no NUL, and no lone surrogates."""
     try:
         return "\0" not in text and bool(os.fsencode(text) or True)
     except UnicodeEncodeError:
@@ -235,14 +235,14 @@ def _is_writable(text: str) -> bool:
 
 
 def _excess(value: Any) -> str | None:
-    """What is too much about a number."""
+    """The problem with a number that is too large, else None."""
     return f"must be at most {LARGEST:,}" if isinstance(value, int) and abs(value) > LARGEST else None
 
 
 def _read_none(value: Any, field: FieldInfo) -> Any:
-    """None for a word that stands for it: SageMaker writes an empty string, YAML users none or null.
+    """`value`, or None for a word that means None: SageMaker writes an empty string, YAML users none or null.
 
-    The word none stays where it is one of the setting's choices, such as --data-volume none.
+    "none" is kept if it is one of the setting's choices, such as --data-volume none.
     """
     if not isinstance(value, str) or value.lower() not in ("", "none", "null"):
         return value
@@ -254,10 +254,10 @@ def _allows_none(field: FieldInfo) -> bool:
 
 
 def _sentences(error: ValidationError) -> list[str]:
-    """One sentence per wrong setting: what was given and what is allowed."""
+    """One sentence per invalid setting: what was given and what is allowed."""
     sentences = []
     for detail in error.errors():
-        if not detail["loc"]:  # of several settings together, which the problem names
+        if not detail["loc"]:  # from a validator of several settings, whose message names them
             sentences.append(_problem(detail))
             continue
         where = flag(str(detail["loc"][0]))
@@ -278,5 +278,5 @@ def _problem(detail: ErrorDetails) -> str:
     if kind == "int_parsing_size":
         return f"must be at most {LARGEST:,}."
     word, _, problem = kind.partition("_")
-    wanted = _KINDS.get(word) if problem in ("parsing", "type", "from_float") else None
-    return f"must be {wanted or message.removeprefix('Input should be ')}."
+    expected = _KINDS.get(word) if problem in ("parsing", "type", "from_float") else None
+    return f"must be {expected or message.removeprefix('Input should be ')}."

@@ -1,8 +1,7 @@
-"""Files in YAML: names with values.  Torch-free.
+"""Readers of YAML files with names and values.  Torch-free.
 
-Those of a settings file are read as the text that a flag would have been given.  The setting decides what it means:
-YAML's own guesses would turn `epochs: yes` into 1, `max_steps: 1:30` into 90 and `run_dir: 2026-02-30` into an error.
-So `yes` is a boolean only where one is meant.
+Values in a settings file are read as text, like those of flags, and converted to the type of the setting.  YAML's own
+types would turn `epochs: yes` into 1, `max_steps: 1:30` into 90 and `run_dir: 2026-02-30` into an error.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 _YAML = "tag:yaml.org,2002:"
 _TEXT, _MERGE, _DATE = f"{_YAML}str", f"{_YAML}merge", f"{_YAML}timestamp"
-# What is more than text in a settings file, by its first letter, as PyYAML looks it up.
+# The only YAML types in a settings file besides text, by first letter, as PyYAML looks them up.
 _NULL = (f"{_YAML}null", re.compile(r"^(~|null|Null|NULL|)$"))
 _FEW = {**{first: [_NULL] for first in ("", *"~nN")}, "<": [(_MERGE, re.compile(r"^<<$"))]}
 
@@ -27,14 +26,14 @@ _FEW = {**{first: [_NULL] for first in ("", *"~nN")}, "<": [(_MERGE, re.compile(
 def read_mapping(path: Path, name: str = "") -> dict[str, Any]:
     """The names and values in the settings file `path`: text, None, and lists and dicts of them.
 
-    Names come with underscores.  A name that is given twice is refused; anchors and `<<` work.
-    name: of the file, in sentences (default: --config PATH).  Raises SettingsError.
+    Names are returned with underscores.  Duplicate names are errors; anchors and `<<` work.
+    name: of the file, in messages (default: --config PATH).  Raises SettingsError.
     """
     return _read(path, name or f"--config {path}", _FEW)
 
 
 def read_typed(path: Path | Traversable) -> dict[str, Any]:
-    """As read_mapping, for what is no settings file: numbers and booleans are those that YAML sees, dates are text."""
+    """Like read_mapping(), but with YAML's numbers and booleans, for files other than settings; dates stay text."""
     from yaml import SafeLoader
 
     usual = SafeLoader.yaml_implicit_resolvers
@@ -59,14 +58,14 @@ def _read(path: Path | Traversable, name: str, resolvers: Any) -> dict[str, Any]
 
 
 def _loader(name: str, resolvers: Any) -> Any:
-    """PyYAML's class, which makes nothing but plain values.  name: of the file, in sentences."""
+    """A subclass of PyYAML's SafeLoader that rejects duplicate names.  name: of the file, in messages."""
     import yaml
 
     class Loader(yaml.SafeLoader):
         yaml_implicit_resolvers = resolvers
 
         def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-            """Has names be text, and refuses one that is given twice."""
+            """Read names as text, and raise SettingsError for a duplicate."""
             node = super().compose_mapping_node(anchor)
             lines = dict[str, int]()
             for key, _ in node.value:

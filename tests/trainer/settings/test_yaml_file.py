@@ -52,7 +52,7 @@ def test_yes_and_no_are_booleans_only_where_one_is_meant(word: str, tmp_path: Pa
 
 @pytest.mark.parametrize("value", [True, False])
 def test_a_boolean_of_python_is_no_number(value: bool) -> None:
-    with pytest.raises(SettingsError, match=f"^--epochs {value}: is true or false, which this setting is not"):
+    with pytest.raises(SettingsError, match=f"^--epochs {value}: is a boolean, but this setting is not"):
         build({"epochs": value}, [TrainConfig])
 
 
