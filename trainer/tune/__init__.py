@@ -1,1 +1,1 @@
-"""`python -m trainer.tune`: the batch size and the workers for the device at hand."""
+"""`python -m trainer.tune`: find the fastest batch size and number of workers for this machine."""

@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""`python -m trainer.tune FLAGS`: tries batch sizes and workers for a training, and prints the best as flags."""
+"""`python -m trainer.tune FLAGS`: try batch sizes and numbers of workers, and print the best as flags."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -26,9 +26,9 @@ Takes the flags of the training.  Trains for a few seconds with each batch size,
 one does not fit or is no faster; then, if images are decoded during training, with different numbers of workers.  Each
 trial runs in its own process.  A given --batch-size or --workers is not varied.  Nothing is saved."""
 
-# The share of the time from which on a wait for data means that the device could do more.
+# If more than this share of the time is spent waiting for data, the input limits the device.
 WAITS = 0.1
-FITS_NOT = "does not fit into memory"
+DOES_NOT_FIT = "does not fit into memory"
 
 
 class Tuning(BaseModel):
@@ -45,7 +45,7 @@ Try = Callable[[TrainConfig, float], Trial]
 
 
 def main(argv: Sequence[str], attempt: Try | None = None) -> int:
-    """Tunes, prints what was found, and returns the exit code of trainer.contract.Exit."""
+    """Tune, print the result, and return the exit code."""
     try:
         tuning, config = flags.parse(
             argv, [Tuning, TrainConfig], prog="python -m trainer.tune", about=ABOUT,
@@ -74,7 +74,7 @@ def _check(tuning: Tuning, config: TrainConfig) -> None:
 
 
 def tune(tuning: Tuning, config: TrainConfig, attempt: Try) -> str:
-    """The best flags, in a line.  Raises TrainingError where nothing fits."""
+    """Run the trials, print them, and return the best flags.  Raises TrainingError if nothing fits into memory."""
     workers = config.workers or usable_cores()
     say(f"{'batch':>7}{'workers':>9}{'images/s':>11}{'waits for data':>16}{'memory, MiB':>13}{'GPU busy':>10}")
 
@@ -106,7 +106,7 @@ def tune(tuning: Tuning, config: TrainConfig, attempt: Try) -> str:
 
 
 def say_decoding(trial: Trial) -> None:
-    """Says what the processors decode, where the device waits for them, as forecasts take it."""
+    """If the device waits for data, print the rate of decoding per processor, an input of launch.forecast."""
     if trial.images_per_s is None or trial.data_wait < WAITS:
         return
     each = trial.images_per_s / usable_cores()
@@ -114,10 +114,10 @@ def say_decoding(trial: Trial) -> None:
 
 
 def row(trial: Trial) -> str:
-    """A line of the table."""
+    """The line of a trial in the table."""
     start = f"{trial.batch_size:>7}{trial.workers:>9}"
     if trial.images_per_s is None:
-        return f"{start}  {FITS_NOT}"
+        return f"{start}  {DOES_NOT_FIT}"
     busy = "" if trial.gpu_percent is None else f"{trial.gpu_percent:.0f} %"
     return (
         f"{start}{trial.images_per_s:>11,.0f}{f'{100 * trial.data_wait:.0f} %':>16}{trial.memory_mib:>13,.0f}{busy:>10}"

@@ -1,29 +1,30 @@
-"""What to try next, and what is best of what was tried.  Pure and torch-free."""
+"""The search: which trial to run next, and which result is best.  Pure and torch-free."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SAME = 0.02  # faster by less is as fast: then the smaller batch, and the fewer workers, are better
-GIVE_UP_AFTER = 2  # doublings that bring nothing
+SAME = 0.02  # smaller relative differences in speed are ignored: then smaller batches and fewer workers are better
+GIVE_UP_AFTER = 2  # doublings without a gain
 
 
 @dataclass(frozen=True)
 class Trial:
-    """How one combination went.  images_per_s: None where it does not fit into memory; images: in the training set."""
+    """The result of one trial."""
 
     batch_size: int
     workers: int
-    images_per_s: float | None
-    data_wait: float = 0.0  # share of the time
+    images_per_s: float | None  # None if it does not fit into memory
+    data_wait: float = 0.0  # share of the time spent waiting for data
     memory_mib: float = 0.0
-    gpu_percent: float | None = None  # as NVML counts it
-    images: int | None = None
+    gpu_percent: float | None = None  # utilization by NVML
+    images: int | None = None  # in the training set
 
 
 def next_batch_size(tried: Sequence[Trial], first: int, largest: int) -> int | None:
-    """The batch size to try next, or None: doubled until one does not fit or brings nothing, then once in between.
+    """The batch size to try next, or None to stop.
 
-    None has more images than the training set.
+    Doubles it until it does not fit, is no faster, or exceeds the training set; after one that does not fit, tries one
+    in between.
     """
     if not tried:
         return min(first, largest)
@@ -34,15 +35,15 @@ def next_batch_size(tried: Sequence[Trial], first: int, largest: int) -> int | N
         return _between(max(fitting), min(failed)) if len(failed) == 1 else None
     doubled = min(2 * fitting[-1], largest)
     is_last = doubled == fitting[-1] or doubled > (tried[-1].images or doubled)
-    return None if is_last or _brings_nothing(tried) else doubled
+    return None if is_last or _has_no_gain(tried) else doubled
 
 
 def _between(fits: int, fits_not: int) -> int | None:
-    """The middle, where one is the double of the other, and not the middle itself."""
+    """The middle of two sizes if the second is twice the first, else None: then the middle was tried already."""
     return (fits + fits_not) // 2 if 2 * fits == fits_not > 2 else None
 
 
-def _brings_nothing(tried: Sequence[Trial]) -> bool:
+def _has_no_gain(tried: Sequence[Trial]) -> bool:
     rates = [trial.images_per_s or 0.0 for trial in tried]
     if len(rates) <= GIVE_UP_AFTER:
         return False
@@ -50,12 +51,12 @@ def _brings_nothing(tried: Sequence[Trial]) -> bool:
 
 
 def worker_counts(cores: int, usual: int) -> list[int]:
-    """The numbers of workers to try beside the `usual` one: fewer, and more for reads that wait."""
+    """The numbers of workers to try besides the `usual` one: fewer, and more, which helps if reading is slow."""
     return sorted({max(1, cores // 2), cores, 2 * cores} - {usual})
 
 
 def best(tried: Sequence[Trial]) -> Trial | None:
-    """The fastest that fits; of those that are as fast, the one with the smallest batch and the fewest workers."""
+    """The fastest trial; of equally fast ones, the one with the smallest batch and the fewest workers."""
     rates = [(trial.images_per_s, trial) for trial in tried if trial.images_per_s is not None]
     if not rates:
         return None
@@ -64,7 +65,7 @@ def best(tried: Sequence[Trial]) -> Trial | None:
 
 
 def largest_that_fits(tried: Sequence[Trial]) -> int:
-    """The largest batch size that fits, of those that were tried."""
+    """The largest batch size tried that fits."""
     return max(_sizes(tried, fit=True))
 
 

@@ -1,6 +1,6 @@
-"""One trial: a real training of some seconds, in a process of its own, so that running out of memory ends nothing else.
+"""One trial: a real training of a few seconds in a child process, so that running out of memory kills only that.
 
-Torch is imported in that process only.
+Torch is imported in the child process only.
 """
 
 import multiprocessing
@@ -20,20 +20,20 @@ from trainer.distributed import loopback
 from trainer.errors import DataError, MachineError, SettingsError, TrainerError, TrainingError
 from trainer.tune.choose import Trial
 
-WARM_UP = 3  # updates: kernels are chosen and compiled, and the first batches decoded
-SHARE_OF_MEMORY = 0.9  # of what is free, which a trial on a CPU may take
-NO_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory")  # as CUDA, torch and Linux say it
-ENDING_S = 10.0  # which a process has to end in once it has answered
+WARM_UP = 3  # updates that are not measured: kernels are chosen and compiled, and the first batches decoded
+SHARE_OF_MEMORY = 0.9  # of the free memory, for a trial on a CPU
+NO_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory")  # messages of CUDA, torch and Linux
+ENDING_S = 10.0  # for the process to exit after it has sent its answer
 ERRORS = {kind.__name__: kind for kind in (SettingsError, DataError, TrainingError)}
 Answer = dict[str, Any]
 Work = Callable[[TrainConfig, float], Answer]
 
 
 def run_trial(config: TrainConfig, seconds: float, work: Work | None = None) -> Trial:
-    """How fast a training with these settings is, once it is warm.  Raises TrainerError as the training would.
+    """Measure the speed of a training with these settings after warm-up.  Raises TrainerError as the training would.
 
-    A process that hangs is ended after --timeout-s: MachineError.  work: what the process does; measure() unless a
-    test says otherwise.
+    Raises MachineError, and kills the process, if it does not answer within --timeout-s.  work: the function to run in
+    the process (default: measure()).
     """
     receiving, sending = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(
@@ -46,7 +46,7 @@ def run_trial(config: TrainConfig, seconds: float, work: Work | None = None) -> 
         if answer is not None:
             process.join(ENDING_S)
     finally:
-        if hangs := process.is_alive():  # also where it has answered: its result counts
+        if hangs := process.is_alive():  # even if it has answered; its result is used then
             process.kill()
             process.join()
     assert config.workers is not None
@@ -65,7 +65,7 @@ def run_trial(config: TrainConfig, seconds: float, work: Work | None = None) -> 
 
 
 def _answer(receiving: Connection, within_s: float) -> Answer | None:
-    """What the process says; nothing if it was ended, as the kernel does when memory runs out, and None if it hangs."""
+    """The answer of the process; {} if it was killed, as when memory runs out, and None if it hangs."""
     try:
         return dict(receiving.recv()) if receiving.poll(within_s) else None
     except EOFError:
@@ -73,8 +73,8 @@ def _answer(receiving: Connection, within_s: float) -> Answer | None:
 
 
 def _in_process(sending: Connection, work: Work, config: TrainConfig, seconds: float) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one, and ends it
-    multiprocessing.current_process().daemon = False  # which may have no processes, and images are decoded by some
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent, which kills this process
+    multiprocessing.current_process().daemon = False  # daemons may not have children, which decode images
     try:
         sending.send(work(config, seconds))
     except TrainerError as error:
@@ -86,7 +86,7 @@ def _in_process(sending: Connection, work: Work, config: TrainConfig, seconds: f
 
 
 def measure(config: TrainConfig, seconds: float) -> Answer:
-    """Trains for `seconds` after WARM_UP updates and says how that went."""
+    """Train for `seconds` after WARM_UP updates, and return the measurements."""
     from trainer.__main__ import set_library_defaults
 
     set_library_defaults(config)
@@ -106,7 +106,7 @@ def measure(config: TrainConfig, seconds: float) -> Answer:
         try:
             return _measured(config, seconds, alone)
         except TrainerError as error:
-            error.is_mine_to_report = False  # the process that started this one says it, once
+            error.is_mine_to_report = False  # the parent reports it
             raise
 
 
@@ -145,7 +145,7 @@ def _measured(config: TrainConfig, seconds: float, session: Any) -> Answer:
 
 
 def _steps(training: Any, waits: list[float]) -> Any:
-    """Trains update by update, epoch after epoch, and adds to `waits` the seconds that it waited for each batch."""
+    """Train epoch after epoch, yielding after each update; appends the seconds waited for each batch to `waits`."""
     from trainer.config import batches_at
     from trainer.datasets.order import Order, positions, updates_left
     from trainer.loop import train_epoch
@@ -154,7 +154,7 @@ def _steps(training: Any, waits: list[float]) -> Any:
     config, train, device = training.config, training.data.train, training.session.device
     batches = batches_at(config, 0, 1)
     for epoch in count():
-        # The last epoch's size of images that grow is the one that must fit.
+        # If the image size grows, that of the last epoch must fit.
         order = Order(train.size, config.seed, config.epochs - 1 + epoch)
         where = positions(batches, 0, 1, 0, updates_left(train.size, 0, batches))
         watch = Stopwatch(device, batches.accumulate)
@@ -184,14 +184,14 @@ def _finish(device: Any) -> None:
 
 
 def _limit_memory() -> None:
-    """Makes allocations fail before the kernel has to end processes, which need not be this one."""
+    """Make allocations fail before the kernel's OOM killer ends processes, possibly others."""
     free = _free_memory()
     if free is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (int(free * SHARE_OF_MEMORY), resource.RLIM_INFINITY))
 
 
 def _free_memory() -> int | None:
-    """Bytes that Linux would give to a process, or None where it is another system."""
+    """Available memory in bytes, or None on systems other than Linux."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
