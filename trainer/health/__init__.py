@@ -1,1 +1,1 @@
-"""Whether the machines are fit to train on: looked at before a training, which --health-check asks for."""
+"""Health check of the machines: GPUs, a matrix product and the network, run before a training by --health-check."""

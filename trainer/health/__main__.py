@@ -1,4 +1,4 @@
-"""`python -m trainer.health`: the check alone, before a training of one's own; start it as that is started."""
+"""`python -m trainer.health`: the health check alone, started the same way as the training it precedes."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ SECTIONS = {"device": "check"}
 
 
 class Options(BaseModel):
-    """As the trainer's settings of these names."""
+    """The trainer's settings of the same names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
@@ -34,7 +34,7 @@ class Options(BaseModel):
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """Runs the check and returns the exit code of trainer.contract.Exit."""
+    """Run the check and return the exit code."""
     ranks = Ranks()
     try:
         (options,) = flags.parse(argv, [Options], prog="python -m trainer.health", about=ABOUT, sections=SECTIONS)

@@ -1,4 +1,4 @@
-"""The whole check, in the order in which a run goes through it, and what a rank looks at on its own machine."""
+"""The health check: faults of each rank's machine, agreement between ranks, and the network."""
 
 import json
 import math
@@ -27,22 +27,18 @@ PLACE = "health"
 
 @dataclass(frozen=True)
 class Expected:
-    """What the launcher of a job knows about this machine.
+    """What the launcher of a job knows about this machine."""
 
-    gpus, gbps: how many GPUs this machine should have and what its network should carry, in Gbit/s; None if
-    unknown.  xids: the numbers of NVIDIA's Xid errors that its kernel has logged.
-    """
-
-    gpus: int | None = None
-    gbps: float | None = None
-    xids: tuple[int, ...] = ()
+    gpus: int | None = None  # number of GPUs; None if unknown
+    gbps: float | None = None  # network bandwidth in Gbit/s; None if unknown
+    xids: tuple[int, ...] = ()  # NVIDIA's Xid errors in the kernel's log
 
 
 NOTHING_EXPECTED = Expected()
 
 
 def read_expected(env: Mapping[str, str]) -> Expected:
-    """Reads the expected machine from `env`.  Raises SettingsError for a variable that holds no number."""
+    """Read the expected machine from `env`.  Raises SettingsError for a variable that is not a number."""
     gpus, gbps = (_number(env, name) for name in (NODE_GPUS, NODE_GBPS))
     xids = [int(word) for word in env.get(NODE_XIDS, "").split() if word.isdigit()]
     return Expected(None if gpus is None else int(gpus), gbps, tuple(xids))
@@ -63,40 +59,37 @@ def _number(env: Mapping[str, str], name: str) -> float | None:
 
 @dataclass
 class Check:
-    """The check of one rank: look(), then agree() once it can write notes, then measure().
+    """The check of one rank: look(), then agree() once the ranks' store is connected, then measure()."""
 
-    device, timeout_s: the settings of those names.
-    """
-
-    device: str
-    timeout_s: float
+    device: str  # the setting --device
+    timeout_s: float  # the setting --timeout-s
     ranks: Ranks
     expected: Expected
     problems: list[str] = field(default_factory=list)
-    _spent_s: float = 0.0  # without waiting for ranks that start later
+    _spent_s: float = 0.0  # without the time spent waiting for other ranks
 
     def look(self, *, connected: bool) -> torch.device:
-        """Looks at this rank's part of the machine; the device to train on.
+        """Check this rank's part of the machine, and return the device to train on.
 
-        Raises SickNode where there are no other ranks to tell, and SettingsError as pick_device.
+        Raises SettingsError like pick_device(), and SickNode if there are no other ranks to inform first.
         """
         began = monotonic()
         self.problems = problems_here(self.device, self.ranks, self.expected)
         self._spent_s = monotonic() - began
         if not connected:
-            alone(self.problems)
-        # A machine without its GPUs could name none; it only reports to the others and leaves.
+            raise_if_sick(self.problems)
+        # A sick machine may have no GPU; it only reports to the others and exits.
         return torch.device("cpu") if self.problems else pick_device(self.device, self.ranks)
 
     def agree(self, notes: Notes) -> None:
-        """Raises SickNode or MachineError where any machine is sick.  Collective, over the notes."""
+        """Raise SickNode or MachineError if any machine is sick.  Collective, through the store."""
         agree(notes, self.ranks, self.problems, self.timeout_s)
 
     def measure(self, session: Session, say: Callable[[str], None]) -> None:
-        """Measures the network, and says how the check went.  Collective.  Raises MachineError for a wrong sum."""
+        """Measure the network and print the result.  Collective.  Raises MachineError for a wrong sum."""
         began = monotonic()
         network = measure(session)
-        if session.device.type == "cuda":  # the training's own use of memory is what it reports
+        if session.device.type == "cuda":  # the training must report only its own use of memory
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(session.device)
         spent_s = self._spent_s + monotonic() - began
@@ -107,21 +100,21 @@ class Check:
 
 
 def agree(notes: Notes, ranks: Ranks, problems: Sequence[str], timeout_s: float) -> None:
-    """Returns where no rank has problems.  Raises SickNode on machines with some, and MachineError on the others.
+    """Raise SickNode on machines with problems, and MachineError on all others, if any rank has problems.
 
-    Collective, over the notes alone.  One rank of each sick machine reports; the rest are silent.
+    Collective, through the store only.  One rank of each sick machine reports; the others are silent.
     """
     if problems:
         notes.write(_key(ranks.rank), json.dumps([ranks.node_rank, socket.gethostname(), *problems]))
-        notes.arrive(f"{PLACE}/sick")  # first: who has counted all ranks must find it
+        notes.arrive(f"{PLACE}/sick")  # before the count of ranks below: a rank that sees all of them must see this
     here, until = notes.arrive(PLACE), time.monotonic() + timeout_s
     while here < ranks.world_size:
         if time.monotonic() > until:
             raise MachineError(
-                f"{ranks.world_size - here} of {ranks.world_size} ranks did not end their health check in time "
+                f"{ranks.world_size - here} of {ranks.world_size} ranks did not finish their health check in time "
                 f"({timeout_s:g} s); start again."
             )
-        time.sleep(LOOK_EVERY_S)  # a store can be waited on for a key, not for a count
+        time.sleep(LOOK_EVERY_S)  # a store can wait for a key, but not for a count
         here = notes.arrived(PLACE)
     if notes.arrived(f"{PLACE}/sick"):
         raise verdict(ranks, _reports(notes))
@@ -137,7 +130,7 @@ def _reports(notes: Notes) -> dict[int, list[str]]:
 
 
 def verdict(ranks: Ranks, reports: Mapping[int, Sequence[object]]) -> MachineError:
-    """The error of this rank.  reports: of ranks with problems: their machine's number and name, and the problems."""
+    """The error of this rank.  reports: by rank with problems: the node's number, its host name and the problems."""
     reported = {rank: (int(str(node)), str(host), problems) for rank, (node, host, *problems) in reports.items()}
     sick = sorted({node for node, _, _ in reported.values()})
     sentences = [_sentence([row for row in reported.values() if row[0] == node]) for node in sick]
@@ -145,9 +138,9 @@ def verdict(ranks: Ranks, reports: Mapping[int, Sequence[object]]) -> MachineErr
         error = MachineError(f"{'; '.join(sentences)}; start again without it.")
         error.is_mine_to_report = False
         return error
-    mine = SickNode(f"{sentences[sick.index(ranks.node_rank)]}; take another machine.")
-    mine.is_mine_to_report = ranks.rank == min(rank for rank, row in reported.items() if row[0] == ranks.node_rank)
-    return mine
+    error = SickNode(f"{sentences[sick.index(ranks.node_rank)]}; take another machine.")
+    error.is_mine_to_report = ranks.rank == min(rank for rank, row in reported.items() if row[0] == ranks.node_rank)
+    return error
 
 
 def _sentence(rows: Sequence[tuple[int, str, Sequence[object]]]) -> str:
@@ -156,24 +149,24 @@ def _sentence(rows: Sequence[tuple[int, str, Sequence[object]]]) -> str:
     return f"node {node} ({host}){FAILED_CHECK}{', '.join(problems)}"
 
 
-def alone(problems: Sequence[str]) -> None:
-    """agree() for a training without other ranks."""
+def raise_if_sick(problems: Sequence[str]) -> None:
+    """Raise SickNode if there are problems; agree() for a training without other ranks."""
     if problems:
         raise SickNode(f"{_sentence([(0, socket.gethostname(), problems)])}; take another machine.")
 
 
-# For all products of a rank; the first use of a GPU takes seconds itself.
+# Time limit for all products of a rank; initialising a GPU takes seconds.
 PRODUCTS_WITHIN_S = 90.0
-# Rows and products: on a GPU enough to load it for a moment, on a CPU a token.
+# Size and number of the matrix products: enough to load a GPU for a moment; on a CPU only a few.
 GPU_SIZE, GPU_PRODUCTS = 4096, 50
 CPU_SIZE, CPU_PRODUCTS = 256, 2
 
 
 def problems_here(device: str, ranks: Ranks, expected: Expected) -> list[str]:
-    """The faults of this rank's part of the machine, a clause each; empty where it is fit.
+    """The faults of this rank's part of the machine, a clause each; empty if it is healthy.
 
-    device: the setting of that name.  The first rank looks at what the whole machine has; each computes on its share
-    of the GPUs, or on the CPU.
+    device: the setting --device.  The first rank checks the machine as a whole; each computes products on its share of
+    the GPUs, or on the CPU.
     """
     found = nvidia.xid_problems(expected.xids) if ranks.local_rank == 0 else []
     gpus = 0
@@ -182,21 +175,21 @@ def problems_here(device: str, ranks: Ranks, expected: Expected) -> list[str]:
         if ranks.local_rank == 0:
             found += nvidia.look(expected.gpus) or _missing(gpus, expected)
     if found:
-        return found  # products would only wait for it
-    mine = range(ranks.local_rank, gpus, ranks.local_world_size)
-    devices = [torch.device("cuda", index) for index in mine] or [torch.device("cpu")]
+        return found  # products might hang
+    indices = range(ranks.local_rank, gpus, ranks.local_world_size)
+    devices = [torch.device("cuda", index) for index in indices] or [torch.device("cpu")]
     return _within(PRODUCTS_WITHIN_S, devices, wrong_products)
 
 
 def _missing(gpus: int, expected: Expected) -> list[str]:
-    """What torch can use may be less than what nvidia-smi lists."""
+    """A clause if torch can use fewer GPUs than expected: nvidia-smi may list more."""
     if expected.gpus is None or gpus >= expected.gpus:
         return []
     return [f"{gpus} of {expected.gpus} GPUs can be used"]
 
 
 def _within(seconds: float, devices: list[torch.device], compute: Callable[[torch.device], str | None]) -> list[str]:
-    """What `compute` finds on the devices, one after the other.  One that hangs is left behind, in its thread."""
+    """The problems that `compute` finds on the devices, in turn.  If it hangs, its thread is abandoned."""
     found: list[str] = []
     at = devices[0]
 
@@ -205,7 +198,7 @@ def _within(seconds: float, devices: list[torch.device], compute: Callable[[torc
         for at in devices:
             try:
                 problem = compute(at)
-            except RuntimeError as error:  # CUDA's, in many words
+            except RuntimeError as error:  # CUDA's, with many lines
                 problem = f"cannot compute ({str(error).splitlines()[0]})"
             if problem:
                 found.append(f"{_named(at)}: {problem}")
@@ -221,15 +214,15 @@ def _named(device: torch.device) -> str:
 
 
 def wrong_products(device: torch.device) -> str | None:
-    """Checks products on `device`: a clause on what is wrong, or None.  Raises RuntimeError, as CUDA does.
+    """Check matrix products on `device`: a clause on what is wrong, or None.  Raises RuntimeError for CUDA errors.
 
-    The factors hold -1, 0 and 1, mostly 0, so every sum is a whole number below 256, which each type and order of
-    adding up gives exactly.
+    The factors are -1, 0 and 1, mostly 0, so all sums are integers below 256, which are exact in every type and order
+    of summation.
     """
     on_gpu = device.type == "cuda"
     size, products = (GPU_SIZE, GPU_PRODUCTS) if on_gpu else (CPU_SIZE, CPU_PRODUCTS)
     left, right, probe = factors(size)
-    # Half precision is what tensor cores compute; on a CPU it is slow.
+    # float16 uses the tensor cores; on a CPU it is slow.
     for dtype in (torch.float32, torch.float16) if on_gpu else (torch.float32,):
         a, b = left.to(device, dtype), right.to(device, dtype)
         first = a @ b
@@ -243,8 +236,8 @@ def wrong_products(device: torch.device) -> str | None:
 
 
 def factors(size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Two matrices (size, size) of -1, 0 and 1, int8, and whole numbers (size,) float64 to probe a product with."""
-    generator = torch.Generator().manual_seed(size)  # its own, so that the training's numbers stay as they are
+    """Two matrices (size, size) of -1, 0 and 1, int8, and a probe (size,) of integers, float64, for is_product()."""
+    generator = torch.Generator().manual_seed(size)  # separate, so that the training's random numbers do not change
     signs = torch.randint(0, 8, (2, size, size), generator=generator, dtype=torch.int8)
     left, right = (signs == 0).to(torch.int8) - (signs == 1).to(torch.int8)
     probe = torch.randint(1, 2**20, (size,), generator=generator, dtype=torch.int64).double()
@@ -252,8 +245,9 @@ def factors(size: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def is_product(left: Tensor, right: Tensor, product: Tensor, probe: Tensor) -> bool:
-    """Whether `product` is left @ right, by Freivalds' test: one wrong entry passes it never, several once in 2**20.
+    """Whether `product` is left @ right, by Freivalds' algorithm.
 
-    All sums are whole numbers below 2**53, so float64 has them exactly.
+    It finds any single wrong entry, and misses several with probability 2**-20.  All sums are integers below 2**53, so
+    float64 is exact.
     """
     return torch.equal(product.double() @ probe, left.double() @ (right.double() @ probe))

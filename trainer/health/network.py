@@ -1,4 +1,4 @@
-"""How much the machines can send each other: an all-reduce over all ranks, as the training's own, measured."""
+"""Measurement of the network between the machines: an all-reduce over all ranks, and exchanges between pairs."""
 
 import socket
 from collections.abc import Iterator, Sequence
@@ -12,34 +12,34 @@ from trainer.distributed.session import Session
 from trainer.errors import MachineError
 from trainer.metrics.probe import bus_bandwidth, seconds_of
 
-# Bytes that are summed, four times as many each time until a sum takes LONG_ENOUGH_S: so that neither a slow network
-# makes the check long nor a fast one is measured by its latency.
+# Sizes of the all-reduce in bytes.  They grow until one takes LONG_ENOUGH_S, so that the check is short on a slow
+# network and measures more than latency on a fast one.
 SMALLEST, LARGEST, GROWTH, LONG_ENOUGH_S = 2**20, 2**28, 4, 0.05
 SUMS = 3
-# Of what the network should carry, the share below which the user is warned.  No machine is replaced for it: the
-# figure falls with other traffic and with credits that are used up, of two machines none can be called the slow one, a
-# new one mostly stands in the same place, and a slow training is right nevertheless.
+# Share of the expected bandwidth below which the user is warned.  No machine is replaced for it: other traffic and used
+# network credits lower the result too, of two machines one cannot tell which is slow, a new one is often in the same
+# place, and a slow training is still correct.
 ENOUGH = 0.5
-# With that many partners, at most, each machine is tried: enough to tell it from a slow one beside it.
+# Each machine is tried with at most this many partners: enough to distinguish it from a slow partner.
 ROUNDS = 3
-# Of what the others reach in the middle, the share below which a machine is named.
+# Share of the median bandwidth below which a machine is reported as slow.
 SLOW = 0.5
-TRIES = 4  # one that other work of a machine disturbs must not name it
+TRIES = 4  # of which the fastest counts, so that a short disturbance does not matter
 
 
 @dataclass(frozen=True)
 class Measured:
-    """gbps: bus bandwidth between machines in Gbit/s; nodes: how many; slow: a sentence for each slow one."""
+    """The result of the network measurement."""
 
-    gbps: float
+    gbps: float  # bus bandwidth between machines in Gbit/s
     nodes: int
-    slow: tuple[str, ...] = ()
+    slow: tuple[str, ...] = ()  # a sentence for each slow machine
 
     def sentence(self) -> str:
         return f"all-reduce between {self.nodes} nodes: {self.gbps:.3g} Gbit/s"
 
     def warnings(self, expected_gbps: float | None) -> tuple[str, ...]:
-        """Warnings of a network that carries much less than it should, and of machines slower than the others."""
+        """Warnings about a network much slower than expected, and about machines slower than the others."""
         if expected_gbps is None or self.gbps >= ENOUGH * expected_gbps:
             return self.slow
         return (
@@ -51,15 +51,15 @@ class Measured:
 
 
 def measure(session: Session) -> Measured | None:
-    """The bandwidth between the machines; None where there is one alone.  Collective.
+    """The bandwidth between the machines, or None if there is only one.  Collective.
 
-    Raises MachineError where a sum is wrong, on all ranks.
+    Raises MachineError on all ranks if a sum is wrong.
     """
     return measure_connected(session) if session.link else None
 
 
 def measure_connected(session: Session) -> Measured | None:
-    """measure() for ranks that are connected."""
+    """Like measure(), for ranks that are connected."""
     world, wrong, fastest = session.ranks.world_size, False, 0.0
     for size in _sizes():
         sums = [_sum(session, size) for _ in range(SUMS)]
@@ -72,12 +72,12 @@ def measure_connected(session: Session) -> Measured | None:
     nodes = session.ranks.nodes
     if nodes == 1:
         return None
-    # Of two none can be called the slow one.
+    # Of two machines one cannot tell which is slow.
     return Measured(fastest, nodes, tuple(slow_ones(measure_pairs(session, size))) if nodes > 2 else ())
 
 
 def _sum(session: Session, size: int) -> tuple[float, bool]:
-    """Seconds that the ranks take to sum `size` bytes, and whether the result is right on this one.  Collective."""
+    """Seconds for an all-reduce of `size` bytes, and whether the result is correct on this rank.  Collective."""
     world = session.ranks.world_size
     values = torch.full((size // 4,), session.ranks.rank + 1.0, device=session.device)
     seconds = seconds_of(lambda: session.sum(values), session)
@@ -95,30 +95,30 @@ def _refuse_wrong(session: Session, wrong: bool) -> None:
     ranks = [str(rank) for rank, was_wrong in enumerate(session.gather(wrong)) if was_wrong]
     if ranks:
         raise MachineError(
-            f"the sum over all ranks came out wrong on rank {', '.join(ranks)}: a GPU or the network between them "
+            f"the sum over all ranks is wrong on rank {', '.join(ranks)}: a GPU or the network between them "
             "damages data; start again, on other machines if it happens again."
         )
 
 
 @dataclass(frozen=True)
 class Machine:
-    """rank: its first; gbps: the most that it exchanged with any of its partners, in each direction."""
+    """The measured bandwidth of one machine."""
 
     node: int
-    rank: int
+    rank: int  # its first rank
     host: str
-    gbps: float
+    gbps: float  # with the fastest of its partners, in each direction
 
 
 def measure_pairs(session: Session, size: int) -> list[Machine]:
-    """Measures what each machine can exchange, `size` bytes at a time.  Collective; one rank of each takes part."""
+    """Measure the bandwidth of each machine by exchanging `size` bytes.  Collective; one rank per machine exchanges."""
     ranks = session.ranks
-    told = session.gather([ranks.node_rank, ranks.rank, socket.gethostname()] if ranks.local_rank == 0 else None)
-    firsts = sorted((node, rank, host) for node, rank, host in filter(None, told))
-    mine = next((place for place, (_, rank, _) in enumerate(firsts) if rank == ranks.rank), None)
+    gathered = session.gather([ranks.node_rank, ranks.rank, socket.gethostname()] if ranks.local_rank == 0 else None)
+    firsts = sorted((node, rank, host) for node, rank, host in filter(None, gathered))
+    index = next((index for index, (_, rank, _) in enumerate(firsts) if rank == ranks.rank), None)
     fastest = 0.0
     for pairs in rounds(len(firsts))[:ROUNDS]:
-        partner = None if mine is None else pairs.get(mine)
+        partner = None if index is None else pairs.get(index)
         seconds = _exchange(session, None if partner is None else firsts[partner][1], size)
         if partner is not None:
             fastest = max(fastest, size * 8 / seconds / 1e9)
@@ -127,19 +127,19 @@ def measure_pairs(session: Session, size: int) -> list[Machine]:
 
 
 def rounds(machines: int) -> list[dict[int, int]]:
-    """The pairs, both ways, in each round of a tournament in which all meet; with an odd number one rests."""
-    places = list(range(machines + machines % 2))
+    """Partners by machine in each round of a round-robin tournament; with an odd number, one has none per round."""
+    circle = list(range(machines + machines % 2))
     found = []
-    for _ in places[1:]:
-        halves = zip(places[: len(places) // 2], reversed(places[len(places) // 2 :]), strict=True)
-        met = [pair for pair in halves if max(pair) < machines]
-        found.append({one: other for pair in met for one, other in (pair, pair[::-1])})
-        places = [places[0], places[-1], *places[1:-1]]  # the first stays, the others move on by one
+    for _ in circle[1:]:
+        halves = zip(circle[: len(circle) // 2], reversed(circle[len(circle) // 2 :]), strict=True)
+        pairs = [pair for pair in halves if max(pair) < machines]
+        found.append({one: other for pair in pairs for one, other in (pair, pair[::-1])})
+        circle = [circle[0], circle[-1], *circle[1:-1]]  # the circle method: the first stays, the others rotate
     return found
 
 
 def _exchange(session: Session, partner: int | None, size: int) -> float:
-    """Seconds until `size` bytes have gone to `partner` and as many have come: the quickest of TRIES.  Collective."""
+    """Seconds to send and receive `size` bytes to and from `partner`, the fastest of TRIES.  Collective."""
     out, back = (torch.zeros(size // 4, device=session.device) for _ in range(2))
 
     def both_ways() -> None:
@@ -155,8 +155,8 @@ def slow_ones(machines: Sequence[Machine]) -> list[str]:
     """A sentence for each machine that is much slower than the others."""
     usual = median(machine.gbps for machine in machines)
     return [
-        f"node {machine.node} ({machine.host}) exchanges {machine.gbps:.3g} Gbit/s at most, with any other node, where "
-        f"{usual:.3g} Gbit/s are usual here: all wait for it; look at its network, or start without it."
+        f"node {machine.node} ({machine.host}) exchanges at most {machine.gbps:.3g} Gbit/s with any other node, while "
+        f"{usual:.3g} Gbit/s is usual here: all others wait for it; check its network, or start without it."
         for machine in machines
         if machine.gbps < SLOW * usual
     ]

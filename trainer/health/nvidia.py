@@ -1,17 +1,17 @@
-"""What NVIDIA's driver says against the GPUs of this machine: by nvidia-smi, and by Xid errors in the kernel's log.
+"""GPU faults reported by NVIDIA's driver: through nvidia-smi, and as Xid errors in the kernel's log.
 
-Pure, but for ask(), which runs nvidia-smi.  Its elements differ between drivers and GPUs, so what is not there, or is
-N/A, says nothing.  Which mean that a GPU must not be used:
+Pure, except for query(), which runs nvidia-smi.  Its XML elements differ between drivers and GPUs, so missing and N/A
+elements are ignored.  NVIDIA documents which ones mean that a GPU must not be used:
 https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt, https://docs.nvidia.com/deploy/dynamic-page-retirement
 """
 
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from xml.etree import ElementTree  # nosec B405  # what it reads is the driver's
+from xml.etree import ElementTree  # nosec B405  # only parses the driver's output
 
 ANSWER_WITHIN_S = 30.0
-# Elements that say Yes where something is wrong, and what it is.
+# Elements that are "Yes" if there is a fault, and its description.
 FLAGS = {
     "retired_pages/pending_retirement": "memory pages that wait to be retired",
     "retired_pages/pending_blacklist": "memory pages that wait to be retired",  # its name before driver 450
@@ -23,7 +23,7 @@ FLAGS = {
     "ecc_errors/tpc_repair_pending": "a processor that waits for repair",
     "gpu_reset_status/reset_required": "to be reset",
 }
-# Xid errors of the machine; others, such as 13, 31, 43 and 45, are mostly a program's own, or leave no damage.
+# Xid errors of the hardware; others, such as 13, 31, 43 and 45, are mostly caused by programs, or do no damage.
 # https://docs.nvidia.com/deploy/xid-errors
 XIDS = {
     48: "an uncorrectable memory error",
@@ -38,10 +38,10 @@ XIDS = {
 }
 
 
-def ask() -> str | None:
-    """Runs `nvidia-smi -q -x` and returns its output; None where there is no such program.
+def query() -> str | None:
+    """Run `nvidia-smi -q -x` and return its output, or None if it is not installed.
 
-    Raises subprocess.SubprocessError where it fails or does not answer.
+    Raises subprocess.SubprocessError if it fails or does not answer.
     """
     words = ["nvidia-smi", "-q", "-x"]
     try:
@@ -53,23 +53,23 @@ def ask() -> str | None:
 
 
 def driver_version() -> str | None:
-    """The version of NVIDIA's driver, such as 570.86.15; None where nvidia-smi finds none."""
+    """The version of NVIDIA's driver, such as 570.86.15, or None if nvidia-smi finds none."""
     try:
-        found = re.search(r"<driver_version>([^<]+)</driver_version>", ask() or "")
+        found = re.search(r"<driver_version>([^<]+)</driver_version>", query() or "")
     except subprocess.SubprocessError:
         return None
     return found[1].strip() if found else None
 
 
 def look(gpus: int | None) -> list[str]:
-    """Asks nvidia-smi for faults of this machine, a clause each.  gpus: how many it should have."""
+    """The faults of this machine that nvidia-smi reports, a clause each.  gpus: the expected number."""
     try:
-        answer = ask()
+        answer = query()
     except subprocess.TimeoutExpired:
         return [f"nvidia-smi did not answer within {ANSWER_WITHIN_S:g} s"]
     except subprocess.CalledProcessError as failed:
         return [f"nvidia-smi failed with exit code {failed.returncode}: {_last_line(failed.stdout, failed.stderr)}"]
-    # Some images have no nvidia-smi: then torch's own count must do.
+    # Some images have no nvidia-smi; then only torch's count is checked.
     return [] if answer is None else problems(answer, gpus)
 
 
@@ -81,12 +81,12 @@ def _last_line(*outputs: str) -> str:
 def problems(xml: str, gpus: int | None = None) -> list[str]:
     """The faults of the GPUs in the output of `nvidia-smi -q -x`, a clause each.
 
-    gpus: how many there should be; None: any number.
+    gpus: the expected number; None: any.
     """
     try:
         found = ElementTree.fromstring(xml).findall("gpu")  # nosec B314
     except ElementTree.ParseError as error:
-        return [f"nvidia-smi printed what cannot be read ({error})"]
+        return [f"nvidia-smi printed invalid XML ({error})"]
     missing = [] if gpus is None or len(found) >= gpus else [f"{len(found)} of {gpus} GPUs are visible"]
     return missing + [
         f"GPU {index} ({gpu.findtext('product_name', 'unknown').strip()}) {problem}"
@@ -98,7 +98,7 @@ def problems(xml: str, gpus: int | None = None) -> list[str]:
 def _problems_of(gpu: ElementTree.Element) -> Iterator[str]:
     if errors := _uncorrectable(gpu):
         yield f"has {errors:,} uncorrectable memory errors"
-    # Two elements may say the same.
+    # Two elements may have the same description.
     yield from dict.fromkeys(f"has {what}" for path, what in FLAGS.items() if _text(gpu, path) == "Yes")
     action = _text(gpu, "gpu_recovery_action")
     if action not in ("", "None", "N/A"):
@@ -106,7 +106,7 @@ def _problems_of(gpu: ElementTree.Element) -> Iterator[str]:
 
 
 def _uncorrectable(gpu: ElementTree.Element) -> int:
-    """Errors since the driver was loaded.  Turing and newer name them, older GPUs count single and double bits."""
+    """Uncorrectable errors since the driver was loaded.  GPUs before Turing count double-bit errors instead."""
     volatile = gpu.find("ecc_errors/volatile")
     if volatile is None:
         return 0

@@ -10,7 +10,7 @@ from trainer.contract import Exit
 from trainer.distributed.heartbeat import Notes
 from trainer.distributed.ranks import Ranks
 from trainer.errors import MachineError, SickNode
-from trainer.health.check import Expected, agree, alone, read_expected
+from trainer.health.check import Expected, agree, raise_if_sick, read_expected
 
 HOST = socket.gethostname()
 
@@ -44,14 +44,14 @@ def test_a_sick_machine_leaves_with_a_code_of_its_own_and_the_others_as_for_a_lo
 
 def test_a_rank_that_never_comes_is_an_error_in_time() -> None:
     notes = Notes(distributed.HashStore(), 0, 2, 10.0)
-    with pytest.raises(MachineError, match="1 of 2 ranks did not end their health check in time"):
+    with pytest.raises(MachineError, match="1 of 2 ranks did not finish their health check in time"):
         agree(notes, Ranks(0, 2, 0, 2), [], 0.3)
 
 
 def test_a_training_alone_ends_with_the_same_sentence() -> None:
-    alone([])
+    raise_if_sick([])
     with pytest.raises(SickNode, match="failed its health check: it is lost; take another machine"):
-        alone(["it is lost"])
+        raise_if_sick(["it is lost"])
 
 
 def test_the_environment_says_what_to_expect() -> None:

@@ -49,7 +49,7 @@ def test_the_ranks_measure_the_network_and_a_damaged_sum_ends_all_of_them() -> N
         assert there is not None
         assert there.nodes == 2
         assert 0.001 < there.gbps < 1000
-        assert damage.startswith("the sum over all ranks came out wrong on rank 1: ")
+        assert damage.startswith("the sum over all ranks is wrong on rank 1: ")
     assert answers[0] == answers[1]
 
 
@@ -86,7 +86,7 @@ def test_the_slow_one_of_several_nodes_is_named() -> None:
     assert len(set(answers)) == 1
     (warning,) = answers[0].warnings(None)
     assert warning.startswith("node 1 (")
-    assert "where" in warning
+    assert "is usual here" in warning
 
 
 @pytest.mark.parametrize("machines", [2, 3, 8, 9])

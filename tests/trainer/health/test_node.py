@@ -18,7 +18,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The GPUs on which a product is computed, of four."""
     computed: list[int] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(check.nvidia, "ask", lambda: None)
+    monkeypatch.setattr(check.nvidia, "query", lambda: None)
     monkeypatch.setattr(check, "wrong_products", lambda device: computed.append(device.index))
     return computed
 

@@ -161,7 +161,7 @@ def test_xid_errors_of_the_machine_count_and_those_of_programs_do_not() -> None:
 
 def test_output_that_is_no_xml_is_a_problem_and_no_traceback() -> None:
     (problem,) = problems("Unable to determine the device handle for GPU0000:00:1E.0: Unknown Error\n")
-    assert problem.startswith("nvidia-smi printed what cannot be read")
+    assert problem.startswith("nvidia-smi printed invalid XML")
 
 
 def test_an_image_without_nvidia_smi_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
