@@ -1,4 +1,4 @@
-"""The table of models.  Torch-free: building one imports it."""
+"""The table of models.  Torch-free: only building a model imports torch."""
 
 OWN = {
     "resnet18": "trainer.models.resnet18:build",
@@ -22,13 +22,13 @@ swin_v2_s swin_v2_t vgg11_bn vgg13 vgg13_bn vgg16 vgg16_bn vgg19 vgg19_bn vit_b_
 vit_l_16 vit_l_32 wide_resnet101_2 wide_resnet50_2
 """.split()  # noqa: SIM905 - a list of 80 strings would be 80 lines
 
-# Families for which an optimizer's usual rate is too high: those without any norm between their layers, for which
-# torchvision's recipes take a tenth of SGD's, and those with attention.  The trainer's vgg11 has norms at 32 px.
+# Families for which an optimizer's default rate is too high: those without normalisation layers, for which
+# torchvision's recipes use a tenth of SGD's, and those with attention.  The trainer's vgg11 has batch norm at 32 px.
 # https://github.com/pytorch/vision/tree/main/references/classification
 SENSITIVE = ("alexnet", "vgg", "squeezenet", "vit_", "swin_", "maxvit_", "convnext_")
 
-# Sides, in pixels, up to which one image at a time leaves batch norm a single value of a channel, by how the model's
-# name begins; torch refuses to train on that.
+# Largest sides, in pixels, at which a batch of one image gives batch norm only one value per channel, which torch
+# refuses to train on; by prefix of the model's name.
 LARGEST_ALONE = {
     "resnet18": 8, "densenet": 60, "googlenet": 46, "inception_v3": 106,
     **dict.fromkeys(("efficientnet", "mnasnet", "mobilenet", "regnet", "resne", "shufflenet", "wide_resnet"), 32),
@@ -39,5 +39,5 @@ NAMES = tuple(TABLE)
 
 
 def largest_alone(model: str) -> int:
-    """The side, in pixels, up to which `model` cannot train on one image at a time; 0: it always can."""
+    """The largest side, in pixels, at which `model` cannot train on batches of one image; 0 if it always can."""
     return next((px for start, px in LARGEST_ALONE.items() if model.startswith(start)), 0)

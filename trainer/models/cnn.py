@@ -1,7 +1,7 @@
 """A small network for CPUs and tests.
 
-It has no batch norm, so that an image's gradient does not depend on which others share its batch:
-the same global batch gives the same update however many ranks split it.
+It has no batch norm, so an image's gradient does not depend on the other images of its batch: the same global batch
+gives the same update on any number of ranks.
 """
 
 from torch import Tensor, nn
@@ -10,10 +10,10 @@ from trainer.errors import DataError, SettingsError
 
 WIDTHS = (32, 64, 128)
 SHRINKS = 2 ** len(WIDTHS)
-# Larger maps are averaged down to about this side: at 224 px the linear layer had 100 million weights, and learnt
-# nothing.
+# Larger feature maps are averaged down to about this side: without that, the linear layer has 100 million weights at
+# 224 px, and learns nothing.
 USUAL_MAP = 4
-# Small first logits keep SGD stable at its usual rate of 0.1, which batch norm would otherwise see to.
+# Small initial logits keep SGD stable at its default rate of 0.1 without batch norm.
 LOGIT_SCALE = 0.25
 
 
@@ -42,7 +42,7 @@ class Cnn(nn.Module):
 
 
 def build(name: str, classes: int, image_size: int) -> nn.Module:
-    """images (B, 3, S, S) float -> logits (B, classes).  Raises SettingsError unless 8 divides S."""
+    """Build the model: images (B, 3, S, S) float -> logits (B, classes).  Raises SettingsError unless 8 divides S."""
     if image_size % SHRINKS:
         nearest = max(1, round(image_size / SHRINKS)) * SHRINKS
         raise SettingsError(
@@ -52,7 +52,7 @@ def build(name: str, classes: int, image_size: int) -> nn.Module:
 
 
 def _block(before: int, after: int) -> nn.Sequential:
-    # Group norm looks at one image alone; without any norm, SGD's usual rate of 0.1 does not train this network.
+    # Group norm is independent of the batch; without any norm, this network does not train at SGD's default rate.
     return nn.Sequential(
         nn.Conv2d(before, after, 4, stride=2, padding=1), nn.GroupNorm(4, after), nn.ReLU(inplace=True)
     )

@@ -1,4 +1,4 @@
-"""Any classifier of torchvision by name, for the image size asked for or with a sentence why it cannot be."""
+"""Any torchvision classifier by name, with a clear error if it does not support the image size."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ USUAL_PX = 224
 
 
 def build(name: str, classes: int, image_size: int) -> nn.Module:
-    """images (B, 3, S, S) float -> logits (B, classes).  Raises SettingsError for a size that `name` cannot take."""
+    """Build a model: images (B, 3, S, S) float -> logits (B, classes).  Raises SettingsError for a wrong size."""
     try:
         model: nn.Module = torchvision.models.get_model(name, num_classes=classes, **_options(name, image_size))
     except (AssertionError, ValueError) as error:
@@ -23,7 +23,7 @@ def build(name: str, classes: int, image_size: int) -> nn.Module:
 
 
 def _options(name: str, image_size: int) -> dict[str, Any]:
-    """What some families need to know when they are built."""
+    """Constructor arguments that some families need."""
     if name in ("googlenet", "inception_v3"):
         # Auxiliary heads make the output a tuple; init_weights only silences a warning about its default.
         return {"aux_logits": False, "init_weights": True}
@@ -35,7 +35,7 @@ def _options(name: str, image_size: int) -> dict[str, Any]:
 
 
 def _try_size(name: str, model: nn.Module, image_size: int) -> None:
-    """Raises SettingsError unless `model` can train on images of `image_size` px."""
+    """Raise SettingsError unless `model` can train on images of `image_size` px."""
     try:
         run_on_shapes(model, image_size)
     except (AssertionError, RuntimeError, ValueError) as error:

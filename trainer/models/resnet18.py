@@ -3,12 +3,12 @@
 import torchvision
 from torch import nn
 
-# torchvision's stem shrinks 4-fold before the first block, which leaves CIFAR images 1 x 1 at the end.
+# torchvision's stem reduces the resolution 4-fold before the first block, so CIFAR images would be 1 x 1 at the end.
 SMALL_IMAGE_PX = 64
 
 
 def build(name: str, classes: int, image_size: int) -> nn.Module:
-    """images (B, 3, S, S) float -> logits (B, classes); up to 64 px the first layer keeps the resolution."""
+    """Build the model: images (B, 3, S, S) float -> logits (B, classes); up to 64 px with CIFAR's stem."""
     model: nn.Module = torchvision.models.resnet18(num_classes=classes)
     if image_size <= SMALL_IMAGE_PX:
         model.conv1 = _small_stem()
@@ -17,7 +17,7 @@ def build(name: str, classes: int, image_size: int) -> nn.Module:
 
 
 def _small_stem() -> nn.Conv2d:
-    """A 3x3 convolution with stride 1, initialised as torchvision does the others."""
+    """A 3x3 convolution with stride 1, initialised like torchvision's."""
     stem = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
     return stem

@@ -1,4 +1,4 @@
-"""Whether a model takes images of some size, found out on shapes alone."""
+"""Check whether a model supports an image size, on shapes alone."""
 
 from itertools import chain
 
@@ -8,9 +8,9 @@ from torch.func import functional_call
 
 
 def run_on_shapes(model: nn.Module, image_size: int, images: int = 2) -> None:
-    """Runs `model` on so many images of `image_size` px, on the meta device.  Raises whatever it raises for that size.
+    """Run `model` on images of `image_size` px on the meta device.  Raises any error that it raises for that size.
 
-    That takes well under a second and leaves weights, batch-norm statistics and random numbers as they are.
+    Takes well under a second, and does not change weights, batch-norm statistics or random state.
     """
     tensors = chain(model.named_parameters(), model.named_buffers())
     shapes = {key: tensor.detach().to("meta") for key, tensor in tensors}

@@ -1,4 +1,4 @@
-"""VGG-11 (Simonyan and Zisserman 2014): the one of the CIFAR-10 exercises at 32 px, torchvision's at large sizes."""
+"""VGG-11 (Simonyan and Zisserman 2014): a common CIFAR-10 variant at 32 px, torchvision's at large sizes."""
 
 import torchvision
 from torch import nn
@@ -12,7 +12,7 @@ LAYERS: tuple[int | str, ...] = (64, "pool", 128, "pool", 256, 256, "pool", 512,
 
 
 def build(name: str, classes: int, image_size: int) -> nn.Module:
-    """images (B, 3, S, S) float -> logits (B, classes).  Raises SettingsError for sizes between the two nets."""
+    """Build the model: images (B, 3, S, S) float -> logits (B, classes).  Raises SettingsError for sizes in between."""
     if image_size == CIFAR_PX:
         return nn.Sequential(*_features(), nn.Flatten(), nn.Linear(512, classes))
     if image_size >= LARGE_PX:
@@ -25,14 +25,14 @@ def build(name: str, classes: int, image_size: int) -> nn.Module:
 
 
 def _features() -> list[nn.Module]:
-    """(B, 3, 32, 32) -> (B, 512, 1, 1)."""
+    """The convolutional layers: (B, 3, 32, 32) -> (B, 512, 1, 1)."""
     layers: list[nn.Module] = []
     width = 3
     for layer in LAYERS:
         if isinstance(layer, str):
             layers.append(nn.MaxPool2d(2))
         else:
-            # Batch norm makes the bias redundant; it stays so that weights of the usual exercise fit.
+            # Batch norm makes the bias redundant; it is kept so that weights of the common variant can be loaded.
             layers += [nn.Conv2d(width, layer, 3, padding=1), nn.BatchNorm2d(layer), nn.ReLU(inplace=True)]
             width = layer
     return layers
