@@ -1,4 +1,4 @@
-"""The table of optimizers with their usual rates and weight decay.  Torch-free: building one imports it.
+"""The table of optimizers with default rates and weight decay.  Torch-free: only building one imports torch.
 
 To add an optimizer, write its module and add one entry here.
 """
@@ -10,11 +10,11 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class OptimizerInfo:
-    """build: its function, as "module:function"; peak_lr and weight_decay: used where the user gives none."""
+    """An optimizer's constructor and defaults."""
 
-    build: str
-    peak_lr: float
-    weight_decay: float
+    build: str  # its function, as "module:function"
+    peak_lr: float  # default
+    weight_decay: float  # default
 
 
 TABLE: Mapping[str, OptimizerInfo] = MappingProxyType(

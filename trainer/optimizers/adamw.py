@@ -9,6 +9,6 @@ from trainer.optimizers.schedule import peak_lr
 
 
 def build(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
-    """AdamW over the model's trained parameters."""
+    """AdamW over the model's trainable parameters."""
     groups = decay_groups(model.parameters(), weight_decay(config))
     return torch.optim.AdamW(groups, lr=peak_lr(config), fused=use_fused(config, device))

@@ -1,4 +1,4 @@
-"""What all optimizers share: which weights decay and how much, and whether fused kernels are used.  Pure."""
+"""Settings shared by all optimizers: weight decay, parameter groups and fused kernels.  Pure."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,14 +11,14 @@ from trainer.optimizers import TABLE
 
 
 def weight_decay(config: TrainConfig) -> float:
-    """config.weight_decay, else the optimizer's usual one."""
+    """config.weight_decay, or the optimizer's default."""
     return TABLE[config.optimizer].weight_decay if config.weight_decay is None else config.weight_decay
 
 
 def decay_groups(parameters: Iterable[nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    """Parameter groups: matrices and filters with weight decay, norms and biases without; frozen ones in neither.
+    """Parameter groups: matrices and filters with weight decay, norms and biases without; frozen ones are left out.
 
-    Decaying scales and biases only hurts: https://arxiv.org/abs/1812.01187, section 3.1.
+    Weight decay of scales and biases only hurts: https://arxiv.org/abs/1812.01187, section 3.1.
     """
     trained = [p for p in parameters if p.requires_grad]
     groups = [
@@ -29,10 +29,10 @@ def decay_groups(parameters: Iterable[nn.Parameter], decay: float) -> list[dict[
 
 
 def use_fused(config: TrainConfig, device: torch.device) -> bool | None:
-    """For torch's `fused` argument.  None, not False: that leaves the foreach kernels on.
+    """The value of torch's `fused` argument: True, or None, as False would disable the foreach kernels too.
 
-    By default wherever torch has them: on a CPU they take a third to a half of the time (tests/bench/RESULTS.md).
-    With fsdp only when asked: DTensor has no sharding strategy for every fused kernel, such as sgd's.
+    On by default: on a CPU fused kernels take a third to a half of the time (tests/bench/RESULTS.md).  Off by default
+    with fsdp: DTensor has no sharding strategy for some fused kernels, such as sgd's.
     """
     if config.fused is None:
         return (config.strategy != "fsdp" and device.type in ("cuda", "cpu")) or None

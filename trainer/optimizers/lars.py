@@ -10,9 +10,9 @@ from trainer.optimizers.schedule import peak_lr
 
 
 def build(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
-    """LARS over the model's trained parameters; norms and biases get plain SGD at the same rate.
+    """LARS over the model's trainable parameters; norms and biases get plain SGD at the same rate.
 
-    Its step overwrites the gradients.  Raises SettingsError without pytorch_optimizer, or for --fused.
+    A step overwrites the gradients.  Raises SettingsError without pytorch_optimizer, or for --fused.
     """
     try:
         from pytorch_optimizer import LARS  # here, because it takes 1.6 s

@@ -1,6 +1,6 @@
 """Muon (Jordan 2024, https://kellerjordan.github.io/posts/muon/) for the hidden layers, AdamW for the rest.
 
-torch.optim.Muon takes matrices only: a bank of filters (O, I, h, w) goes to it as (O, I*h*w).
+torch.optim.Muon takes matrices only, so convolution filters (O, I, h, w) are passed as (O, I*h*w).
 """
 
 from typing import Any
@@ -13,24 +13,24 @@ from trainer.errors import SettingsError
 from trainer.optimizers.groups import decay_groups, use_fused, weight_decay
 from trainer.optimizers.schedule import peak_lr
 
-# Muon's usual rate is 0.02 and AdamW's 1e-3; with this share one --lr and one schedule serve both.
+# Muon's default rate is 0.02 and AdamW's 1e-3; with this ratio one --lr and one schedule work for both.
 ADAMW_SHARE = 1 / 20
 
 
 class MuonWithAdamW(torch.optim.Optimizer):
-    """One optimizer to its caller: the first group of weights by Muon, the other groups by AdamW.
+    """A combined optimizer: Muon for the first parameter group, AdamW for the others.
 
-    torch's own two do the arithmetic.  Each step makes them anew around our groups and states, so
-    that setting a rate, loading a state or moving the model needs no second thought.
+    Each step creates torch's two optimizers with the current groups and state, so setting a rate, loading a state and
+    moving the model work as usual.
     """
 
     def __init__(self, hidden: dict[str, Any], rest: list[dict[str, Any]], lr: float) -> None:
-        """Groups with the arguments of torch.optim.Muon and of AdamW.  lr: Muon's; AdamW takes ADAMW_SHARE of it."""
+        """hidden, rest: groups with arguments of torch's Muon and AdamW; lr: Muon's; AdamW gets ADAMW_SHARE of it."""
         super().__init__([hidden, *rest], {"lr": lr})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update from the gradients that are there; weights without one stay as they are."""
+        """Do one update; weights without a gradient do not change."""
         hidden, *rest = self.param_groups
         self._step_muon(hidden)
         self._step_adamw(rest)
@@ -68,25 +68,25 @@ def build(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.
         "momentum": config.momentum,
         "nesterov": config.nesterov,
     }
-    taken = {id(weight) for weight in weights}
-    others = (p for p in model.parameters() if id(p) not in taken)
+    hidden_ids = {id(weight) for weight in weights}
+    others = (p for p in model.parameters() if id(p) not in hidden_ids)
     rest = decay_groups(others, weight_decay(config))
     fused = use_fused(config, device)
     return MuonWithAdamW(hidden, [{**group, "fused": fused} for group in rest], peak_lr(config))
 
 
 def hidden_weights(model: nn.Module) -> list[nn.Parameter]:
-    """Matrices and filters between the first, which sees the images, and the last, the classifier.
+    """The matrices and filters of the model, except for the first layer and the classifier.
 
-    Orthogonal updates suit neither of these two, nor the 3-D tokens and positions of vision transformers.
+    Orthogonal updates do not suit these two, nor the 3-D tokens and positions of vision transformers.
     """
     return [p for p in model.parameters() if p.ndim in (2, 4) and p.requires_grad][1:-1]
 
 
 def _matrix(weight: Tensor) -> Tensor:
-    """weight (O, ...) -> a copy (O, N) with its gradient; the columns' order does not depend on the memory format.
+    """weight (O, ...) -> a copy (O, N) with its gradient; the order of columns does not depend on the memory format.
 
-    Always a copy, though a view would do for contiguous weights: its cost is nothing beside the step's.
+    A view would do for contiguous weights, but the cost of the copy is negligible.
     """
     assert weight.grad is not None
     matrix = weight.detach().flatten(1).clone()

@@ -1,4 +1,4 @@
-"""Mixed precision: the choice of one, its autocast, and optimizer updates in the right order."""
+"""Mixed precision: choosing it, autocast, and optimizer updates with gradient scaling."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,9 +14,9 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def pick_precision(config: TrainConfig, device: torch.device) -> str:
-    """'fp32', 'fp16' or 'bf16' for this device; what the user asked for, or the fastest safe one.
+    """The precision for this device, 'fp32', 'fp16' or 'bf16': the user's choice, or the fastest safe one.
 
-    Raises SettingsError for --amp where only fp32 is safe and fast.
+    Raises SettingsError for --amp if the device supports only fp32 well.
     """
     if config.amp is False:
         return "fp32"
@@ -32,7 +32,7 @@ def pick_precision(config: TrainConfig, device: torch.device) -> str:
 
 
 def warning_for_slow_precision(precision: str, device: torch.device) -> str | None:
-    """A warning for 16 bits on a CPU without hardware for them, with what to use instead; else None."""
+    """A warning if 16-bit precision is slow on this CPU, else None."""
     if device.type != "cpu" or precision == "fp32" or (precision == "bf16" and cpu_has_bf16()):
         return None
     return f"--precision {precision} is many times slower than fp32 on this CPU; use --precision fp32, or drop it."
@@ -47,27 +47,27 @@ def _best_precision(device: torch.device) -> str:
 
 
 def cpu_has_bf16() -> bool:
-    """Whether this CPU multiplies bf16 in hardware (AMX or AVX512_BF16); without, bf16 is slower than fp32."""
+    """Whether this CPU has bf16 hardware (AMX or AVX512_BF16); without it, bf16 is slower than fp32."""
     names = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     return any(bool(getattr(torch.cpu, name, bool)()) for name in names)
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[None]:
-    """The context a forward pass runs in."""
+    """The autocast context for a forward pass."""
     if precision == "fp32":
         return nullcontext()
     return torch.autocast(device.type, dtype=DTYPES[precision])
 
 
 def gradient_scaler(precision: str, device: torch.device) -> torch.amp.GradScaler:
-    """fp16 gradients underflow without scaling; for the others this scaler passes everything through."""
+    """A gradient scaler, needed against underflow with fp16 and disabled with other precisions."""
     return torch.amp.GradScaler(device.type, enabled=precision == "fp16")
 
 
 class Stepper:
-    """One update: scale, backward, unscale, clip, step, update, in that order and nowhere else.
+    """Backward passes and optimizer updates in the right order: scale, backward, unscale, clip, step, update.
 
-    Clipping before unscaling would clip scaled gradients; stepping past the scaler would apply infinities.
+    Clipping before unscaling would clip scaled gradients; a step without the scaler would apply infinities.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class Stepper:
         self._clip_norm = clip_norm
 
     def backward(self, loss: Tensor) -> None:
-        """Adds the scaled gradients of `loss`, () on the device."""
+        """Add the scaled gradients of `loss`, () on the device."""
         self.scaler.scale(loss).backward()
 
     def update(self, learning_rate: float) -> None:
-        """Applies the gradients gathered so far and clears them."""
+        """Apply the accumulated gradients and clear them."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         if self._clip_norm is not None:

@@ -1,7 +1,7 @@
-"""The learning rate at every moment of a training, and how many updates it has: pure and torch-free.
+"""The learning-rate schedule, and the number of updates of a training.  Pure and torch-free.
 
-Time is progress in epochs, not a count of updates, so that the rate stays right when the batch size
-changes between epochs and a resumed run needs no scheduler state.
+The rate depends on the progress in epochs rather than on a count of updates, so that it stays correct if the batch
+size changes between epochs, and a resumed run needs no scheduler state.
 """
 
 import math
@@ -13,22 +13,22 @@ from trainer.config import TrainConfig, batches_at
 from trainer.models import SENSITIVE
 from trainer.optimizers import TABLE
 
-# Warm-up starts here, as in fast.ai's one-cycle: starting at 0 would waste the first update.
+# Warm-up starts at this share of the peak, as in fast.ai's one-cycle: starting at 0 would waste the first update.
 WARMUP_START = 1 / 25
 ONECYCLE_RISING = 0.3
-WARMUP_SHARE, LONGEST_WARMUP = 0.2, 5.0  # of the run; epochs (5 is Goyal et al. 2017's)
-# Below this even a well-tuned training stays far from its accuracy; measured, see warning_for_few_updates.
+WARMUP_SHARE, LONGEST_WARMUP = 0.2, 5.0  # share of the run; epochs (5 as in Goyal et al. 2017)
+# With fewer updates even a well-tuned training stays far below its final accuracy; see warning_for_few_updates.
 FEW_UPDATES = 200
-# Factor of an optimizer's usual rate for the models of SENSITIVE.
+# Factor of an optimizer's default rate for the models of SENSITIVE.
 CAREFUL = {"sgd": 0.1, "adamw": 0.3, "lars": 0.1, "muon": 0.3}
-# Models whose norms look at one image alone.  Others average over batches for as many updates as a short run has.
+# Models without batch norm.  With it, short runs need a lower rate, see _short_run_factor().
 WITHOUT_BATCH_NORM = ("cnn",)
-PATIENCE = 3  # epochs
-SIGMAS = 3.0  # guessing is above its mean by more than this once in 700 times
+PATIENCE = 3  # epochs before the warning about guessing
+SIGMAS = 3.0  # guessing exceeds its mean by more than this once in 700 times
 
 
 def learning_rate(config: TrainConfig, progress: float, global_batch: int) -> float:
-    """The rate of the update that begins at `progress`.
+    """The learning rate of the update that begins at `progress`.
 
     progress: epochs done, such as epoch + step / steps_in_epoch, from 0 up to but not including
     config.epochs.  global_batch: images of this update over all replicas.
@@ -37,12 +37,12 @@ def learning_rate(config: TrainConfig, progress: float, global_batch: int) -> fl
 
 
 def peak_lr(config: TrainConfig) -> float:
-    """The learning rate before scaling and schedule: config.lr, else the optimizer's default."""
+    """The learning rate before scaling and schedule: config.lr, or the optimizer's default."""
     return TABLE[config.optimizer].peak_lr if config.lr is None else config.lr
 
 
 def count_updates(config: TrainConfig, train_size: int, replicas: int) -> int:
-    """Updates of the whole run over `train_size` images: batch ramp and max_steps counted in.
+    """Updates of the whole run over `train_size` images, with its batch ramp and max_steps.
 
     Raises SettingsError where a global batch does not divide among the replicas.
     """
@@ -51,23 +51,23 @@ def count_updates(config: TrainConfig, train_size: int, replicas: int) -> int:
 
 
 def updates_after(config: TrainConfig, train_size: int, replicas: int, epoch: int) -> int:
-    """Updates of all epochs after `epoch`, if no limit ends them early.
+    """Updates of all epochs after `epoch`, ignoring max_steps.
 
     Raises SettingsError where a global batch does not divide among the replicas.
     """
     begins = [0, *sorted(start for start in config.batch_ramp or {} if start < config.epochs), config.epochs]
     updates = 0
-    for begin, end in pairwise(begins):  # the batch changes nowhere else
+    for begin, end in pairwise(begins):  # between these the batch size is constant
         epochs = max(0, end - max(begin, epoch + 1))
         updates += epochs * (train_size // batches_at(config, begin, replicas).per_update)
     return updates
 
 
 def warning_for_few_updates(updates: int) -> str | None:
-    """A warning for a run too short to learn, with what to do about it; else None.
+    """A warning if a run is too short to learn, with advice, else None.
 
-    Measured with 31 updates (batch 8192): 43 % whatever the rate, where batch 128 reached 77 % in the
-    same epochs and a batch ramp 70 %.
+    Measured: 43 % accuracy with 31 updates (batch 8192) at any rate, where batch 128 reached 77 % in the same epochs
+    and a batch ramp 70 %.
     """
     if updates >= FEW_UPDATES:
         return None
@@ -78,13 +78,13 @@ def warning_for_few_updates(updates: int) -> str | None:
 
 
 def _scale(config: TrainConfig, global_batch: int) -> float:
-    """Linear: Goyal et al. 2017; sqrt: Krizhevsky 2014."""
+    """Factor of the rate for the global batch.  linear: Goyal et al. 2017; sqrt: Krizhevsky 2014."""
     ratio = global_batch / config.lr_base_batch
     return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[config.lr_scaling]
 
 
 def _shape(config: TrainConfig, progress: float) -> float:
-    """Factor of the peak rate, 0 to 1."""
+    """Factor of the peak rate at `progress`, 0 to 1."""
     rising = warmup_length(config)
     if progress < rising:
         return WARMUP_START + (1 - WARMUP_START) * progress / rising
@@ -97,10 +97,10 @@ def _shape(config: TrainConfig, progress: float) -> float:
 
 
 def warmup_length(config: TrainConfig) -> float:
-    """Epochs of warm-up: as set, or what suits the schedule.  One-cycle is a long warm-up and cosine.
+    """Epochs of warm-up: as set, or suitable for the schedule.  One-cycle is a long warm-up followed by cosine.
 
-    Without one, ResNet-18 at SGD's usual rate of 0.1 spends its first epoch on getting over the first
-    updates: 22 % on CIFAR-10 where it reaches twice that with a fifth of an epoch of warm-up.
+    Without warm-up, ResNet-18 at SGD's default rate of 0.1 reaches 22 % on CIFAR-10 in its first epoch; with a fifth of
+    an epoch, twice that.
     """
     if config.warmup_epochs is not None:
         return config.warmup_epochs
@@ -110,9 +110,9 @@ def warmup_length(config: TrainConfig) -> float:
 
 
 def resolved(config: TrainConfig, train_images: int, replicas: int) -> TrainConfig:
-    """`config` with a learning rate, weight decay and warm-up where none is given.
+    """`config` with defaults for a learning rate, weight decay and warm-up that are not given.
 
-    They follow from model, optimizer, schedule and the number of updates over `train_images`.
+    They depend on model, optimizer, schedule and the number of updates over `train_images`.
     Raises SettingsError where a global batch does not divide among the replicas.
     """
     usual = optimizers.TABLE[config.optimizer]
@@ -129,24 +129,23 @@ def _rate(config: TrainConfig, train_images: int, replicas: int) -> float:
     if config.model.startswith(SENSITIVE):
         rate *= CAREFUL[config.optimizer]
     if config.model not in WITHOUT_BATCH_NORM:
-        rate *= _share_of_long_run(config, train_images, replicas)
+        rate *= _short_run_factor(config, train_images, replicas)
     return float(f"{rate:.3g}")
 
 
-def _share_of_long_run(config: TrainConfig, train_images: int, replicas: int) -> float:
-    """Less than 1 for a run of few updates: batch norm's running averages lag behind weights that change fast."""
-    # Not fewer for --max-steps, or a run stopped by it could not be continued as if it had not been.
-    whole = config.model_copy(update={"max_steps": None})
-    return min(1.0, count_updates(whole, train_images, replicas) / FEW_UPDATES)
+def _short_run_factor(config: TrainConfig, train_images: int, replicas: int) -> float:
+    """Factor of the rate, below 1 for few updates: batch norm's running averages lag behind fast changing weights."""
+    # Independent of --max-steps, so that a run stopped by it can be continued with the same rate.
+    unlimited = config.model_copy(update={"max_steps": None})
+    return min(1.0, count_updates(unlimited, train_images, replicas) / FEW_UPDATES)
 
 
 def warning_for_guessing(
     config: TrainConfig, epoch: int, *, is_last: bool, best_top1: float, images: int, classes: int, updates: int
 ) -> str | None:
-    """A warning for a run that only guesses after a few epochs or at its end, with what to change; else None.
+    """A warning if a run is no better than guessing after PATIENCE epochs or at its end, with advice, else None.
 
-    epoch: how many are done; best_top1: the best share of right answers yet, on `images` of so many classes; updates:
-    up to now.  Says it once after PATIENCE epochs, and once at the end.
+    epoch: number of epochs done; best_top1: the best accuracy so far, on `images` of `classes`; updates: done so far.
     """
     is_time = is_last or epoch - config.eval_every < PATIENCE <= epoch
     if not is_time or config.dataset == "synthetic" or best_top1 > _most_by_guessing(images, classes):

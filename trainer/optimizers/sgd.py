@@ -9,7 +9,7 @@ from trainer.optimizers.schedule import peak_lr
 
 
 def build(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
-    """SGD over the model's trained parameters."""
+    """SGD over the model's trainable parameters."""
     return torch.optim.SGD(
         decay_groups(model.parameters(), weight_decay(config)),
         lr=peak_lr(config),
