@@ -1,6 +1,6 @@
 """The table of strategies: functions (model, images, config, session) -> Wrapped.
 
-images: (2, 3, S, S), as training sees them.  Torch-free: wrapping with one imports it.
+images: (2, 3, S, S), in the format of training batches.  Torch-free: only using a strategy imports torch.
 """
 
 TABLE = {

@@ -1,4 +1,4 @@
-"""The interface that all strategies share: a model that is ready to train on its ranks."""
+"""The interface of all strategies: a model wrapped for training on several ranks."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -19,40 +19,32 @@ def _unchanged_like(tree: Tree, like: Any) -> Tree:
 
 
 class Compression(Protocol):
-    """The state that gradient compression keeps on this rank from update to update."""
+    """The state of gradient compression on this rank, which is kept from update to update."""
 
     def state(self) -> dict[str, Any]:
         """The state for a checkpoint, copied to the CPU."""
         ...
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Restores what state() returned, for a model with the same buckets."""
+        """Restore a state returned by state(), for a model with the same buckets."""
         ...
 
 
 @dataclass(frozen=True)
 class Wrapped:
-    """A model ready for its ranks.
+    """A model wrapped for training on several ranks."""
 
-    train: what a training step calls; plain: the same weights without communication, for evaluation
-    and checkpoints.  replicas: GPUs or CPU ranks that share one update, of which this process drives
-    `replicas_here`, starting with number `first_replica`.
-    collective_forward: even `plain` communicates, so all ranks must call it equally often.
-    compression: what has to be kept for the next update, or None.
-    whole / split: put a tree of this rank's tensors together, on rank 0, and take one apart again (`like`
-    gives the layout).  Both collective where the weights are sharded.  whole_is_new: what whole() returns shares no
-    memory with the training, and lies on the CPU.
-    """
-
-    train: nn.Module
-    plain: nn.Module
-    replicas: int = 1
-    first_replica: int = 0
-    replicas_here: int = 1
-    no_sync: Callable[[], AbstractContextManager[None]] = nullcontext
+    train: nn.Module  # called by a training step
+    plain: nn.Module  # the same weights without communication, for evaluation and checkpoints
+    replicas: int = 1  # GPUs or CPU ranks that share one update
+    first_replica: int = 0  # number of the first replica of this process
+    replicas_here: int = 1  # number of replicas of this process
+    no_sync: Callable[[], AbstractContextManager[None]] = nullcontext  # inside, gradients are not exchanged
     communicates: bool = False
-    collective_forward: bool = False
+    collective_forward: bool = False  # even `plain` communicates, so all ranks must call it equally often
     compression: Compression | None = None
+    # Gathers a tree of sharded tensors on rank 0.  Collective if the weights are sharded.
     whole: Callable[[Any], Any] = _unchanged
-    whole_is_new: bool = False
+    whole_is_new: bool = False  # the result of whole() is on the CPU, and shares no memory with the training
+    # Shards a tree of full tensors with the layout of a second tree.  Collective if the weights are sharded.
     split: Callable[[Any, Any], Any] = _unchanged_like

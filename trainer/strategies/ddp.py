@@ -1,4 +1,4 @@
-"""torch's DistributedDataParallel: every rank holds the model, gradients are averaged while they appear."""
+"""torch's DistributedDataParallel: every rank has the model, and gradients are averaged during the backward pass."""
 
 from inspect import signature
 from typing import Any
@@ -14,7 +14,7 @@ from trainer.config import TrainConfig
 from trainer.distributed.session import Session
 from trainer.strategies.base import Compression, Wrapped
 
-# torch 2.13 gave it a new name and warns about the old one.
+# torch 2.13 renamed this parameter, and warns about the old name.
 _NAMES = signature(DistributedDataParallel).parameters
 _NO_BUFFER_SYNC: dict[str, Any] = {
     "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers": False
@@ -22,13 +22,13 @@ _NO_BUFFER_SYNC: dict[str, Any] = {
 
 
 def wrap(model: nn.Module, images: Tensor, config: TrainConfig, session: Session) -> Wrapped:
-    """Collective: rank 0's weights are copied to all ranks."""
+    """Wrap `model` in DistributedDataParallel.  Collective: rank 0's weights are copied to all ranks."""
     parallel = DistributedDataParallel(
         model,
         bucket_cap_mb=config.bucket_cap_mb,
         gradient_as_bucket_view=config.gradient_as_bucket_view,
         static_graph=config.static_graph,
-        # Saves a broadcast a step of statistics that training never reads; they are averaged before they are used.
+        # Saves a broadcast of batch-norm statistics in each step; they are averaged before they are used.
         **_NO_BUFFER_SYNC,
     )
     settle_buckets(parallel, images)
@@ -44,16 +44,16 @@ def wrap(model: nn.Module, images: Tensor, config: TrainConfig, session: Session
 
 
 def settle_buckets(parallel: DistributedDataParallel, images: Tensor) -> None:
-    """Lets DDP lay out its buckets now, and leaves everything else as it was.  Collective.
+    """Make DDP rebuild its buckets now, without changing anything else.  Collective.
 
-    It does so once, after the first backward pass, in the order in which gradients appeared.  From three
-    ranks on the layout decides in which order numbers are added up, so that the first update of a
-    resumed run, still with the other layout, would differ in the last bits from an unbroken run's.
-    Before a hook is registered: it may remember what lies where.
+    DDP does this once, after the first backward pass, in the order in which gradients become ready.  With three or more
+    ranks the buckets determine the order of summation, so the first update of a resumed run, before the rebuild, would
+    differ in the last bits from that of an uninterrupted run.  Must be called before a hook is registered, as hooks may
+    keep state by bucket.
     """
     buffers = [buffer.clone() for buffer in parallel.module.buffers()]
     with torch.random.fork_rng(devices=[images.device] if images.device.type == "cuda" else []):
-        for _ in range(2):  # the second pass lays them out, before it begins
+        for _ in range(2):  # the buckets are rebuilt at the start of the second pass
             parallel(images).sum().backward()
     parallel.zero_grad(set_to_none=True)
     with torch.no_grad():
@@ -61,17 +61,17 @@ def settle_buckets(parallel: DistributedDataParallel, images: Tensor) -> None:
             buffer.copy_(before)
 
 
-# Until then gradients are sent whole: the first ones change too much to be remembered.
+# Until this update gradients are not compressed: the first ones change too fast for error feedback.
 POWERSGD_FROM_UPDATE = 10
 
 
 def register_hook(model: DistributedDataParallel, config: TrainConfig, device: torch.device) -> Compression | None:
-    """Makes `model` compress its gradients as config.comm_hook says; returns what that remembers, if anything."""
+    """Register the gradient compression of config.comm_hook on `model`; returns its state, if it has any."""
     match config.comm_hook:
         case "fp16":
             model.register_comm_hook(None, default_hooks.fp16_compress_hook)
         case "bf16":
-            # torch's own bf16 hook refuses every back end but NCCL.
+            # torch's own bf16 hook works only with NCCL.
             hook = default_hooks.bf16_compress_hook if device.type == "cuda" else bf16_hook
             model.register_comm_hook(None, hook)
         case "powersgd":
@@ -86,11 +86,11 @@ def register_hook(model: DistributedDataParallel, config: TrainConfig, device: t
 
 
 class InTurn(dist.ProcessGroup):
-    """gloo's group, whose sums are done when the call returns.
+    """A wrapper of gloo's process group with synchronous all-reduces.
 
-    PowerSGD sums in several steps, and a thread of gloo's would begin each when the last one is done: two
-    ranks could meet in the sums of different buckets, which ends in an abort (seen with two buckets on two
-    ranks), and the last bits would depend on the thread, for not all of them multiply matrices alike.
+    PowerSGD chains several all-reduces, and a gloo thread would start each one when the previous one is done.  Ranks
+    could then be in all-reduces of different buckets at once, which aborts (seen with two buckets on two ranks), and
+    the last bits would depend on the thread, as matrix products differ between threads.
     """
 
     def __init__(self) -> None:
@@ -100,16 +100,16 @@ class InTurn(dist.ProcessGroup):
         self._group = group
 
     def allreduce(self, tensors: Any, options: Any = None) -> Any:  # type: ignore[override]
-        """Sums in place, as gloo's own.  Collective."""
+        """Sum in place, like gloo's allreduce.  Collective."""
         work = self._group.allreduce(tensors, options)
         work.get_future().wait()
         return work
 
 
 class PowerSGD:
-    """The memory of PowerSGD (Vogels et al. 2019): what compression lost on this rank, and the factors it began with.
+    """The state of PowerSGD (Vogels et al. 2019) on this rank: compression errors and the current factors.
 
-    The errors are added to the next gradients, so without them a resumed run would train otherwise.
+    The errors are added to the next gradients, so a resumed run needs them to continue identically.
     """
 
     def __init__(self, power_sgd: powerSGD_hook.PowerSGDState, device: torch.device) -> None:
@@ -126,7 +126,7 @@ class PowerSGD:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Restores what state() returned."""
+        """Restore a state returned by state()."""
         name, keys, *rest = state["randomness"]
         self._power_sgd.iter = state["iterations"]
         self._power_sgd.rng.set_state((name, keys.numpy().astype(np.uint32), *rest))
@@ -144,7 +144,7 @@ def _to(tensors: dict[int, torch.Tensor], device: torch.device) -> dict[int, tor
 
 
 def bf16_hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
-    """The mean of the ranks' gradients, sent as bf16; works on gloo.  torch asks for these parameter names."""
+    """The mean of the ranks' gradients, sent as bf16; works with gloo.  torch requires these parameter names."""
     half = bucket.buffer().to(torch.bfloat16).div_(dist.get_world_size())
     sent = dist.all_reduce(half, async_op=True).get_future()
     return sent.then(lambda done: bucket.buffer().copy_(done.value()[0]))

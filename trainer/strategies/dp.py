@@ -1,4 +1,4 @@
-"""torch's DataParallel: one process drives all GPUs.  Here to be compared with; ddp is faster."""
+"""torch's DataParallel: one process drives all GPUs.  Only for comparisons; ddp is faster."""
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from trainer.strategies.base import Wrapped
 
 
 class InPrecision(nn.Module):
-    """A model that enters autocast itself: DataParallel's threads would take fp16 whatever was asked for."""
+    """A model that enters autocast itself, because DataParallel's threads would always use fp16."""
 
     def __init__(self, model: nn.Module, precision: str) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class InPrecision(nn.Module):
 
 
 def wrap(model: nn.Module, images: Tensor, config: TrainConfig, session: Session) -> Wrapped:
-    """Raises SettingsError without a GPU or with several processes."""
+    """Wrap `model` in DataParallel.  Raises SettingsError without a GPU or with several processes."""
     if session.device.type != "cuda":
         raise SettingsError("--strategy dp splits batches over GPUs and this process has none; take --strategy single.")
     if session.ranks.world_size > 1:

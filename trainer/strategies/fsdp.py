@@ -1,4 +1,4 @@
-"""torch's FSDP2: weights, gradients and optimizer state are split over the ranks."""
+"""torch's FSDP2: weights, gradients and optimizer state are sharded over the ranks."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,12 +15,12 @@ from trainer.config import TrainConfig
 from trainer.distributed.session import Session
 from trainer.strategies.base import Wrapped
 
-# Smaller parts are gathered with their parent: below this a collective costs more than it saves.
+# Smaller modules are sharded with their parent: below this a separate collective costs more than it saves.
 SHARD_FROM_PARAMETERS = 100_000
 
 
 def wrap(model: nn.Module, images: Tensor, config: TrainConfig, session: Session) -> Wrapped:
-    """Shards `model` in place.  Collective."""
+    """Shard `model` in place.  Collective."""
     mesh = init_device_mesh(session.device.type, (session.ranks.world_size,))
     for part in model.children():
         if sum(weight.numel() for weight in part.parameters()) >= SHARD_FROM_PARAMETERS:
@@ -28,7 +28,7 @@ def wrap(model: nn.Module, images: Tensor, config: TrainConfig, session: Session
     fully_shard(model, mesh=mesh)
     assert isinstance(model, FSDPModule)
     for part in model.modules():
-        # The first gathering allocates buffers.  In an evaluation, under inference mode, no training could use them.
+        # The first unshard allocates buffers.  Under inference mode, in an evaluation, training could not use them.
         if isinstance(part, FSDPModule):
             part.unshard()
             part.reshard()
@@ -56,16 +56,16 @@ def wrap(model: nn.Module, images: Tensor, config: TrainConfig, session: Session
 
 
 def whole(tree: Any, *, keep: bool) -> Any:
-    """`tree` with every sharded tensor put together on the CPU, one at a time; empty unless `keep`.  Collective.
+    """`tree` with every sharded tensor gathered on the CPU, one at a time; empty unless `keep`.  Collective.
 
-    On the GPU all of them together would take the memory that sharding saves, as would a second copy on the CPU: no
-    tensor shares memory with `tree`, so that training can go on.
+    All gathered tensors together might not fit on the GPU.  None shares memory with `tree`, so that training can
+    continue without another copy.
     """
     if isinstance(tree, DTensor):
         full = tree.full_tensor()
         if not keep:
             return full.new_empty(0)
-        # One rank alone gets its own memory back; others a part of a buffer, where the shards are not alike.
+        # A single rank gets its own memory back; with uneven shards, the result is part of a larger buffer.
         storage, own = full.untyped_storage(), tree.to_local().untyped_storage()
         is_new = storage.data_ptr() != own.data_ptr() and storage.nbytes() == full.nbytes
         return full.to("cpu", copy=not is_new)
@@ -79,7 +79,7 @@ def whole(tree: Any, *, keep: bool) -> Any:
 
 
 def split(tree: Any, like: Any) -> Any:
-    """`tree` with each whole tensor sharded as the one at its place in `like` is.  Collective."""
+    """`tree` with each full tensor sharded like the corresponding one in `like`.  Collective."""
     if isinstance(like, DTensor) and isinstance(tree, torch.Tensor):
         return distribute_tensor(tree.to(like.device), like.device_mesh, like.placements)
     if isinstance(tree, dict) and isinstance(like, dict):

@@ -1,4 +1,4 @@
-"""One process, one device."""
+"""Training in one process on one device."""
 
 from torch import Tensor, nn
 
@@ -9,7 +9,7 @@ from trainer.strategies.base import Wrapped
 
 
 def wrap(model: nn.Module, images: Tensor, config: TrainConfig, session: Session) -> Wrapped:
-    """Raises SettingsError when there are several ranks: each would train a model of its own."""
+    """Wrap `model` for one process.  Raises SettingsError for several ranks: each would train its own model."""
     world = session.ranks.world_size
     if world > 1:
         raise SettingsError(
