@@ -1,7 +1,7 @@
 # PYTHON_ARGCOMPLETE_OK
-"""`python -m trainer`: flags -> run(); the one place that maps errors to exit codes.
+"""`python -m trainer`: parse flags, call run(), and map errors to exit codes.
 
-It and what else starts a process (torchrun.py, sagemaker.py) read the environment; nothing below them does.
+Only this module and the other entry points (torchrun.py, sagemaker.py) read the environment.
 """
 
 import os
@@ -31,8 +31,9 @@ from trainer.terminal import say
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
-# How long a rank waits for another to report: one that only has to print it, and one that may still import torch.
-LET_SPEAK_S, LET_REFUSE_S = 2.0, 30.0
+# How long a rank waits for another one to report an error: once the ranks have agreed which one reports, and before
+# that, while the other may still be importing torch.
+AGREED_WAIT_S, STARTUP_WAIT_S = 2.0, 30.0
 
 ABOUT = """Train an image classifier on one GPU, on several, or on a CPU.
 
@@ -42,10 +43,10 @@ ABOUT = """Train an image classifier on one GPU, on several, or on a CPU.
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """Runs one training and returns the exit code of trainer.contract.Exit."""
+    """Run one training and return the exit code of trainer.contract.Exit."""
     try:
         return _main(argv, env)
-    except KeyboardInterrupt:  # it may arrive while an error is told
+    except KeyboardInterrupt:  # it may arrive while an error is being reported
         return STOPPED
 
 
@@ -64,7 +65,7 @@ def _main(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def reported(error: TrainerError, ranks: Ranks) -> int:
-    """The exit code for `error`, once the user knows it: from this rank, or from another."""
+    """Report `error`, unless another rank does, and return its exit code."""
     _flush()
     if not error.is_reported and (_is_mine_to_report(error, ranks) or not _another_rank_reports(error)):
         report_end(error.code, str(error))
@@ -72,7 +73,7 @@ def reported(error: TrainerError, ranks: Ranks) -> int:
 
 
 def read_settings(argv: Sequence[str]) -> TrainConfig:
-    """The settings that a command line gives.  Raises SettingsError; exits for --help."""
+    """The settings given on a command line.  Raises SettingsError; exits for --help."""
     (config,) = flags.parse(argv, [TrainConfig], prog="python -m trainer", about=ABOUT, sections=SECTIONS)
     assert isinstance(config, TrainConfig)
     return config
@@ -85,12 +86,12 @@ def _run(config: TrainConfig, ranks: Ranks, env: Mapping[str, str]) -> int:
         from trainer.run import run  # torch takes seconds to import; --help and wrong flags need not wait
 
         run(config, ranks, folder.claim, say, sys.stderr.isatty(), record, read_expected(env))
-        ignore_requests_to_leave()  # it is done: a notice that comes now must not make it run again
+        ignore_requests_to_leave()  # training is done: a late interruption notice must not make it run again
     return Exit.DONE
 
 
 def set_library_defaults(config: TrainConfig) -> None:
-    """Sets variables that torch's libraries read as it is imported, where the user has not set them.
+    """Set environment variables that torch's libraries read on import, unless the user has set them.
 
     Raises SettingsError.
     """
@@ -105,28 +106,28 @@ def set_library_defaults(config: TrainConfig) -> None:
 
 
 def _recorded(folder: RunFolder, ranks: Ranks) -> AbstractContextManager[Record]:
-    """Inside, rank 0 leaves the outcome in the run folder."""
+    """Context in which rank 0 records the outcome in the run folder."""
     if not ranks.is_head:
         return nullcontext(no_record)
     return recorded(folder.for_outcome)
 
 
 def run_folder(config: TrainConfig, env: Mapping[str, str]) -> RunFolder:
-    """The folder for the results.  A job id names a new one, so that a restarted job finds it again; else the time."""
+    """The folder for the results.  New ones are named after the job id, so restarts find it, or the time."""
     if config.run_dir is not None:
         return RunFolder(config.run_dir, is_named=True, checkpoint_dir=config.checkpoint_dir)
     jobs = [env[name] for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID") if env.get(name, "none") != "none"]
     job = jobs[0] if jobs else f"{datetime.now():{TIME_IN_NAMES}}-{random_letters()}"
     if _UUID.fullmatch(job):
-        job = job[:8]  # of torchrun --standalone: enough to find the folder again after a restart
+        job = job[:8]  # from torchrun --standalone: enough to find the folder again after a restart
     path = Path("runs") / f"{config.dataset}-{config.model}-{job}"
     return RunFolder(path, is_named=False, is_new=not jobs, checkpoint_dir=config.checkpoint_dir)
 
 
 def _is_mine_to_report(error: TrainerError, ranks: Ranks) -> bool:
-    """Whether this rank reports the error, as one rank does for all.
+    """Whether this rank is the one that reports the error.
 
-    Before the ranks have met, that is the first rank of each node for settings, which are the same on a whole node.
+    Before the ranks are connected, the first rank of each node reports settings errors, as its ranks share them.
     """
     if error.is_mine_to_report is not None:
         return error.is_mine_to_report
@@ -134,28 +135,28 @@ def _is_mine_to_report(error: TrainerError, ranks: Ranks) -> bool:
 
 
 def _another_rank_reports(error: TrainerError) -> bool:
-    """Waits for the rank that reports the error: torchrun ends all ranks, by SIGTERM, as soon as one has left.
+    """Wait for another rank to report the error: torchrun then stops this one with SIGTERM.
 
-    False if none seems to, because its settings are not wrong: then this rank must report.
+    Returns False if none has, for example because only this rank's settings are wrong: then this rank must report.
     """
     agreed = error.is_mine_to_report is not None
-    time.sleep(LET_SPEAK_S if agreed else LET_REFUSE_S)  # SIGTERM ends the wait, and the process
+    time.sleep(AGREED_WAIT_S if agreed else STARTUP_WAIT_S)  # SIGTERM ends the process
     return agreed
 
 
 def _flush() -> None:
-    """Flushes standard output and standard error, if they can still be written to."""
+    """Flush standard output and standard error, if they are still writable."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()
 
 
 def leave(code: int) -> NoReturn:
-    """Ends this process, at once."""
+    """End this process immediately."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _flush()
-    # Not sys.exit: while the interpreter is torn down, torch's threads that still want it abort the process
-    # (seen with gloo, a run in fifty), and NCCL may wait for a lost rank for ever.
+    # Not sys.exit: during interpreter shutdown, torch threads that still need it abort the process
+    # (seen with gloo, one run in fifty), and NCCL may wait forever for a lost rank.
     os._exit(code)
 
 

@@ -1,8 +1,8 @@
-"""Every setting of a training: one frozen TrainConfig, from which flags, YAML keys and help follow.
+"""All settings of a training: one frozen TrainConfig, from which flags, YAML keys and help are generated.
 
-To add a setting, add a field.  Torch-free, so that a launcher can check settings before it spends.
-pydantic was chosen over tyro and jsonargparse: the strictest validation of the three, sentences of
-our own for errors, and a `--help` that needs no more than its field list.
+To add a setting, add a field.  Torch-free, so that a launcher can check settings before it spends money.
+pydantic was chosen over tyro and jsonargparse: it validates most strictly, lets us word the errors,
+and its field list is all that `--help` needs.
 """
 
 import math
@@ -20,7 +20,7 @@ from trainer.models import largest_alone
 
 
 def _pairs(value: Any) -> Any:
-    """'0:512,2:2048' -> {0: 512, 2: 2048}; any other value is left to the field's own type."""
+    """'0:512,2:2048' -> {0: 512, 2: 2048}; other values are returned unchanged for pydantic to validate."""
     if not isinstance(value, str):
         return value
     # SageMaker's toolkit writes a dictionary as 0=512,2=2048.
@@ -28,12 +28,12 @@ def _pairs(value: Any) -> Any:
     if any(len(pair) != 2 for pair in pairs):
         raise ValueError("write it as epoch:images,epoch:images, for example 0:512,2:2048")
     if len({epoch for epoch, _ in pairs}) < len(pairs):
-        raise ValueError("an epoch is there twice; leave one of them out")
+        raise ValueError("an epoch is given twice; remove one of them")
     return dict(pairs)
 
 
 def _numbers(value: Any) -> Any:
-    """'30,60' -> ['30', '60'], 3 -> [3]; any other value is left to the field's own type."""
+    """'30,60' -> ['30', '60'], 3 -> [3]; other values are returned unchanged for pydantic to validate."""
     if isinstance(value, str):
         # SageMaker's toolkit writes a list as [30, 60].
         return [item for item in value.strip("[]").split(",") if item]
@@ -41,7 +41,7 @@ def _numbers(value: Any) -> Any:
 
 
 def _of_each(setting: str) -> str:
-    """The default of every optimizer, for a help text: 'sgd 0.1, adamw 0.001'."""
+    """The default of `setting` for each optimizer, for help texts: 'sgd 0.1, adamw 0.001'."""
     return ", ".join(f"{name} {getattr(info, setting):g}" for name, info in optimizers.TABLE.items())
 
 
@@ -62,7 +62,7 @@ SECTIONS = {
 
 
 class TrainConfig(BaseModel):
-    """What to train, on what, how, and where to keep it.  Units are in the names."""
+    """The settings of one training run.  Units are in the names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
@@ -240,7 +240,7 @@ class TrainConfig(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _name_model(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """The model follows from the data set where it is not given."""
+        """Pick the data set's usual model if none is given."""
         if not isinstance(values, Mapping) or values.get("model"):
             return validate(values)
         dataset = values.get("dataset") or cls.model_fields["dataset"].default
@@ -250,21 +250,21 @@ class TrainConfig(BaseModel):
 
     @property
     def changed(self) -> dict[str, Any]:
-        """The settings that must be passed on to mean the same: all that differ from what they are without."""
+        """The settings that differ from their defaults, which is all that another process needs to be passed."""
         usual = {name: field.default for name, field in type(self).model_fields.items()}
         if "model" not in self.model_fields_set or self.model == usual["model"]:
             usual["model"] = datasets.usual_model(self.dataset)
         return {name: getattr(self, name) for name in usual if getattr(self, name) != usual[name]}
 
 
-GROWING = 0.8  # of the epochs; the last ones see images as evaluation does
-STEPS = 4  # few, since every new size is compiled, and benchmarked by cuDNN, once more
-MULTIPLE = 8  # of pixels, which tensor cores want
+GROWING = 0.8  # share of the epochs; the last ones use the image size of evaluation
+STEPS = 4  # few, because each new size is compiled and benchmarked by cuDNN again
+MULTIPLE = 8  # of pixels, for tensor cores
 
 
 @dataclass(frozen=True)
 class Batches:
-    """How many images go through at once.  replicas: GPUs or CPU ranks that share one update."""
+    """Batch sizes of an epoch.  per_replica: images in one pass; replicas: GPUs or CPU ranks that share one update."""
 
     per_replica: int
     accumulate: int
@@ -277,22 +277,22 @@ class Batches:
 
 
 def batches_at(config: TrainConfig, epoch: int, replicas: int) -> Batches:
-    """The batch arithmetic of one epoch.  Raises SettingsError where the global batch does not divide."""
-    wanted = _ramped(config, epoch) or config.global_batch_size
-    if wanted is None:
+    """The batch sizes of one epoch.  Raises SettingsError if the global batch cannot be divided evenly."""
+    global_batch = _ramped(config, epoch) or config.global_batch_size
+    if global_batch is None:
         return Batches(config.batch_size, config.accumulate, replicas)
     share = replicas * config.accumulate
-    if wanted % share:
-        nearest = max(share, round(wanted / share) * share)
+    if global_batch % share:
+        nearest = max(share, round(global_batch / share) * share)
         raise SettingsError(
-            f"a global batch of {wanted} does not divide among {replicas} replicas x {config.accumulate} "
+            f"a global batch of {global_batch} does not divide among {replicas} replicas x {config.accumulate} "
             f"accumulated passes; the nearest that does is {nearest}."
         )
-    return Batches(wanted // share, config.accumulate, replicas)
+    return Batches(global_batch // share, config.accumulate, replicas)
 
 
 def check_batches(config: TrainConfig, replicas: int) -> None:
-    """Raises SettingsError where a global batch of some epoch does not divide among `replicas`, or is too small."""
+    """Raise SettingsError if the global batch of any epoch does not divide among `replicas`, or is too small."""
     px = config.image_size or (None if is_folder(config.dataset) else SMALL_PX)
     first = config.image_size_start or px  # the smallest images
     if smallest_batch(config, replicas) == 1 and first is not None and first <= largest_alone(config.model):
@@ -300,12 +300,12 @@ def check_batches(config: TrainConfig, replicas: int) -> None:
 
 
 def smallest_batch(config: TrainConfig, replicas: int) -> int:
-    """Images that one replica takes at a time, in the epoch with the fewest.  Raises SettingsError as batches_at()."""
+    """The smallest batch of a replica in any epoch.  Raises SettingsError like batches_at()."""
     return min(batches_at(config, epoch, replicas).per_replica for epoch in {0, *(config.batch_ramp or {})})
 
 
 def single_images(model: str, px: int) -> SettingsError:
-    """The error for batches of one image, of which a batch norm would see a single value of a channel."""
+    """The error for batches of one small image, in which batch norm gets only one value per channel."""
     return SettingsError(
         f"{model} normalises over its batch, and one image of {px} px at a time leaves it a single value; "
         "give each replica two images or more (--batch-size 2), larger images, or --model cnn."
@@ -318,7 +318,7 @@ def _ramped(config: TrainConfig, epoch: int) -> int | None:
 
 
 def side_at(epoch: int, epochs: int, first: int | None, full: int) -> int:
-    """Pixels a side in `epoch`, counted from 0: `first` in the first one, then more in STEPS, up to `full`."""
+    """Pixels a side in `epoch`, counted from 0: grows from `first` to `full` in STEPS steps."""
     if first is None:
         return full
     last_of_growth = max(1, math.ceil(GROWING * (epochs - 1)))
@@ -330,5 +330,5 @@ def side_at(epoch: int, epochs: int, first: int | None, full: int) -> int:
 
 
 def sides(epochs: int, first: int | None, full: int) -> list[int]:
-    """The different sizes of a training, smallest first."""
+    """The distinct image sizes of a training in pixels a side, smallest first."""
     return sorted({side_at(epoch, epochs, first, full) for epoch in range(epochs)})

@@ -1,8 +1,8 @@
 """SageMaker's `train` for an image without AWS's toolkit: `python -m trainer.container`, on each host of a job.
 
-SageMaker describes the job in files.  Its hyperparameters become flags, spelt as AWS's toolkit spells them, and
-torchrun starts one rank per GPU on each host, which runs sagemaker.py as under that toolkit.  Two things are better
-here: a request to stop reaches the ranks, so that they save and exit, and the exit code is the training's own.
+SageMaker describes the job in files.  Its hyperparameters are turned into flags as AWS's toolkit does it, and torchrun
+starts one rank per GPU on each host, which runs sagemaker.py as under that toolkit.  Unlike there, a request to stop
+reaches the ranks, so that they save and exit, and the exit code is the training's own.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from typing import Any
 from trainer.contract import SAGEMAKER_FAILURE, SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_MODEL, Exit
 from trainer.errors import MachineError, SettingsError, TrainerError, report_end
 
-WAIT_S, LOOK_EVERY_S = 900.0, 0.5  # for the names of the other hosts, which may start later
-LAST_WORDS_S = 5.0  # to read what is still in the pipe after the process has ended
+WAIT_S, LOOK_EVERY_S = 900.0, 0.5  # for the names of the other hosts to resolve; they may start later
+LAST_WORDS_S = 5.0  # to read the rest of the output after the process has ended
 PORT = "7777"  # as in the toolkit
 
-# Names that are not the user's: https://github.com/aws/sagemaker-training-toolkit/blob/master/src/sagemaker_training/params.py
+# Hyperparameters that the SDK adds: https://github.com/aws/sagemaker-training-toolkit/blob/master/src/sagemaker_training/params.py
 _SDKS, _ALSO_SDKS = "sagemaker_", ("_tuning_objective_metric", "default_user_module_name")
 
 
 def main(env: Mapping[str, str]) -> int:
-    """Runs this host's part of the training; returns the exit code of trainer.contract.Exit."""
+    """Run this host's part of the training, and return the exit code."""
     base = Path(env.get("SAGEMAKER_BASE_DIR", SAGEMAKER_MODEL.parent))  # the toolkit's name for it
     relay, lines = Relay(), deque[str](maxlen=200)
     signal.signal(signal.SIGTERM, relay)  # first: without a handler, process 1 gets no SIGTERM at all
@@ -58,7 +58,7 @@ def main(env: Mapping[str, str]) -> int:
 
 
 def reason_of(code: int, lines: Collection[str]) -> str:
-    """The reason for exit code `code`, as printed by the rank or by torchrun."""
+    """The reason for exit code `code`, as printed by a rank or by torchrun."""
     return next(_reasons_in(code, lines), f"the training ended with exit code {code}; its log says more.")
 
 
@@ -69,7 +69,7 @@ def _reasons_in(code: int, lines: Collection[str]) -> Iterator[str]:
 
 
 class Relay:
-    """Forwards SIGTERM to a process, which may start later.  Only once: torchrun stops waiting at a second one."""
+    """Forward SIGTERM to a process that may start later.  Only once: a second one makes torchrun stop waiting."""
 
     def __init__(self) -> None:
         self.asked, self._has_passed_on = False, False
@@ -80,7 +80,7 @@ class Relay:
         self._pass_on()
 
     def to(self, process: subprocess.Popen[str]) -> None:
-        """Sets the process that gets the signal."""
+        """Set the process that gets the signal."""
         self._process = process
         self._pass_on()
 
@@ -91,18 +91,18 @@ class Relay:
 
 
 def count_gpus() -> int:
-    """The number of GPUs of this machine, by NVML: importing torch would take seconds."""
+    """The number of GPUs of this machine, from NVML, as importing torch would take seconds."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
         return int(pynvml.nvmlDeviceGetCount())
-    except Exception:  # NVML has an error of its own for each way to have no GPU, and is not in every image
+    except Exception:  # NVML has many error types for "no GPU", and may not be installed
         return 0
 
 
 def wait_for(hosts: Sequence[str], relay: Relay) -> None:
-    """Waits until all host names resolve, or until asked to stop.  Raises MachineError after WAIT_S."""
+    """Wait until all host names resolve, or until asked to stop.  Raises MachineError after WAIT_S."""
     end = time.monotonic() + WAIT_S
     for host in hosts:
         while not relay.asked:
@@ -111,14 +111,16 @@ def wait_for(hosts: Sequence[str], relay: Relay) -> None:
                 break
             except OSError as error:
                 if time.monotonic() > end:
-                    raise MachineError(f"host {host} has no address after {WAIT_S:g} s; start again.") from error
+                    raise MachineError(
+                        f"the name of host {host} did not resolve within {WAIT_S:g} s; start again."
+                    ) from error
                 time.sleep(LOOK_EVERY_S)
 
 
 def run_to_end(words: Sequence[str], env: Mapping[str, str], relay: Relay, on_line: Callable[[str], object]) -> int:
-    """Runs a command to its end and returns its exit code.  Its standard error is copied to ours, and to `on_line`."""
+    """Run a command and return its exit code.  Its standard error is copied to ours, and to `on_line`."""
     process = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True, errors="replace")
-    # In a thread: a process that the ranks left running may keep the pipe open, and this machine costs money.
+    # In a thread: a process left running by the ranks may keep the pipe open, and must not keep this machine running.
     listener = threading.Thread(target=_listen, args=(process, on_line), daemon=True)
     listener.start()
     relay.to(process)
@@ -139,8 +141,8 @@ def _listen(process: subprocess.Popen[str], on_line: Callable[[str], object]) ->
 
 
 def write_failure(base: Path, code: int, sentence: str) -> None:
-    """Writes the file that SageMaker shows as FailureReason."""
-    with suppress(OSError):  # the log has it, too
+    """Write the file that SageMaker shows as FailureReason."""
+    with suppress(OSError):  # the log has it too
         (base / "output").mkdir(parents=True, exist_ok=True)
         line = SAGEMAKER_FAILURE.format(code=int(code), sentence=" ".join(sentence.split()))
         (base / "output/failure").write_text(f"{line}\n")
@@ -158,7 +160,7 @@ class Inputs:
 
 
 def read_inputs(base: Path) -> Inputs:
-    """Reads the files in `base`/input/config.  Raises SettingsError."""
+    """Read the files in `base`/input/config.  Raises SettingsError."""
     resources, settings, channels = (
         _read(base / "input/config" / f"{name}.json")
         for name in ("resourceconfig", "hyperparameters", "inputdataconfig")
@@ -194,7 +196,7 @@ def value_of(text: Any) -> Any:
 
 
 def flags(settings: Mapping[str, Any]) -> list[str]:
-    """The trainer's flags, as the toolkit would write them."""
+    """Hyperparameters as flags for the trainer, formatted as the toolkit does."""
     ours = [name for name in sorted(settings) if not name.startswith(_SDKS) and name not in _ALSO_SDKS]
     return [word for name in ours for word in (f"{'--' if len(name) > 1 else '-'}{name}", _text(settings[name]))]
 
@@ -206,7 +208,7 @@ def _text(value: Any) -> str:
 
 
 def variables(inputs: Inputs, base: Path) -> dict[str, str]:
-    """The environment variables that the toolkit sets for the ranks, as far as the trainer reads them."""
+    """Those of the toolkit's environment variables for the ranks that the trainer reads."""
     channels = {f"SM_CHANNEL_{name.upper()}": str(base / "input/data" / name) for name in inputs.channels}
     return {
         "SM_MODEL_DIR": str(base / "model"),
@@ -215,13 +217,13 @@ def variables(inputs: Inputs, base: Path) -> dict[str, str]:
         "SM_HOSTS": json.dumps(inputs.hosts),
         "SM_CURRENT_HOST": inputs.host,
         "NCCL_SOCKET_IFNAME": inputs.interface,
-        "GLOO_SOCKET_IFNAME": inputs.interface,  # else it looks its own host name up, which is not inputs.host
+        "GLOO_SOCKET_IFNAME": inputs.interface,  # else gloo looks up its own host name, which is not inputs.host
         **channels,
     }
 
 
 def command(inputs: Inputs, gpus: int, port: str) -> list[str]:
-    """The torchrun command for this host.  gpus: the number in this machine; with none, one rank is started."""
+    """The torchrun command for this host.  gpus: the number in this machine; with none, it starts one rank."""
     ranks = inputs.settings.get("sagemaker_mpi_num_of_processes_per_host") or gpus or 1
     return [
         sys.executable, "-m", "trainer.torchrun", "--nnodes", str(len(inputs.hosts)), "--nproc-per-node", str(ranks),

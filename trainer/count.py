@@ -1,7 +1,7 @@
 """What training a model costs, counted rather than timed: `python -m trainer.count > infra/models.yaml`.
 
-Every operation of a forward and a backward pass is looked at, on shapes alone (the meta device): its floating-point
-operations, and the numbers it reads and writes.  Launchers forecast from the table, for they do not import torch.
+A forward and a backward pass run on shapes alone (the meta device), and for every operation the floating-point
+operations and the numbers read and written are added up.  Launchers use the table for forecasts without torch.
 """
 
 import sys
@@ -21,11 +21,11 @@ from trainer import models
 from trainer.errors import SettingsError, import_function, look_up
 from trainer.settings.argparser import plain_parser
 
-# Sizes of the trainer's own models, with the classes of the data sets that have them; all others at 224 px.
+# Image sizes of the trainer's own models; all others are counted at 224 px.  CLASSES: by image size.
 SIZES = {"cnn": (32, 224), "resnet18": (32, 224), "vgg11": (32, 224)}
 CLASSES = {32: 10, 224: 1000}
 
-ABOUT = """Counts the operations of training models, and prints them as YAML.
+ABOUT = """Count the operations of training models, and print them as YAML.
 
   python -m trainer.count > infra/models.yaml
   python -m trainer.count resnet18 vit_b_16"""
@@ -65,9 +65,9 @@ class Cost:
 
 
 def cost(name: str, image_size: int, classes: int) -> Cost:
-    """Counts what one image of `image_size` px costs `name`.  Raises SettingsError for a size it cannot take."""
+    """The cost per image of `image_size` px of the model `name`.  Raises SettingsError for an unsupported size."""
     model = _on_meta(name, image_size, classes)
-    # Two batches, so that what a pass costs once, such as reading the weights, falls out.
+    # The difference of two batch sizes excludes costs per pass, such as reading the weights.
     two, four = _counted(model, image_size, 2), _counted(model, image_size, 4)
     return Cost(
         classes,
@@ -94,7 +94,7 @@ def _on_meta(name: str, image_size: int, classes: int) -> nn.Module:
 def _counted(model: nn.Module, image_size: int, batch: int) -> "_Counter":
     images = torch.empty(batch, 3, image_size, image_size, device="meta")
     labels = torch.zeros(batch, dtype=torch.long, device="meta")
-    counter = _Counter({_place(weight) for weight in model.parameters()})
+    counter = _Counter({_storage_id(weight) for weight in model.parameters()})
     with counter, saved_tensors_hooks(counter.keep, lambda kept: kept):
         nn.functional.cross_entropy(model(images), labels).backward()
     model.zero_grad(set_to_none=True)
@@ -102,28 +102,28 @@ def _counted(model: nn.Module, image_size: int, batch: int) -> "_Counter":
 
 
 class _Counter(TorchDispatchMode):
-    """Adds up what the operations inside do.
+    """Count the operations inside the context.
 
-    Not torch's FlopCounterMode alone: backward, it takes grouped convolutions for dense ones, which gives
-    MobileNetV2 seven times its operations.
+    torch's FlopCounterMode would count the backward pass of a grouped convolution as that of a dense one,
+    which gives MobileNetV2 seven times its operations.
     """
 
     def __init__(self, weights: Set[int] = frozenset()) -> None:
-        """weights: where they are; they do not count as kept."""
+        """weights: ids of their storages, which do not count as kept."""
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self.flop, self.matmul, self.other, self.operators = 0, 0, 0, 0
         self._weights = weights
-        self._kept: dict[int, UntypedStorage] = {}  # by where they are: several operations keep the same
+        self._kept: dict[int, UntypedStorage] = {}  # by id: several operations may keep the same
 
     def keep(self, tensor: Tensor) -> Tensor:
-        """Notes what is kept for the backward pass, but for the weights, which are there anyway."""
-        if _place(tensor) not in self._weights and tensor.is_floating_point():
-            self._kept[_place(tensor)] = tensor.untyped_storage()
+        """Record a tensor that is kept for the backward pass, other than weights, which exist anyway."""
+        if _storage_id(tensor) not in self._weights and tensor.is_floating_point():
+            self._kept[_storage_id(tensor)] = tensor.untyped_storage()
         return tensor
 
     @property
     def kept(self) -> list[int]:
-        """Numbers of four bytes, of each that is kept."""
+        """The sizes of the kept tensors, in numbers of four bytes."""
         return [storage.nbytes() // 4 for storage in self._kept.values()]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -141,8 +141,8 @@ class _Counter(TorchDispatchMode):
         return out
 
 
-def _place(tensor: Tensor) -> int:
-    """The same for all that share memory."""
+def _storage_id(tensor: Tensor) -> int:
+    """An id that is equal for tensors that share memory."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -152,8 +152,8 @@ def _flop(func: Any, args: Any, kwargs: Any, out: Any) -> int:
         case "convolution":
             return 2 * int(out.numel()) * int(prod(args[1].shape[1:]))
         case "convolution_backward":
-            wanted = sum(args[-1][:2])  # of the gradients of images and weights
-            return 2 * int(args[0].numel()) * int(prod(args[2].shape[1:])) * int(wanted)
+            gradients = sum(args[-1][:2])  # how many of those of images and weights are computed
+            return 2 * int(args[0].numel()) * int(prod(args[2].shape[1:])) * int(gradients)
     counted = flop_registry.get(func.overloadpacket)
     return int(counted(*args, **kwargs, out_val=out)) if counted else 0
 

@@ -1,4 +1,4 @@
-"""One epoch of training: the loop driven, watched, saved and stopped between updates."""
+"""One epoch of training: runs the loop, and checks the loss, saves and stops between updates."""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -41,9 +41,9 @@ class EpochResult:
 def train_one_epoch(
     training: Training, epoch: int, agreement: Agreement, bar: Bar, save: Callable[[], str]
 ) -> EpochResult:
-    """Trains the rest of `epoch`.  Collective.
+    """Train the rest of `epoch`.  Collective.
 
-    save: starts writing a checkpoint and returns where.  Raises Interrupted after a last save, and
+    save: starts writing a checkpoint and returns its path.  Raises Interrupted after a final save, and
     TrainingError for a loss that is not finite.
     """
     progress = training.progress
@@ -66,20 +66,20 @@ def train_one_epoch(
                 training.ema.update()
             bar.advance()
             if agreement.due() or step == first + updates:
-                _look(training, agreement, bar, save, epoch_ends=step == first + updates)
+                _check(training, agreement, bar, save, epoch_ends=step == first + updates)
     progress.seconds = before + perf_counter() - began
     return _result(training, batches, watch)
 
 
-def is_whole(training: Training) -> bool:
-    """Whether the epoch under way has no update left: what is not is continued, by this run or by one that resumes."""
+def is_epoch_complete(training: Training) -> bool:
+    """Whether the current epoch has no updates left; otherwise this run, or one that resumes it, continues it."""
     progress = training.progress
     batches = batches_at(training.config, progress.epoch, training.wrapped.replicas)
     return updates_left(training.data.train.size, progress.images, batches) == 0
 
 
-def _look(training: Training, agreement: Agreement, bar: Bar, save: Callable[[], str], *, epoch_ends: bool) -> None:
-    """Checks the loss, and saves or stops when it is time to.  Collective."""
+def _check(training: Training, agreement: Agreement, bar: Bar, save: Callable[[], str], *, epoch_ends: bool) -> None:
+    """Check the loss, and save or stop if it is time to.  Collective."""
     verdict = agreement.reach(training.totals.first_bad, epoch_ends=epoch_ends)
     if verdict.bad_step is not None:
         raise TrainingError(_not_finite(training, verdict.bad_step))
@@ -102,7 +102,7 @@ def _not_finite(training: Training, step: int) -> str:
 
 
 def _updates_to_do(training: Training, batches: Batches) -> int:
-    """Updates that this process does in the epoch under way: all that are left, or as many as --max-steps allows."""
+    """Updates to do in the current epoch: all that are left, or as many as --max-steps allows."""
     progress, limit = training.progress, training.config.max_steps
     left = updates_left(training.data.train.size, progress.images, batches)
     return left if limit is None else min(left, max(0, limit - progress.updates))
@@ -113,7 +113,7 @@ def _updates_of_later_epochs(training: Training, epoch: int) -> int:
 
 
 def refuse_empty_epochs(training: Training) -> None:
-    """Raises SettingsError where a global batch, now or later in a ramp, is more than the whole training set."""
+    """Raise SettingsError if a global batch, now or later in a ramp, is larger than the training set."""
     size = training.data.train.size
     for epoch in {0, *(training.config.batch_ramp or {})}:
         images = batches_at(training.config, epoch, training.wrapped.replicas).per_update
@@ -125,9 +125,9 @@ def refuse_empty_epochs(training: Training) -> None:
 
 
 def _rates(training: Training, epoch: int, batches: Batches) -> Callable[[int], float]:
-    """The learning rate of an update, by its number in the epoch."""
+    """A function from an update's number in the epoch to its learning rate."""
     first, done = training.progress.epoch_updates, training.progress.images
-    # What the epoch trains on in all: the same in every process that has this global batch.
+    # Images of the whole epoch: the same in every process with this global batch.
     images = done + updates_left(training.data.train.size, done, batches) * batches.per_update
 
     def rate(step: int) -> float:
@@ -174,7 +174,7 @@ def measure_communication(training: Training) -> Communication | None:
     if not (training.wrapped.communicates and training.config.probe_steps):
         return None
     if training.config.comm_hook == "powersgd":
-        return None  # every pass changes what PowerSGD remembers of earlier gradients
+        return None  # every pass would change PowerSGD's error feedback
     batches = batches_at(training.config, training.progress.epoch, training.wrapped.replicas)
     where = positions(batches, training.wrapped.first_replica, training.wrapped.replicas_here, 0, 1)[:1]
     order = Order(training.data.train.size, training.config.seed, training.progress.epoch)
@@ -199,7 +199,7 @@ class Score:
 def evaluate_exactly(training: Training) -> Score:
     """The score on the whole evaluation split, the same on every rank.  Collective.
 
-    Each rank evaluates its unpadded share; sums in float64 are added up once at the end.
+    Each rank evaluates its share, without padding, and the float64 sums are added up once at the end.
     Raises TrainingError if the loss is not finite, and DataError if no image could be read.
     """
     began = perf_counter()
@@ -240,14 +240,14 @@ def _batch_size(training: Training) -> int:
 
 
 def _reporting_progress(training: Training, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Passes `batches` on and notes progress at each, so that the other ranks see that this one is alive."""
+    """Yield `batches`, reporting progress at each, so that the other ranks see that this one is alive."""
     for batch in batches:
         training.session.moved()
         yield batch
 
 
 def _padded(batches: Iterator[Batch], count: int, blank: Batch) -> Iterator[Batch]:
-    """Pads `batches` with `blank` up to `count`: all ranks must gather sharded weights equally often."""
+    """Pad `batches` with `blank` up to `count`: all ranks must gather sharded weights equally often."""
     given = 0
     for given, batch in enumerate(batches, start=1):  # noqa: B007  counted for the line below
         yield batch

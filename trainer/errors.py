@@ -1,6 +1,6 @@
-"""Errors a user can meet.  Each message says what was given, what is allowed and what to do.
+"""Errors shown to users.  Each message says what was given, what is allowed and what to do.
 
-The tree, with the exit code each one ends the process with:
+The hierarchy, with exit codes:
 
 * TrainerError
   + SettingsError      2  a setting, or two that contradict each other
@@ -8,11 +8,11 @@ The tree, with the exit code each one ends the process with:
   + TrainingError      5  the training itself went wrong: NaN, out of memory
   + MachineError       6  disk, network or another rank: may work on another try
     - CheckpointError  6  no readable checkpoint where one must be
-    - FullDisk         7  no room to write: will fail again until there is some
-    - SickNode         8  this machine failed its health check: another one must take its place
+    - FullDisk         7  the disk is full: will fail again until there is space
+    - SickNode         8  this machine failed its health check and must be replaced
   + Interrupted       75  asked to stop; everything is saved
 
-A traceback means a bug of ours, never the user's mistake.
+A traceback means a bug in the trainer, never a mistake of the user.
 """
 
 import errno
@@ -29,17 +29,17 @@ from trainer.contract import Exit
 from trainer.settings.hidden import without_secrets
 from trainer.terminal import harmless
 
-# Who else gets the reason why the process ends.  Global, because a thread may report it while the main thread hangs.
+# Called with the reason why the process ends.  Global, because a thread may report it while the main thread hangs.
 _listeners: list[Callable[[int, str], None]] = []
 
 
 class TrainerError(Exception):
-    """Something the user can act on.  Its text is shown as it is, without a traceback."""
+    """An error that the user can act on.  Its text is shown unchanged, without a traceback."""
 
     code: int = Exit.BUG
-    # Set by a session: whether this rank is the one that informs the user; None: not decided, or no session.
+    # Set by a session: whether this rank is the one that reports the error; None: not decided, or no session.
     is_mine_to_report: bool | None = None
-    is_reported: bool = False  # the user has seen it
+    is_reported: bool = False  # the user has seen it already
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows, in notebooks too."""
@@ -79,7 +79,7 @@ class Interrupted(TrainerError):
 
 
 def error_with(code: int, sentence: str) -> TrainerError:
-    """The error that ends a process with `code`: one that another process has met."""
+    """An error with exit code `code`, for one that was raised in another process."""
     kinds = (SettingsError, DataError, TrainingError, MachineError, FullDisk, Interrupted)
     kind = next((kind for kind in kinds if kind.code == code), TrainerError)
     error = kind(sentence)
@@ -88,24 +88,24 @@ def error_with(code: int, sentence: str) -> TrainerError:
 
 
 def one_line(text: object, most: int = 80) -> str:
-    """Text from a user's flag, file or folder on one line: printable, and at most `most` characters long."""
+    """`text` on one line, printable and at most `most` characters long; for text from flags, files and folders."""
     words = printable(" ".join(str(text)[: 4 * most].split()))
     return words if len(words) <= most else words[: most - 3] + "..."
 
 
 def printable(text: str) -> str:
-    """`text` with the number of each character that does not print, a line's end too: no two texts become one."""
+    """`text` with characters that are not printable escaped, including line ends; different texts stay different."""
     return "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
 def _escaped(character: str) -> str:
-    if "\udc80" <= character <= "\udcff":  # how Python keeps a byte of a file name that is no UTF-8
+    if "\udc80" <= character <= "\udcff":  # how Python represents a byte of a file name that is not UTF-8
         return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape").decode()
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the disk, or what this user may have of it, was too small."""
+    """Whether the disk, or the user's quota, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -116,7 +116,7 @@ _WRONG_PATH = {
 
 
 def is_wrong_path(error: OSError) -> bool:
-    """Whether it is the path that the user must change, rather than the disk or the network that must be mended."""
+    """Whether the path itself is wrong, rather than the disk or the network failing."""
     return error.errno in _WRONG_PATH
 
 
@@ -125,7 +125,7 @@ def not_writable(folder: Path, error: OSError) -> TrainerError:
     in_the_way = [path for path in (folder, *folder.parents) if os.path.lexists(path) and not path.is_dir()]
     why = error.strerror
     if in_the_way:
-        why = f"{one_line(in_the_way[0], 300)} is no folder"
+        why = f"{one_line(in_the_way[0], 300)} is not a folder"
     elif error.errno == errno.EISDIR:
         why = f"{one_line(error.filename, 300)} is a folder"
     sentence = f"cannot write to {one_line(folder, 300)} ({why}); choose another --run-dir or --checkpoint-dir."
@@ -138,13 +138,13 @@ def not_written(error: OSError, sentence: str) -> MachineError:
 
 
 def report_end(code: int, sentence: str) -> None:
-    """Reports why this process ends with `code`: to the user, and to every listener.
+    """Report why this process ends with `code`: to the user, and to every listener.
 
-    No secret is repeated, and nothing in it, such as an image's name, is obeyed.
+    Secrets and control characters, such as those in a file name, are removed.
     """
     sentence = harmless(without_secrets(sentence))
-    # One write, where print makes two if Python is unbuffered: torchrun and mpirun mix the ranks' output in between.
-    with suppress(OSError):  # a full disk takes neither this nor a traceback
+    # One write, as print makes two if Python is unbuffered, and torchrun and mpirun mix other ranks' output in between.
+    with suppress(OSError):  # standard error may be a file on a full disk
         sys.stderr.write((sentence if code == Exit.INTERRUPTED else f"error: {sentence}") + "\n")
         sys.stderr.flush()
     for listener in _listeners:
@@ -153,7 +153,7 @@ def report_end(code: int, sentence: str) -> None:
 
 @contextmanager
 def ends_reported_to(listener: Callable[[int, str], None]) -> Iterator[None]:
-    """Calls `listener` with each exit code and sentence that report_end() gets inside the block."""
+    """Call `listener` with each exit code and sentence passed to report_end() inside the block."""
     _listeners.append(listener)
     try:
         yield
@@ -165,13 +165,13 @@ Entry = TypeVar("Entry")
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """A clause naming the closest of `known`, or an empty string when none is close."""
+    """A clause that suggests the closest of `known`, or an empty string if none is close."""
     close = get_close_matches(given.lower(), sorted(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def check_name(kind: str, name: str, known: Iterable[str]) -> None:
-    """Raises SettingsError with the nearest name unless `name` is one of `known`."""
+    """Raise SettingsError with the nearest name unless `name` is one of `known`."""
     names = list(known)
     if name not in names:
         shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
@@ -186,13 +186,13 @@ def look_up(kind: str, name: str, table: Mapping[str, Entry]) -> Entry:
 
 
 def import_function(reference: str) -> Callable[..., Any]:
-    """The function that `reference` names as "module:function"; its module is imported now."""
+    """The function named by `reference`, "module:function", whose module is imported now."""
     module, _, name = reference.partition(":")
     function: Callable[..., Any] = getattr(import_module(module), name)
     return function
 
 
 def one_of(names: Iterable[str]) -> str:
-    """Names for a help text: 'digits, cifar10 or synthetic'."""
+    """A list of names for a help text: 'digits, cifar10 or synthetic'."""
     *others, last = names
     return f"{', '.join(others)} or {last}" if others else last

@@ -1,8 +1,8 @@
 # PYTHON_ARGCOMPLETE_OK
-"""`python -m trainer.export RUN --to onnx|torch`: a trained model as one file that needs nothing of this project.
+"""`python -m trainer.export RUN --to onnx|torch`: a trained model as one file, independent of this project.
 
-The file takes images (batch, 3, S, S) float32, RGB from 0 to 1, and gives probabilities (batch, classes): the
-normalisation is inside.  It is compared with the model before it gets its name.
+The exported model takes images (batch, 3, S, S) float32, RGB from 0 to 1, normalises them, and returns probabilities
+(batch, classes).  It is compared with the original before the file is written.
 """
 
 import io
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
     Exported = Callable[[Tensor], Tensor]
 
-ABOUT = """Writes a trained model as one file, for programs that do not have this project.
+ABOUT = """Write a trained model as one file, for programs that do not have this project.
 
   python -m trainer.export runs/RUN --to onnx       # RUN/model.onnx, for ONNX Runtime and others
   python -m trainer.export runs/RUN --to torch      # RUN/model.pt2, for torch.export.load"""
 
-TOLERANCE = 1e-4  # of a probability: what float32 kernels of another library may differ by
-LARGEST_ONNX = 2**31 - 2**20  # bytes: a protobuf's limit, less the graph
-CHECKED = (1, 3)  # images in each batch that is compared
+TOLERANCE = 1e-4  # of a probability: float32 kernels of different libraries may differ by this much
+LARGEST_ONNX = 2**31 - 2**20  # bytes: protobuf's limit, less the graph
+CHECKED = (1, 3)  # sizes of the batches that are compared
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exports a model and returns the exit code of trainer.contract.Exit."""
+    """Export a model and return the exit code."""
     parser = plain_parser("python -m trainer.export", ABOUT)
     parser.add_argument("run", metavar="RUN", type=home_path, help="folder of a run, its model.pt, or a checkpoint")
     parser.add_argument("--to", choices=tuple(FORMATS), required=True, help="format of the file")
@@ -50,14 +50,14 @@ def main(argv: Sequence[str]) -> int:
         "--out", metavar="FILE", type=home_path, help="the file (default: model.onnx or model.pt2 in RUN)"
     )
     complete(parser)
-    asked = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     try:
-        _check_packages(asked.to)
+        _check_packages(args.to)
         from trainer.trained import load  # torch takes seconds to import; missing packages need not wait
 
-        trained = load(asked.run)
-        path = asked.out or trained.source.parent / FORMATS[asked.to].file_name
-        say(export(trained, asked.to, path))
+        trained = load(args.run)
+        path = args.out or trained.source.parent / FORMATS[args.to].file_name
+        say(export(trained, args.to, path))
     except TrainerError as error:
         report_end(error.code, str(error))
         return error.code
@@ -76,18 +76,18 @@ def _check_packages(to: str) -> None:
 
 
 def export(trained: "Trained", to: str, path: Path) -> str:
-    """Writes the model to `path`, in a format of FORMATS; returns a sentence.
+    """Write the model to `path`, in a format of FORMATS, and return a summary for the user.
 
-    Raises SettingsError where the model cannot be exported or the file does not agree with it; then there is no file.
+    Raises SettingsError, and writes nothing, if the model cannot be exported or the result differs from it.
     """
     if not is_place_for_file(path):
         raise SettingsError(f"--out {one_line(path, 300)}: give the name of a file in a folder that exists.")
     data = FORMATS[to].write(trained)
     difference = _largest_difference(trained, FORMATS[to].read(data))
-    if not difference <= TOLERANCE:  # also where it is NaN
+    if not difference <= TOLERANCE:  # also true for NaN
         raise SettingsError(
-            f"--to {to}: what was exported of {trained.name} differs from it by {difference:.1e} in probability, "
-            "so it is not kept; take another format."
+            f"--to {to}: the exported {trained.name} differs from the original by {difference:.1e} in probability, "
+            "so it is not kept; use another format."
         )
     try:
         write_atomically(path, data)
@@ -102,7 +102,7 @@ def export(trained: "Trained", to: str, path: Path) -> str:
 
 
 def _largest_difference(trained: "Trained", exported: "Exported") -> float:
-    """Between the probabilities of the model and those of the file, over random images in batches of two sizes."""
+    """The largest difference in probability between the model and its export, over random images."""
     import torch
 
     size, generator = trained.signature.image_size, torch.Generator().manual_seed(0)
@@ -151,7 +151,7 @@ def _write_onnx(trained: "Trained") -> bytes:
 
 
 def _read_onnx(data: bytes) -> "Exported":
-    # From 1.29 on it tells Microsoft the names and hashes of what it runs, and waits for a pipe at /tmp/.ses.
+    # From 1.29 on it sends names and hashes of models to Microsoft, and waits for a pipe at /tmp/.ses.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
     import torch
@@ -162,14 +162,14 @@ def _read_onnx(data: bytes) -> "Exported":
 
 @contextmanager
 def _without_torchs_warnings() -> Iterator[None]:
-    """torch 2.11 warns of its own use of its own parts, in export and in load; a user can do nothing about it."""
+    """Silence torch 2.11's warnings about its own code in export and load, which a user cannot act on."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def _traced(trained: "Trained") -> "ExportedProgram":
-    """The model as a graph that takes any number of images."""
+    """The model as a graph that takes any batch size."""
     import torch
 
     size = trained.signature.image_size
@@ -181,17 +181,17 @@ def _traced(trained: "Trained") -> "ExportedProgram":
         )
     except (RuntimeError, ValueError, AssertionError) as error:
         problem = str(error).strip().splitlines()[0]
-        raise SettingsError(f"torch cannot export {trained.name} ({problem}); take another model.") from error
+        raise SettingsError(f"torch cannot export {trained.name} ({problem}); use another model.") from error
 
 
 @dataclass(frozen=True)
 class Format:
-    """packages: what it needs beyond the trainer's own; read: the file as a function from images to probabilities."""
+    """A file format to export to."""
 
     file_name: str
-    packages: tuple[str, ...]
+    packages: tuple[str, ...]  # required in addition to the trainer's own
     write: "Callable[[Trained], bytes]"
-    read: "Callable[[bytes], Exported]"
+    read: "Callable[[bytes], Exported]"  # returns a function from images to probabilities
 
 
 FORMATS: Mapping[str, Format] = MappingProxyType(

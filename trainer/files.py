@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and what is in folders.  Torch-free, as the launchers use the same."""
+"""Atomic writes, locks and other file helpers.  Torch-free, because the launchers use them too."""
 
 import errno
 import fcntl
@@ -12,17 +12,17 @@ from typing import Any
 
 
 def write_atomically(path: Path, content: str | bytes | Sequence[bytes | memoryview]) -> None:
-    """Writes `content`, or its pieces, to `path`: a reader, or a crash, sees the old file or the new one, never a part.
+    """Write `content`, or its pieces, to `path`: readers see the old file or the new one, even after a crash.
 
-    The data is on disk before the name is.  Raises OSError; then the old file is unchanged.  What is no ordinary file,
-    such as /dev/null, is never replaced by one.
+    The data is synced to disk before the rename.  Raises OSError, and leaves the old file unchanged.  Does not replace
+    special files such as /dev/null.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, "not an ordinary file", str(path))
-    whole = content.encode() if isinstance(content, str) else content
-    pieces = [whole] if isinstance(whole, bytes) else whole
+    data = content.encode() if isinstance(content, str) else content
+    pieces = [data] if isinstance(data, bytes) else data
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)  # of a killed process of that number; it may be a second name of another file
+    temporary.unlink(missing_ok=True)  # from a killed process with the same id; it may be a hard link to another file
     try:
         with temporary.open("wb") as file:
             for piece in pieces:
@@ -35,53 +35,53 @@ def write_atomically(path: Path, content: str | bytes | Sequence[bytes | memoryv
 
 
 def append(path: Path, text: str) -> None:
-    """Adds `text` to a file, which is made if it is not there, in one write."""
+    """Append `text` to a file, created if missing, in one write."""
     with path.open("a", encoding="utf-8") as file:
         file.write(text)
 
 
 def is_folder(path: Path) -> bool:
-    """Whether `path` is a folder; False, too, for what can be no path, such as a name that is too long."""
+    """Whether `path` is a folder; False for an invalid path too, such as a name that is too long."""
     with suppress(OSError):
         return path.is_dir()
     return False
 
 
 def is_file(path: Path) -> bool:
-    """Whether `path` is an ordinary file; as is_folder."""
+    """Whether `path` is a regular file; False for an invalid path too, such as a name that is too long."""
     with suppress(OSError):
         return path.is_file()
     return False
 
 
 def is_place_for_file(path: Path) -> bool:
-    """Whether a file of that name can be made: in a folder that is there, and none itself."""
+    """Whether `path` can be the name of a file: it is not a folder, and its parent folder exists."""
     with suppress(OSError):  # too long
         return not path.is_dir() and path.absolute().parent.is_dir()
     return False
 
 
 def below(folder: Path) -> Iterator[Path]:
-    """All that is in a folder, and in the folders within, in no order; links are named and not followed.
+    """All files and folders below a folder, in no order; links are listed but not followed.
 
-    As rglob, which a thousand folders within each other end with a RecursionError (Python 3.11).  Left out are folders
-    that this user may not read, and those within that have gone meanwhile.  Raises OSError.
+    Unlike rglob, it can list a thousand nested folders (a RecursionError in Python 3.11).  Folders without read
+    permission, and subfolders that vanish meanwhile, are skipped.  Raises OSError.
     """
-    waiting = [str(folder)]
-    passing: tuple[type[OSError], ...] = (PermissionError,)
-    while waiting:
-        with suppress(*passing), os.scandir(waiting.pop()) as entries:
-            passing = (PermissionError, FileNotFoundError, NotADirectoryError)
+    pending = [str(folder)]
+    ignored: tuple[type[OSError], ...] = (PermissionError,)
+    while pending:
+        with suppress(*ignored), os.scandir(pending.pop()) as entries:
+            ignored = (PermissionError, FileNotFoundError, NotADirectoryError)
             for entry in entries:
                 yield Path(entry.path)
                 if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
+                    pending.append(entry.path)
 
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file.
 
-    Raises OSError, and ValueError for what is no JSON or is nested too deeply.
+    Raises OSError, and ValueError if it is not JSON or is nested too deeply.
     """
     try:
         return json.loads(path.read_bytes())
@@ -97,9 +97,9 @@ def digest_of(path: Path) -> str:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Inside, no other thread or process of this machine has the lock, which the kernel ends with its owner.
+    """Hold an exclusive lock among the threads and processes of this machine; the kernel releases it with its owner.
 
-    Where a file system has no locks, all have it.  Raises OSError if the file cannot be made.
+    On a file system without locks it does nothing.  Raises OSError if the file cannot be created.
     """
     file = open_lock(path)
     try:
@@ -111,11 +111,11 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def open_lock(path: Path) -> int:
-    """The descriptor of a file for flock, made if it is not there.  Raises OSError.
+    """Open a file for flock, creating it if missing, and return its descriptor.  Raises OSError.
 
-    All who may write in its folder may use it, whatever the umask, so that a team can share the folder.
+    Whatever the umask, all users who can write in its folder can use it, so that a team can share the folder.
     """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    with suppress(OSError):  # a colleague's
+    with suppress(OSError):  # owned by another user
         os.fchmod(file, 0o600 | path.absolute().parent.stat().st_mode & 0o666)
     return file

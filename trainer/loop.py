@@ -1,7 +1,7 @@
 """The training loop and the evaluation loop: start reading here.
 
-Nothing in here waits for the device, prints or decides; train_epoch yields after every update, and
-its caller logs, saves or stops there.
+Nothing here waits for the device or prints.  train_epoch yields after every update, and its caller logs, saves or
+stops there.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,17 +20,14 @@ Context = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class StepContext:
-    """What one training step needs.
-
-    no_sync: a context in which gradients stay on their rank; guard: one for the pass of a batch with these labels.
-    """
+    """What one training step needs."""
 
     model: nn.Module
     criterion: Callable[[Tensor, Tensor], Tensor]
     stepper: Stepper
     autocast: Context
-    no_sync: Context
-    guard: Callable[[Tensor], AbstractContextManager[object]] = nullcontext
+    no_sync: Context  # inside, gradients are not exchanged between ranks
+    guard: Callable[[Tensor], AbstractContextManager[object]] = nullcontext  # labels -> context for the batch's pass
 
 
 def train_epoch(
@@ -43,10 +40,10 @@ def train_epoch(
     first_step: int = 0,
     accumulate: int = 1,
 ) -> Iterator[int]:
-    """Trains on `batches`, `accumulate` of them per update, and yields the updates done after each one.
+    """Train on `batches`, `accumulate` of them per update, and yield the number of updates done after each one.
 
-    batches: images (B, 3, H, W) and labels (B,).  Collective under ddp and fsdp: every rank must take
-    equally many steps.
+    batches: images (B, 3, H, W) and labels (B,).  Collective under ddp and fsdp: every rank must do the same number
+    of steps.
     """
     step_context.model.train()
     step = first_step
@@ -68,7 +65,7 @@ def train_epoch(
 
 
 def evaluate(model: nn.Module, batches: Batches, autocast: Context, device: torch.device) -> Tensor:
-    """(4,) float64 on the device: summed loss, top-1 right, top-5 right and images of this rank's share."""
+    """Sums over this rank's share: loss, top-1 correct, top-5 correct and images, (4,) float64 on the device."""
     model.eval()
     sums = torch.zeros(4, dtype=torch.float64, device=device)
     for images, labels in batches:

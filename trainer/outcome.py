@@ -1,7 +1,7 @@
-"""How a run ended, as data: outcome.json, which every run leaves in its folder.  Torch-free.
+"""How a run ended, as data: outcome.json, which every run writes into its folder.  Torch-free.
 
-The trainer writes it without a price; a launcher that bills writes it anew with one.  Programs read it,
-not log lines.
+The trainer writes it without a cost; a launcher that costs money rewrites it with one.  Programs read this file
+instead of log lines.
 """
 
 import json
@@ -19,15 +19,15 @@ from trainer.errors import TrainerError
 from trainer.files import write_atomically
 from trainer.settings.hidden import without_secrets
 
-# Records an exit code and a sentence; the first call counts, later ones change nothing.
+# Records an exit code and a reason; only the first call has an effect.
 Record = Callable[[int, str], None]
 
 
 def no_record(exit_code: int, reason: str) -> None:
-    """A Record for ranks other than the first, which writes for all of them."""
+    """A Record that does nothing, for ranks other than rank 0, which records for all."""
 
 
-# interrupted: saved, and goes on when it is started again; stopped: somebody asked for its end.
+# interrupted: saved, and resumes when it is started again; stopped: a user stopped it.
 State = Literal["done", "failed", "interrupted", "stopped"]
 
 LARGEST = 1e12  # seconds or USD
@@ -36,38 +36,31 @@ STOPPED_CODES = (129, 130, 143)  # 128 + SIGHUP, SIGINT, SIGTERM
 
 @dataclass(frozen=True)
 class Outcome:
-    """exit_code: of the command, see trainer.contract.Exit; reason: one sentence, empty for a run that is done.
-
-    seconds: of wall time, from its start to its end; usd: what it cost, None where it costs nothing or is not known.
-    job: its name, where it has one; ended: UTC, ISO 8601.
-    """
+    """The content of outcome.json."""
 
     state: State
-    exit_code: int
-    reason: str = ""
-    seconds: float | None = None
-    usd: float | None = None
-    job: str = ""
-    ended: str = ""
+    exit_code: int  # of the command, see trainer.contract.Exit
+    reason: str = ""  # one sentence; empty if the run is done
+    seconds: float | None = None  # wall time from start to end
+    usd: float | None = None  # cost; None if free or unknown
+    job: str = ""  # name of the job, if it has one
+    ended: str = ""  # UTC, ISO 8601
 
     def __post_init__(self) -> None:
-        """More people read an outcome than the output of a training, whose own words a reason may be.
-
-        On one line: further ones would look like a launcher's own words.
-        """
+        """Remove secrets from the reason, which may quote the training's output, and put it on one line."""
         object.__setattr__(self, "reason", " ".join(without_secrets(self.reason).split()))
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"
 
     def write(self, folder: Path) -> None:
-        """Writes outcome.json into `folder`, which is made if it is not there.  Raises OSError."""
+        """Write outcome.json into `folder`, created if missing.  Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / OUTCOME, self.as_json())
 
 
 def state_of(exit_code: int) -> State:
-    """The state that an exit code stands for."""
+    """The state for an exit code."""
     if exit_code == Exit.DONE:
         return "done"
     if exit_code == Exit.INTERRUPTED:
@@ -76,7 +69,7 @@ def state_of(exit_code: int) -> State:
 
 
 def parse(text: str | bytes) -> Outcome | None:
-    """The outcome in the text of an outcome.json; None where it is damaged, so that readers fall back on the rest."""
+    """The outcome in the text of an outcome.json, or None if it is damaged."""
     try:
         content: Any = json.loads(text)
     except (ValueError, RecursionError):
@@ -89,14 +82,14 @@ def parse(text: str | bytes) -> Outcome | None:
 
 
 def _fits(kept: Mapping[str, Any]) -> bool:
-    """Whether the fields of an Outcome are of its types: a script may leave an outcome.json of its own."""
+    """Whether the values have the types of an Outcome's fields: a user's script may write its own outcome.json."""
     amounts = all(_is_amount(kept.get(name)) for name in ("seconds", "usd"))
     texts = all(isinstance(kept.get(name, ""), str) for name in ("reason", "job", "ended"))
     return amounts and texts and isinstance(kept.get("exit_code"), int)
 
 
 def read(folder: Path) -> Outcome | None:
-    """The outcome in `folder`; None where there is none, or it is damaged."""
+    """The outcome in `folder`, or None if it is missing or damaged."""
     try:
         return parse((folder / OUTCOME).read_bytes())
     except OSError:
@@ -104,15 +97,15 @@ def read(folder: Path) -> Outcome | None:
 
 
 def _is_amount(value: object) -> bool:
-    return value is None or (isinstance(value, (int, float)) and abs(value) < LARGEST)  # which NaN is not
+    return value is None or (isinstance(value, (int, float)) and abs(value) < LARGEST)  # False for NaN
 
 
 @contextmanager
 def recorded(find_folder: Callable[[], Path | None]) -> Iterator[Record]:
-    """Leaves the outcome of the run inside the block in a folder, however the block ends.
+    """Record the outcome of the run inside the block, however the block ends.  Errors in writing it are ignored.
 
-    Nothing that goes wrong here hides how the run ended.  find_folder: asked when it has; None: leave none.
-    Yields a function for a caller that knows better than the exception why the run ends, or that ends the process.
+    find_folder: called at the end for the folder to write to; None: write nothing.  Yields a Record for callers that
+    know the reason better than the exception does, or that end the process.
     """
     began, recorded_already = time.monotonic(), False
 

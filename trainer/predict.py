@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""`python -m trainer.predict RUN IMAGE...`: what a trained model sees in images, on the screen or as CSV."""
+"""`python -m trainer.predict RUN IMAGE...`: classify images with a trained model, on the screen or as CSV."""
 
 import argparse
 import csv
@@ -16,17 +16,17 @@ from trainer.files import below, is_file, is_place_for_file, write_atomically
 from trainer.settings.argparser import complete, home_path, plain_parser
 from trainer.terminal import cell
 
-ABOUT = """Classifies images with a trained model: prints each image's class and its probability.
+ABOUT = """Classify images with a trained model, and print each image's class and its probability.
 
   python -m trainer.predict runs/RUN photo.jpg
   python -m trainer.predict runs/RUN photos/ --csv classes.csv"""
 
 COLUMNS = ("image", "rank", "class", "probability")
-SHOWN = 5  # unreadable images that are named
+SHOWN = 5  # most unreadable images to list
 
 
 def main(argv: Sequence[str]) -> int:
-    """Classifies images and returns the exit code of trainer.contract.Exit."""
+    """Classify images and return the exit code."""
     try:
         _predict(_read(argv))
     except TrainerError as error:
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         return error.code
     except KeyboardInterrupt:
         return STOPPED
-    except BrokenPipeError:  # `... | head` has read enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         sys.stdout = None
     return Exit.DONE
 
@@ -62,33 +62,33 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _predict(asked: argparse.Namespace) -> None:
-    images = find_images(asked.images)
-    if asked.csv is not None:
-        _check_place(asked.csv)
+def _predict(args: argparse.Namespace) -> None:
+    images = find_images(args.images)
+    if args.csv is not None:
+        _check_csv_path(args.csv)
     from trainer.distributed.ranks import Ranks
     from trainer.process.machine import pick_device
     from trainer.trained import load  # torch takes seconds to import; wrong paths need not wait
 
-    trained = load(asked.run, pick_device(asked.device, Ranks()))
+    trained = load(args.run, pick_device(args.device, Ranks()))
     table = io.StringIO()
     rows = csv.writer(table, lineterminator="\n")
     rows.writerow(COLUMNS)
     unreadable = []
-    for path, guesses in trained.classify_all(images, asked.batch_size):
+    for path, guesses in trained.classify_all(images, args.batch_size):
         if isinstance(guesses, UnreadableError):
             unreadable.append(_shown(path))
             continue
-        best = guesses[: asked.top]
-        if asked.csv is None:
+        best = guesses[: args.top]
+        if args.csv is None:
             print(_shown(path), *(f"{_printable(guess.name)} {guess.probability:.1%}" for guess in best), sep="  ")
         rows.writerows(
             (cell(_shown(path)), rank, cell(_printable(guess.name)), f"{guess.probability:.6f}")
             for rank, guess in enumerate(best, start=1)
         )
-    if asked.csv is not None:
-        _write(asked.csv, table.getvalue())
-        print(f"{len(images) - len(unreadable):,} of {len(images):,} images: {asked.csv}")
+    if args.csv is not None:
+        _write(args.csv, table.getvalue())
+        print(f"{len(images) - len(unreadable):,} of {len(images):,} images: {args.csv}")
     if unreadable:
         raise DataError(_unreadable(unreadable, len(images)))
 
@@ -108,12 +108,12 @@ def _images_at(path: Path) -> Iterator[Path]:
             yield from sorted(filter(is_file, images))
             return
         path.stat()
-    except OSError as error:  # a name that is too long, for one
+    except OSError as error:  # such as a name that is too long
         raise DataError(f"no image {one_line(path, 300)} ({error.strerror}); check the path.") from error
     yield path
 
 
-def _check_place(table: Path) -> None:
+def _check_csv_path(table: Path) -> None:
     if not is_place_for_file(table):
         raise SettingsError(f"--csv {one_line(table, 300)}: give the name of a file in a folder that exists.")
 
@@ -135,7 +135,7 @@ def _shown(path: Path) -> str:
 
 
 def _printable(name: str) -> str:
-    """`name` with escapes for what no terminal and no CSV reader takes: bytes that are no UTF-8, and controls."""
+    """`name` with control characters, and bytes that are not UTF-8, escaped for terminals and CSV readers."""
     name = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name)
     return name.encode(errors="backslashreplace").decode()
 

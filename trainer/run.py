@@ -1,4 +1,4 @@
-"""One training from settings to results: read run() as the table of contents."""
+"""One training from settings to results; run() is the outline."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,14 @@ from trainer.datasets.order import updates_left
 from trainer.distributed.agreement import Agreement, Interrupt, watch
 from trainer.distributed.ranks import Ranks
 from trainer.distributed.session import Session, agree_on_folder, make_folders, remove_empty, session
-from trainer.epoch import Score, evaluate_exactly, is_whole, measure_communication, refuse_empty_epochs, train_one_epoch
+from trainer.epoch import (
+    Score,
+    evaluate_exactly,
+    is_epoch_complete,
+    measure_communication,
+    refuse_empty_epochs,
+    train_one_epoch,
+)
 from trainer.errors import Interrupted, TrainingError, one_line
 from trainer.files import write_atomically
 from trainer.health.check import NOTHING_EXPECTED, Check, Expected
@@ -24,7 +31,7 @@ from trainer.metrics.progress import Bar
 from trainer.optimizers.precision import warning_for_slow_precision
 from trainer.optimizers.schedule import count_updates, warning_for_few_updates, warning_for_guessing
 from trainer.outcome import Record, no_record
-from trainer.process.machine import pick_device, set_up, torch_errors_in_words
+from trainer.process.machine import pick_device, set_up, translate_torch_errors
 from trainer.settings.flags import to_yaml
 from trainer.state import snapshot
 from trainer.state.checkpoint import Checkpoints, load, save_weights
@@ -41,11 +48,11 @@ def run(
     record: Record = no_record,
     expected: Expected = NOTHING_EXPECTED,
 ) -> None:
-    """Trains as `config` says and leaves the results in a folder.  Raises TrainerError.
+    """Run the training described by `config` and write the results into a folder.  Raises TrainerError.
 
-    claim_folder: takes the folder for this run, on rank 0, and returns it; say: shows the user a line; interactive:
-    whether a terminal watches, for the progress bar; record: gets the reason of a failure where rank 0's own exception
-    does not have it; expected: of this machine, for --health-check.
+    claim_folder: locks and returns the folder for this run, on rank 0; say: prints a line for the user; interactive:
+    whether to show a progress bar by default; record: gets the reason of a failure that rank 0's own exception does not
+    explain; expected: what --health-check should find on this machine.
     """
     connect = strategy_name(config, ranks.world_size) in DISTRIBUTED
     with watch(acknowledges=ranks.is_head) as interrupt, ExitStack() as stack:
@@ -58,7 +65,7 @@ def run(
                 asked=lambda: interrupt.requested, before=check.agree if check else None,
             )
         )  # fmt: skip
-        stack.enter_context(torch_errors_in_words(config, ranks))
+        stack.enter_context(translate_torch_errors(config, ranks))
         if check:
             check.measure(joined, say if ranks.is_head else _silence)
         run_dir = agree_on_folder(joined, claim_folder)
@@ -70,7 +77,7 @@ def run(
 def _run_in(
     run_dir: Path, config: TrainConfig, joined: Session, interrupt: Interrupt, bar: Bar, say: Callable[[str], None]
 ) -> None:
-    """Trains in `run_dir`.  Collective."""
+    """Run the training in `run_dir`.  Collective."""
     with ExitStack() as stack:
         checkpoint_dir = config.checkpoint_dir or run_dir / CHECKPOINTS
         stack.callback(remove_empty, make_folders(joined, run_dir, checkpoint_dir))
@@ -85,7 +92,7 @@ def _run_in(
         _warn(training, say)
         journal = joined.on_head(lambda: _journal(training, run_dir)) or Journal([])
         stack.callback(journal.close)
-        # After a failure a tracker may still take long to send its last: no other rank waits, so none may end this one.
+        # After a failure, trackers may need long to flush.  No other rank waits for this one, so none may kill it.
         stack.push(lambda failed, *_: joined.leave() if failed else None)
         agreement = Agreement(
             joined, interrupt, time.monotonic, save_every_s=config.checkpoint_every_s, at_most_every=config.log_every
@@ -107,10 +114,10 @@ def train(
     bar: Bar,
     say: Callable[[str], None],
 ) -> None:
-    """Trains all remaining epochs.  Collective."""
+    """Train all remaining epochs.  Collective."""
     config, progress = training.config, training.progress
     communication: Communication | None = None
-    measured_at = -1  # global batch; measured anew when a ramp changes it
+    measured_at = -1  # global batch; measured again when a ramp changes it
 
     def save(is_best: bool = False) -> str:
         return _save(training, checkpoints, is_best)
@@ -128,14 +135,14 @@ def train(
             say(headline(record, config.epochs, seconds_left(training, record)))
             _warn_of_guessing(training, record, say, is_last=last)
             progress.reported_at = progress.updates
-            if is_whole(training):  # else --max-steps ended it, and a run that is allowed more goes on in it
+            if is_epoch_complete(training):  # else --max-steps ended it, and a run with a higher limit continues it
                 begin_next_epoch(training)
             save(is_best=score is not None and _is_best(training, checkpoints, score))
             agreement.saved()
 
 
 def _is_best(training: Training, checkpoints: Checkpoints, score: Score) -> bool:
-    """Whether `score` is the best so far; the checkpoint that is saved next is then remembered as its own."""
+    """Whether `score` is the best so far; if so, record the checkpoint that is saved next as the best."""
     progress = training.progress
     if score.top1 <= progress.best_top1:
         return False
@@ -145,7 +152,7 @@ def _is_best(training: Training, checkpoints: Checkpoints, score: Score) -> bool
 
 
 def begin_next_epoch(training: Training) -> None:
-    """Moves on to the next epoch and resets what is counted within one."""
+    """Move on to the next epoch and reset the counters of the current one."""
     progress = training.progress
     progress.epoch += 1
     progress.images = progress.epoch_updates = 0
@@ -154,7 +161,7 @@ def begin_next_epoch(training: Training) -> None:
 
 
 def _is_done(training: Training) -> bool:
-    """Whether nothing is left to train, evaluate and report."""
+    """Whether nothing is left to train, evaluate or report."""
     progress = training.progress
     if progress.epoch >= training.config.epochs:
         return True
@@ -169,7 +176,7 @@ def _out_of_steps(training: Training) -> bool:
 def _find_checkpoint(
     config: TrainConfig, joined: Session, checkpoints: Checkpoints, say: Callable[[str], None]
 ) -> bytes | None:
-    """The newest checkpoint, which rank 0 reads for all; None to start afresh.  Collective."""
+    """The newest checkpoint, read by rank 0 for all ranks, or None to start from scratch.  Collective."""
     if not config.resume:
         joined.on_head(checkpoints.start_afresh)
         return None
@@ -177,7 +184,7 @@ def _find_checkpoint(
 
 
 def _resume(training: Training, checkpoints: Checkpoints, found: bytes, say: Callable[[str], None]) -> None:
-    """Restores the training from the checkpoint `found`.  Collective."""
+    """Restore the training from the checkpoint `found`.  Collective."""
     joined = training.session
     started_anew = snapshot.restore(training, load(found))
     done = training.progress
@@ -195,13 +202,13 @@ def _journal(training: Training, run_dir: Path) -> Journal:
     write_atomically(run_dir / SETTINGS, to_yaml(training.config))
     write_atomically(run_dir / SIGNATURE, training.data.signature.as_json(training.config.model))
     progress = training.progress
-    # The line of an epoch that is continued is written anew at its end; where --max-steps has ended it, it stays.
+    # The line of an unfinished epoch is rewritten at its end, but kept if --max-steps ended the run there.
     epochs_reported = progress.epoch + int(progress.images > 0 and _is_done(training))
     return open_journal(training.config, run_dir, epochs_reported)
 
 
 def _save(training: Training, checkpoints: Checkpoints, is_best: bool) -> str:
-    """Starts saving on rank 0 and returns the path.  Collective: an error on rank 0 is raised on all ranks."""
+    """Start saving on rank 0 and return the path.  Collective: an error on rank 0 is raised on all ranks."""
     if not snapshot.weights_are_finite(training):
         raise TrainingError(
             "the weights are no longer finite, so they are not saved; earlier checkpoints are untouched. "
@@ -213,7 +220,7 @@ def _save(training: Training, checkpoints: Checkpoints, is_best: bool) -> str:
 
 
 def _finish(training: Training, checkpoints: Checkpoints, run_dir: Path, say: Callable[[str], None]) -> None:
-    """Saves the weights, draws the curves and prints where everything is.  Collective."""
+    """Save the weights, draw the curves and print the paths of the results.  Collective."""
     joined = training.session
     joined.on_head(checkpoints.wait)
     with training.ema.applied() if training.ema else nullcontext():
@@ -229,18 +236,18 @@ def _finish(training: Training, checkpoints: Checkpoints, run_dir: Path, say: Ca
 
 
 def _draw(training: Training, run_dir: Path, say: Callable[[str], None]) -> None:
-    """Draws the curves, except for a run that ended within its first epoch: matplotlib takes a second of processor."""
+    """Draw the curves, unless the run ended within its first epoch: importing matplotlib takes a second."""
     config = training.config
     updates = updates_left(training.data.train.size, 0, batches_at(config, 0, training.wrapped.replicas))
     if config.plot and training.progress.updates >= updates and (run_dir / METRICS).exists():
         try:
             draw(read_records(run_dir / METRICS), f"{config.model} on {config.dataset}", run_dir / CURVES)
-        except Exception as error:  # whatever it is: no reason to fail a run that has its weights
+        except Exception as error:  # a missing picture must not fail a run whose weights are saved
             say(f"warning: cannot draw {run_dir / CURVES} ({one_line(getattr(error, 'strerror', None) or error, 300)})")
 
 
 def _warn(training: Training, say: Callable[[str], None]) -> None:
-    """Warns of settings that are allowed and rarely meant."""
+    """Warn about settings that are allowed but rarely intended."""
     config = training.config
     warnings = [warning_for_slow_precision(training.precision, training.session.device)]
     if config.max_steps is None:

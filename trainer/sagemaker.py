@@ -1,12 +1,12 @@
 """The trainer in a SageMaker container: AWS's toolkit starts it, once per GPU, with the hyperparameters as flags.
 
-The toolkit fetches our source bundle, installs its requirements.txt, and runs the bundle's train.py below
-torchrun (distribution torch_distributed) or mpirun (pytorchddp).  In an image that has the trainer and no toolkit,
-container.py does the same.  Only secrets.py talks to AWS: SageMaker itself copies folders to and from S3.
+The toolkit downloads our source bundle, installs its requirements.txt, and runs the bundle's train.py under
+torchrun (distribution torch_distributed) or mpirun (pytorchddp).  In an image with the trainer but without the toolkit,
+container.py does the same.  Only read_secrets() calls AWS: SageMaker itself copies folders to and from S3.
 
 A container that is asked to stop gets SIGTERM, which the toolkit does not forward to the ranks
-(https://github.com/aws/sagemaker-training-toolkit/issues/125).  So only the newest checkpoint survives a spot
-interruption there; --checkpoint-every-s limits how old it can be.
+(https://github.com/aws/sagemaker-training-toolkit/issues/125).  So after a spot interruption the run resumes from the
+newest regular checkpoint; --checkpoint-every-s limits how old it can be.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from trainer.process.parent import end_with_parent
 
 # Everything but the checkpoints, which would make model.tar.gz several times as large.
 RESULTS = (WEIGHTS, PLAIN_WEIGHTS, SIGNATURE, METRICS, SETTINGS, CURVES)
-ATTEMPTS = 10  # all ranks ask at once, and Systems Manager answers 40 questions a second
-# Parts of error codes after which a retry would fail again.
+ATTEMPTS = 10  # all ranks call at once, and Systems Manager allows 40 requests a second
+# Parts of the AWS error codes for which a retry would fail again.
 _REFUSED = ("AccessDenied", "NotFound", "Invalid", "Validation", "Decryption")
-# Without dependencies, as the list has them all; without building, which would run code without a hash.
+# --no-deps, because the list includes them; --only-binary, because building would run code that has no hash.
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
        "--only-binary", ":all:")  # fmt: skip
 
@@ -64,29 +64,29 @@ Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
 
 def start() -> NoReturn:
-    """The whole content of the bundle's train.py: the toolkit can run files only, not modules."""
+    """Entry point of the bundle's train.py, which exists because the toolkit can run files only, not modules."""
     end_with_parent(os.environ)
     leave(main(sys.argv[1:], os.environ))
 
 
 def main(argv: Sequence[str], env: MutableMapping[str, str]) -> int:
-    """Runs this rank of the training, and returns the exit code of trainer.contract.Exit.
+    """Run this rank of the training, and return the exit code.
 
-    argv: the hyperparameters as flags; env: the toolkit's variables about the container, to which the secrets that they
-    name are added.
+    argv: the hyperparameters as flags; env: the toolkit's variables that describe the container, to which the secrets
+    named there are added.
     """
-    flags = [*places(env), *argv]  # of two flags for one setting the later counts
-    _meet_on_the_hosts_network(env)
+    flags = [*folder_flags(env), *argv]  # the later of two flags for one setting wins
+    _set_gloo_interface(env)
     with ends_reported_to(_report_to_toolkit):
         try:
             env.update(read_secrets(env))
-            if read_ranks(env).is_head:  # the one that tracks
+            if read_ranks(env).is_head:  # the rank that logs to trackers
                 install(Path(sys.argv[0]).with_name(SAGEMAKER_PACKAGES))
-            if (words := script_words(env)) is not None:
+            if (words := script_command(env)) is not None:
                 return _run_script(words, env)
             code = train(flags, env)
             if code == Exit.DONE and read_ranks(env).is_head:
-                _hand_over(read_settings(flags), _model_dir(env), with_code=SAGEMAKER_INFERENCE in env)
+                _copy_to_model_dir(read_settings(flags), _model_dir(env), with_code=SAGEMAKER_INFERENCE in env)
         except TrainerError as error:
             report_end(error.code, str(error))
             return error.code
@@ -97,33 +97,33 @@ def main(argv: Sequence[str], env: MutableMapping[str, str]) -> int:
     return code
 
 
-def _meet_on_the_hosts_network(env: MutableMapping[str, str]) -> None:
-    """Names gloo the interface between several hosts, as AWS's toolkit does for NCCL only.
+def _set_gloo_interface(env: MutableMapping[str, str]) -> None:
+    """Set the network interface for gloo if there are several hosts, as AWS's toolkit does for NCCL only.
 
-    Left alone gloo looks up the address of its own host name.  That is "aws", which has none, unless the image's start
-    script preloads another, which it cannot in AWS's images from 2.11 on (infra/images.yaml).
+    By default gloo looks up the address of its host name, "aws", which does not resolve.  The start script of AWS's
+    images works around that with a preloaded library, but not from 2.11 on (infra/images.yaml).
     """
     interface = env.get("SM_NETWORK_INTERFACE_NAME")
     if interface and len(json.loads(env.get("SM_HOSTS", "[]"))) > 1:
         env.setdefault("GLOO_SOCKET_IFNAME", interface)
 
 
-def places(env: Mapping[str, str]) -> list[str]:
-    """The flags for the folders of the container.
+def folder_flags(env: Mapping[str, str]) -> list[str]:
+    """The trainer's flags for the folders of the container.
 
-    The run folder is the one that SageMaker copies to S3 while the job runs, and back when it starts again.
+    The run folder is the one that SageMaker copies to S3 while the job runs, and back when it is restarted.
     """
     base = _model_dir(env).parent
     flags = ["--run-dir", str(base / SAGEMAKER_CHECKPOINTS.name), "--progress", "false"]
     if "SM_CHANNEL_DATA" in env:
         return [*flags, "--data-dir", env["SM_CHANNEL_DATA"]]
-    if "SM_CHANNEL_TRAIN" in env:  # and val, side by side
+    if "SM_CHANNEL_TRAIN" in env:  # with val beside it
         return [*flags, "--data-dir", str(PurePosixPath(env.get("SM_INPUT_DIR", base / "input")) / "data")]
     return flags
 
 
-def script_words(env: Mapping[str, str]) -> list[str] | None:
-    """The command line for trainer.script that launch.sagemaker has put into one hyperparameter; None without it.
+def script_command(env: Mapping[str, str]) -> list[str] | None:
+    """The arguments for trainer.script, which launch.sagemaker passes in a hyperparameter, or None.
 
     https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-running-container.html
     """
@@ -133,7 +133,7 @@ def script_words(env: Mapping[str, str]) -> list[str] | None:
 
 
 def _run_script(words: Sequence[str], env: Mapping[str, str]) -> int:
-    """Runs this rank of a script of the user's own, with the folders of the container."""
+    """Run this rank of a user's script with the folders of the container."""
     from trainer.script.__main__ import main as run
     from trainer.script.config import parse
 
@@ -149,26 +149,27 @@ def _run_script(words: Sequence[str], env: Mapping[str, str]) -> int:
     elif _has_data(env):
         folders["--data-dir"] = PurePosixPath(env.get("SM_INPUT_DIR", base / "input")) / "data"
     given = [word for flag, folder in folders.items() for word in (flag, str(folder))]
-    place = words.index("--")
-    config = parse([*words[:place], *given, *words[place:]])
+    separator = words.index("--")
+    command = [*words[:separator], *given, *words[separator:]]
+    config = parse(command)
     if config.processes == "one":
         if ranks.local_rank > 0:
-            return Exit.DONE  # AWS's toolkit starts one per GPU, and the first of them starts the rest
-        env = {**env, **_as_only_one(ranks)}
-    code = run([*words[:place], *given, *words[place:]], env)
+            return Exit.DONE  # AWS's toolkit starts one process per GPU, and the script starts its own from the first
+        env = {**env, **_one_process_env(ranks)}
+    code = run(command, env)
     if code == Exit.DONE and ranks.is_head:
         _copy_results(Path(base / SAGEMAKER_CHECKPOINTS.name), _model_dir(env), (*RESULTS, OUTCOME))
     return code
 
 
 def _has_data(env: Mapping[str, str]) -> bool:
-    """Whether there are channels beside the script's own, which lie side by side."""
+    """Whether there are data channels besides the script's own."""
     own = f"SM_CHANNEL_{SAGEMAKER_CHANNEL.upper()}"
     return any(name.startswith("SM_CHANNEL_") and name != own for name in env)
 
 
-def _as_only_one(ranks: Ranks) -> dict[str, str]:
-    """torchrun's variables for the first process of a host, as if it had started no other there."""
+def _one_process_env(ranks: Ranks) -> dict[str, str]:
+    """torchrun's variables for the first process of a host, as if it were the only one there."""
     return {
         "RANK": str(ranks.node_rank),
         "WORLD_SIZE": str(ranks.nodes),
@@ -185,10 +186,10 @@ def _model_dir(env: Mapping[str, str]) -> PurePosixPath:
     return PurePosixPath(env.get("SM_MODEL_DIR", SAGEMAKER_MODEL))
 
 
-def _hand_over(config: TrainConfig, model_dir: PurePosixPath, *, with_code: bool) -> None:
-    """Copies the results into the folder that SageMaker uploads as model.tar.gz.  Raises MachineError.
+def _copy_to_model_dir(config: TrainConfig, model_dir: PurePosixPath, *, with_code: bool) -> None:
+    """Copy the results into the folder that SageMaker uploads as model.tar.gz.  Raises MachineError.
 
-    with_code: and what an endpoint loads them with.
+    with_code: add the inference code for an endpoint.
     """
     assert config.run_dir is not None
     _copy_results(config.run_dir, model_dir, RESULTS)
@@ -221,7 +222,7 @@ def _add_code(model_dir: PurePosixPath) -> None:
 
 
 def _report_to_toolkit(code: int, sentence: str) -> None:
-    """Prints the line that the toolkit puts into FailureReason."""
+    """Print the line that the toolkit puts into FailureReason."""
     line = SAGEMAKER_FAILURE.format(code=int(code), sentence=" ".join(sentence.split()))
     sys.stderr.write(line + "\n")  # one write: see report_end()
     sys.stderr.flush()
@@ -230,8 +231,8 @@ def _report_to_toolkit(code: int, sentence: str) -> None:
 def read_secrets(env: Mapping[str, str]) -> dict[str, str]:
     """{variable: value} for each DDP_SECRET_variable of `env`.  Raises SettingsError, MachineError."""
     start = len(SAGEMAKER_SECRET)
-    wanted = {name[start:]: where for name, where in env.items() if name.startswith(SAGEMAKER_SECRET)}
-    if not wanted:
+    sources = {name[start:]: where for name, where in env.items() if name.startswith(SAGEMAKER_SECRET)}
+    if not sources:
         return {}
     try:
         import boto3
@@ -240,7 +241,7 @@ def read_secrets(env: Mapping[str, str]) -> dict[str, str]:
         raise SettingsError("--secret needs boto3, which this image lacks; add it, or drop --secret.") from error
     config = Config(retries={"mode": "standard", "total_max_attempts": ATTEMPTS})
     session = boto3.session.Session(region_name=env.get("AWS_REGION"))
-    return {name: _value(session, config, name, where) for name, where in wanted.items()}
+    return {name: _value(session, config, name, where) for name, where in sources.items()}
 
 
 def _value(session: Any, config: Any, name: str, where: str) -> str:
@@ -259,12 +260,12 @@ def _value(session: Any, config: Any, name: str, where: str) -> str:
         raise MachineError(f"cannot read {where} for {name} ({type(error).__name__}); start again.") from error
     if found is None:
         raise SettingsError(f"--secret {name}: {where} is binary; store it as text.")
-    # As the nodes of launch.ec2 read it: most ways to store a file keep the newline at its end.
+    # As launch.ec2 does it: a secret stored from a file usually ends with a newline.
     return str(found).rstrip("\n")
 
 
 def _refusal(name: str, where: str, code: str) -> TrainerError:
-    """The error without AWS's own message, which may contain part of the secret."""
+    """An error without AWS's message, which may contain part of the secret."""
     if any(part in code for part in _REFUSED):
         return SettingsError(
             f"--secret {name}: cannot read {where} ({code}); create it in the job's region, and allow the role to read "
@@ -278,24 +279,25 @@ def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def install(listed: Path, run: Run = _run) -> None:
-    """Makes what the list `listed` names importable; no list asks for nothing.
+    """Install the packages of the requirements file `listed`, if it exists, that the image lacks.
 
-    Of what the image has, its own is imported, and nothing of it is replaced.  Raises MachineError.
+    They go into a new folder at the end of sys.path, so that the image's own packages are not replaced.  Raises
+    MachineError.
     """
-    lacking = _lacking(listed.read_text()) if listed.is_file() else ""
-    if not lacking:
+    missing = _missing(listed.read_text()) if listed.is_file() else ""
+    if not missing:
         return
     folder = Path(tempfile.mkdtemp(prefix="packages-"))
-    (folder / "lacking.txt").write_text(lacking)
-    ended = run([sys.executable, *PIP, "--target", str(folder), "-r", str(folder / "lacking.txt")])
-    if ended.returncode != 0:
-        why = one_line((ended.stderr.strip().splitlines() or ["pip says nothing"])[-1], 300)
+    (folder / "missing.txt").write_text(missing)
+    result = run([sys.executable, *PIP, "--target", str(folder), "-r", str(folder / "missing.txt")])
+    if result.returncode != 0:
+        why = one_line((result.stderr.strip().splitlines() or ["pip printed nothing"])[-1], 300)
         raise MachineError(f"the packages of --tensorboard, --wandb or --mlflow cannot be installed: {why}")
-    sys.path.append(str(folder))  # at the end: the image's own come first
+    sys.path.append(str(folder))
 
 
-def _lacking(text: str) -> str:
-    """The requirements, with their lines of hashes, of packages that are not installed."""
+def _missing(text: str) -> str:
+    """The requirements, with their hashes, of packages that are not installed."""
     rows = re.findall(r"^(([\w.-]+)==.*(?:\n[ \t]+--hash=.*)*\n)", text, re.MULTILINE)
     return "".join(requirement for requirement, name in rows if not _is_installed(name))
 

@@ -1,4 +1,4 @@
-"""Output: the standard streams, and text from elsewhere made safe to show on a terminal or in a table.  Torch-free."""
+"""Standard streams, and sanitizing of untrusted text for terminals and spreadsheets.  Torch-free."""
 
 import os
 import re
@@ -7,24 +7,24 @@ from pathlib import Path
 from types import TracebackType
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-# Control characters but tabs and line ends, the marks that turn the direction of writing around (Unicode's property
-# Bidi_Control), its line ends, what is there and has no width (but the joiners that Persian, Hindi and emoji need), and
-# the bytes of a file's name that are no text, at which printing would fail.
+# Control characters other than tabs and line ends, marks that change the direction of writing (Unicode's property
+# Bidi_Control), Unicode line ends, zero-width characters (other than the joiners that Persian, Hindi and emoji need),
+# and bytes of file names that are not UTF-8, which cannot be printed.
 _HOSTILE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
     "\u00ad\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
-# What a spreadsheet takes for a formula, which may call programs:
-# https://owasp.org/www-community/attacks/CSV_Injection, with the wide forms of the same signs
+# Beginnings that a spreadsheet interprets as a formula, which may run programs:
+# https://owasp.org/www-community/attacks/CSV_Injection, with the full-width forms of the same signs
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-# Where one would begin within a text: spreadsheets of other languages separate cells by semicolons, some by tabs.  To
-# them the quote before a text with a line end begins no cell, and the line ends there.  It is read from the end, as a
-# search from each of a thousand tabs on would go over all of them.
+# A formula within a text: spreadsheets of some locales separate cells by semicolons or tabs, and then do not treat the
+# text as quoted, so that line ends in it start new rows.  Matched on the reversed text: forward, a search from each of
+# a thousand tabs would scan all of them.
 _WITHIN = re.compile('[=+@\uff1d\uff0b\uff0d\uff20-](?=["\\s]*[;\t\r\n])')
 
 
 class _Shown(dict[int, str]):
-    """How each letter is shown, by its number, as they come: a text may be 64 MB of what is not shown as it is."""
+    """Cache of the replacement of each code point for str.translate: a text may have 64 MB of them to replace."""
 
     def __missing__(self, number: int) -> str:
         letter = chr(number)
@@ -36,17 +36,17 @@ _SHOWN = _Shown()
 
 
 def harmless(text: str) -> str:
-    """`text` from elsewhere, such as a training's log or a tag, without what would move or rewrite the terminal.
+    """Untrusted `text`, such as a training's log or a tag, without terminal control sequences.
 
-    Colours go; whatever else is no plain text is shown by its number.
+    Colours are removed; other control characters are escaped.
     """
     return _COLOURS.sub("", text).translate(_SHOWN)
 
 
 def say(line: str) -> None:
-    """Writes a line, at once and in one piece: mpirun and torchrun mix the output of ranks between writes.
+    """Print a line in one write, as mpirun and torchrun mix the output of ranks between writes, and flush.
 
-    Where that fails, a warning says so once, and the training goes on: the run folder has every number.
+    If that fails, print one warning and discard further output: the run folder has every number.
     """
     encoding = sys.stdout.encoding or "utf-8"
     printable = harmless(line).encode(encoding, "backslashreplace").decode(encoding)  # a path may hold any bytes
@@ -60,47 +60,47 @@ def say(line: str) -> None:
 
 
 def _discard() -> None:
-    """Discards what is in the buffer, and all later output."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    """Discard buffered and all later output."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)
 
 
 def begin() -> None:
-    """Gives this process the standard streams that it lacks, and lets Ctrl-C end it without a traceback."""
+    """Open missing standard streams, and let Ctrl-C end this process without a traceback."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # Closed by who started this, as with `>&-`: the next file that is opened would have its number, and what
-            # the processes that this one starts print would go into that file.
-            stream = Path(os.devnull).open(mode)  # noqa: SIM115  # as long as the process
+            # Closed by the parent, as with `>&-`: otherwise the next file opened would get its descriptor, and child
+            # processes would print into that file.
+            stream = Path(os.devnull).open(mode)  # noqa: SIM115  # stays open until the process ends
             os.set_inheritable(stream.fileno(), True)
             setattr(sys, name, stream)
     sys.excepthook = _without_traceback
 
 
 def _without_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    # While modules are loaded, where nothing else catches it; Python then ends by the signal itself.
+    # Ctrl-C while modules are imported, where nothing else catches it; Python then kills itself with SIGINT.
     if not issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
 
 
 def harmless_row(row: dict[str, object]) -> dict[str, object]:
-    """`row` with a quote before, or in, each text that a spreadsheet would run; numbers are left as they are.
+    """A CSV row in which texts that a spreadsheet would run as formulas are quoted; numbers are left unchanged.
 
-    A list is written as a text, which may be a formula as well.
+    Other values, such as lists, are converted to text.
     """
     return {cell(name): value if _is_plain(value) else cell(str(value)) for name, value in row.items()}
 
 
 def cell(text: str) -> str:
-    """`text` with a quote where a spreadsheet would run it."""
+    """`text` with a quote wherever a spreadsheet would start a formula."""
     text = encodable(text)
     text = _WITHIN.sub(lambda begun: f"{begun[0]}'", text[::-1])[::-1]
     return f"'{text}" if text.startswith(FORMULAS) and not _is_number(text) else text
 
 
 def encodable(text: str) -> str:
-    """`text` as a file can hold it: names of files, and JSON, may have halves of characters, shown by their number."""
+    """`text` with lone surrogates, which file names and JSON may contain, escaped so that it can be encoded."""
     return text.encode(errors="backslashreplace").decode()
 
 

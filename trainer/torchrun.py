@@ -1,8 +1,7 @@
-"""torchrun that ends with our exit codes: `python -m trainer.torchrun --nproc-per-node 2 -m trainer ...`.
+"""torchrun with the trainer's exit codes: `python -m trainer.torchrun --nproc-per-node 2 -m trainer ...`.
 
-torchrun itself ends with 1 whatever happened, below a page about it.  Here the exit code is that of the
-worker whose failure the others followed from, and a line is added only where that worker could not say
-why it died.  Flags are torchrun's own.
+torchrun itself always exits with 1 and a page of output.  Here the exit code is that of the worker that
+failed first, and a line is printed only if that worker could not report the reason itself.  The flags are torchrun's.
 """
 
 from __future__ import annotations
@@ -32,50 +31,51 @@ if TYPE_CHECKING:
 
 
 MEET_WITHIN = timedelta(minutes=5)
-# How long a node of our own training, whose ranks end together, waits at the end for one that may be lost.
+# How long a node waits for the others at the end of our own training, whose ranks end together.
 EXIT_WITHIN_S = 60.0
 
-# What a worker ends with because another one is gone: it lost a rank, or torchrun asked it to leave.
-# The higher the number, the less such an end explains.
+# How workers end because another one has ended: they lost a rank, or torchrun stopped them.
+# The higher the number, the less likely it is the cause.
 _ASKED = {-signal.SIGTERM, -signal.SIGUSR1, -signal.SIGINT}
 _FOLLOWS = {Exit.MACHINE: 1, Exit.INTERRUPTED: 2, STOPPED: 2, **dict.fromkeys(_ASKED, 2)}
 
 
 @dataclass(frozen=True)
 class Death:
-    """How one worker ended.  code: its exit code, or minus the signal it died of; second: when it was seen, in s."""
+    """How one worker ended."""
 
     rank: int
-    code: int
-    second: int
+    code: int  # its exit code, or minus the signal that killed it
+    second: int  # when torchrun noticed, in s
 
 
 def cause(deaths: Sequence[Death]) -> Death:
-    """The first cause among several deaths.  deaths: in the order in which they were seen, at least one.
+    """The death that caused the others.  deaths: in the order in which torchrun noticed them, at least one.
 
-    Deaths within a second of the first may have been seen in any order, so a worker that failed for a
-    reason of its own goes before one that lost a rank or was asked to leave.  Later ones are never the
-    cause: torchrun ends the remaining workers, with SIGKILL after 30 s.
+    The order of deaths within a second of the first is unreliable, so a worker that failed by itself has priority
+    over one that lost a rank or was asked to leave.  Later ones are never the cause: torchrun stops the remaining
+    workers, with SIGKILL after 30 s.
     """
     first = min(death.second for death in deaths)
     return min((death for death in deaths if death.second <= first + 1), key=lambda death: _FOLLOWS.get(death.code, 0))
 
 
 def failed_leaving(codes: Collection[int]) -> bool:
-    """Whether some worker failed though all were asked to leave.  codes: how they ended, as Death has them.
+    """Whether any worker failed after all were asked to leave.  codes: like Death.code.
 
-    One that lost a rank has not, if a rank had not yet begun to listen: there was nothing to save.
+    Losing a rank is no failure if some rank died of the signal before its handler was installed: there was nothing
+    to save.
     """
     failed = set(codes) - {Exit.DONE, Exit.INTERRUPTED, STOPPED} - _ASKED
     return bool(failed - {Exit.MACHINE} if _ASKED & set(codes) else failed)
 
 
 def main(argv: Sequence[str], *, verbose: bool = False) -> int:
-    """Runs the workers that torchrun's flags describe; returns the exit code.  verbose: keep torchrun's own log."""
+    """Run the workers described by torchrun's flags, and return the exit code.  verbose: keep torchrun's log."""
     workers: dict[int, Worker] = {}
     _end_at_once_when_asked()
     _before_torch(argv, verbose=verbose)
-    # Imported here because it takes seconds, and a signal meanwhile must end this quietly.
+    # Imported here because it takes seconds, and a signal in that time must end the process without a traceback.
     from torch.distributed import DistError, run
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -90,14 +90,14 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     finish_when_done(workers, EXIT_WITHIN_S if module == "trainer" else None)
     reports_all = module == SCRIPT_WORKER
     try:
-        store = _keep_to_this_machine(args)  # as long as this name has it, it serves
+        store = _keep_to_this_machine(args)  # serves until it is deleted
         # torchrun would leave its folder behind.
         with TemporaryDirectory(prefix="torchrun-") as logs:
             args.log_dir = args.log_dir or logs
             run.run(args)
         del store
     except ChildFailedError as failed:
-        # A dict keeps the order in which torchrun saw them; its time stamps are whole seconds.
+        # In the order in which torchrun noticed them; its time stamps are whole seconds.
         deaths = [Death(rank, f.exitcode, f.timestamp) for rank, f in failed.failures.items()]
         return _report(cause(deaths), reports_all=reports_all)
     except SignalException as stopped:
@@ -114,22 +114,22 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
 
 
 def _before_torch(argv: Sequence[str], *, verbose: bool) -> None:
-    """Set what torch reads from the environment while it is imported, for this process and its workers."""
-    if not verbose:  # or the end of one node is a page about stack frames on every other
+    """Set variables that torch reads on import, for this process and its workers."""
+    if not verbose:  # else the end of one node prints a page of stack frames on every other
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if _module_of(argv) == "trainer":
         libraries.set_defaults(os.environ)
 
 
 def _keep_safe_path(args: Namespace) -> None:
-    """Starts the workers with `-P` where this process has it: the current folder may have files named like ours."""
+    """Pass `-P` on to the workers if this process has it: files in the current folder may shadow our modules."""
     if sys.flags.safe_path and args.module and not args.no_python:
         args.training_script_args = ["-P", "-u", "-m", args.training_script, *args.training_script_args]
         args.training_script, args.module, args.no_python = sys.executable, False, True
 
 
 def _left(signum: int, workers: Mapping[int, Worker], *, reports_all: bool) -> int:
-    """The exit code after all workers were asked to leave by `signum`; names one that was lost then."""
+    """The exit code after all workers were asked to leave by `signum`; reports one that failed meanwhile."""
     if all_done(workers):
         return Exit.DONE
     codes = {rank: worker.process.poll() or 0 for rank, worker in workers.items()}
@@ -142,16 +142,16 @@ def _left(signum: int, workers: Mapping[int, Worker], *, reports_all: bool) -> i
                 "Start again to resume from the previous checkpoint.",
             )
         return _report(death, reports_all=reports_all)
-    if signum == signal.SIGINT:  # on Ctrl-C, too, the workers save and leave
+    if signum == signal.SIGINT:  # on Ctrl-C the workers save and leave too
         return STOPPED if {STOPPED, -signal.SIGINT} & set(codes.values()) else Exit.INTERRUPTED
     return _code_when_stopped_by(signum)
 
 
 def _keep_to_this_machine(args: Namespace) -> object:
-    """For ranks of one machine: serves the store where they meet on loopback alone; returns it, or None.
+    """If all ranks are on one machine, serve their rendezvous store on loopback only; returns the store, or None.
 
-    torchrun's own --standalone listens on every address, and unpickles what anybody writes there.  The static
-    rendezvous pickles nothing, and finds the store that this process already has.
+    torchrun's own --standalone listens on every address, and unpickles what any client writes there.  The static
+    rendezvous pickles nothing, and uses the store that this process already serves.
     """
     standalone = args.standalone
     if not standalone and args.nnodes not in ("1", "1:1"):
@@ -160,19 +160,19 @@ def _keep_to_this_machine(args: Namespace) -> object:
         return None
     for name, value in loopback.environment().items():
         os.environ.setdefault(name, value)
-    # From torch 2.15 on there is no usual port: without --master-port any will do.
+    # From torch 2.15 on there is no default port: without --master-port use any.
     port = 0 if standalone or args.master_port is None else args.master_port
     store = loopback.serve_store(port, MEET_WITHIN)
     args.standalone, args.nnodes, args.node_rank = False, "1", 0
     args.rdzv_backend, args.rdzv_endpoint = "static", ""
     args.master_addr, args.master_port = loopback.ADDRESS, store.port
-    if standalone:  # which names the run folder
+    if standalone:  # the id becomes part of the run folder's name
         args.rdzv_id = f"{datetime.now():{TIME_IN_NAMES}}-{random_letters()}"
     return store
 
 
 def _served_for_rehearsed_nodes(args: Namespace) -> object:
-    """The store where nodes of this machine meet, such as a rehearsal's; None for others, and for who only joins it."""
+    """The rendezvous store for several nodes simulated on this machine, if this process hosts it; else None."""
     host, _, port = args.rdzv_endpoint.rpartition(":")
     is_host = "is_host=1" in args.rdzv_conf.split(",")
     if args.rdzv_backend != "c10d" or not is_host or not loopback.is_loopback(host) or not port.isdecimal():
@@ -181,9 +181,10 @@ def _served_for_rehearsed_nodes(args: Namespace) -> object:
 
 
 def _report(death: Death, *, reports_all: bool) -> int:
-    """The exit code for `death`; prints a line about it if its worker printed none.
+    """The exit code for `death`; prints a line about it if the worker printed none.
 
-    reports_all: the worker reports every end but its own by a signal; its exit code may be any, a user's script's.
+    reports_all: the worker reports everything but its own death by a signal, and may exit with any code of a user's
+    script.
     """
     if death.code == -signal.SIGUSR1:  # asked to leave before it could listen: there was nothing to save
         return Exit.INTERRUPTED
@@ -202,12 +203,12 @@ def _complain(code: int, sentence: str) -> int:
 
 
 def _code_when_stopped_by(signum: int) -> int:
-    """SIGTERM and SIGUSR1 mean save and leave, which the workers have done; other signals end as in a shell."""
+    """The exit code after a signal: SIGTERM and SIGUSR1 made the workers save; others give 128 + signum."""
     return Exit.INTERRUPTED if signum in (signal.SIGTERM, signal.SIGUSR1) else 128 + signum
 
 
 def _end_at_once_when_asked() -> None:
-    """While torch is imported: an exception may become another one there, as in a class's __set_name__."""
+    """Exit immediately on a signal while torch is imported, where an exception could be swallowed or replaced."""
 
     def end(signum: int, _frame: FrameType | None) -> NoReturn:
         os._exit(_code_when_stopped_by(signum))
@@ -217,7 +218,7 @@ def _end_at_once_when_asked() -> None:
 
 
 def _leave_quietly_when_asked(workers: Collection[int]) -> None:
-    """Until torchrun installs its own handlers, a signal ends this process with the right code and no traceback.
+    """Until torchrun installs its own handlers, let a signal end this process with the right code and no traceback.
 
     workers: the ranks that were started.
     """
@@ -228,7 +229,7 @@ def _leave_quietly_when_asked(workers: Collection[int]) -> None:
     def pass_on(signum: int, frame: FrameType | None) -> None:
         if _signal_children(signum):
             return
-        if workers:  # which have all ended
+        if workers:  # all have ended
             from torch.distributed.elastic.multiprocessing.api import SignalException
 
             raise SignalException("", signal.Signals(signum))
@@ -236,19 +237,19 @@ def _leave_quietly_when_asked(workers: Collection[int]) -> None:
 
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, leave)
-    # As the trainer: save and leave.  torchrun does not know it, and gives workers 30 s where it ends them itself.
+    # SIGUSR1 asks the trainer to save and leave.  torchrun does not handle it, and would kill the workers after 30 s.
     signal.signal(signal.SIGUSR1, pass_on)
 
 
 def _kill_workers_left() -> None:
-    """Ends workers that torchrun left behind because a signal came while it started or stopped them."""
+    """Kill workers that torchrun left behind because a signal came while it started or stopped them."""
     _signal_children(signal.SIGKILL)
 
 
 def _signal_children(signum: int) -> bool:
-    """Signals every child of this process; returns whether there was one."""
+    """Send a signal to every child of this process; returns whether there was one."""
     pid = os.getpid()
-    listed = Path(f"/proc/self/task/{pid}/children")  # of the main thread, whichever asks; Linux only
+    listed = Path(f"/proc/self/task/{pid}/children")  # children of the main thread; Linux only
     children = {int(word) for word in listed.read_text().split()} if listed.exists() else set()
     for child in children:
         with suppress(ProcessLookupError):
@@ -257,29 +258,29 @@ def _signal_children(signum: int) -> bool:
 
 
 def _module_of(argv: Sequence[str]) -> str | None:
-    """The module that the workers run, as far as one sees without torch."""
+    """The module that the workers run, from a simple look at the flags: torchrun's parser needs torch."""
     return argv[argv.index("-m") + 1] if "-m" in argv[:-1] else None
 
 
 @dataclass
 class Worker:
-    """was_forced: torchrun killed it, because it had not left in time; siblings: how many this node has, with it."""
+    """A worker process on this node."""
 
     process: subprocess.Popen[bytes]
-    siblings: int
-    was_forced: bool = False
+    siblings: int  # number of workers on this node, including this one
+    was_forced: bool = False  # torchrun killed it because it had not left in time
 
 
 def all_done(workers: Mapping[int, Worker]) -> bool:
-    """Whether all workers of this node have been started and have ended with 0."""
+    """Whether all workers of this node were started and have exited with 0."""
     codes = [worker.process.poll() for worker in workers.values()]
     return any(worker.siblings == len(codes) for worker in workers.values()) and not any(code != 0 for code in codes)
 
 
 def keep_workers(workers: dict[int, Worker]) -> None:
-    """Puts the worker of each rank into `workers`, from now on.
+    """Record the worker of each rank in `workers` from now on.
 
-    torchrun reports how they ended, but not where a signal ended itself.
+    torchrun reports how they ended, but not if it was itself stopped by a signal.
     """
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
@@ -288,7 +289,7 @@ def keep_workers(workers: dict[int, Worker]) -> None:
     def start_and_keep(handler: SubprocessHandler, *args: Any, **named: Any) -> None:
         start(handler, *args, **named)
         env = named["env"] if "env" in named else args[2]
-        if env["LOCAL_RANK"] == "0":  # the first, also of those that torchrun starts again
+        if env["LOCAL_RANK"] == "0":  # the first one, also after a restart
             workers.clear()
         workers[int(env["RANK"])] = Worker(handler.proc, int(env["LOCAL_WORLD_SIZE"]))
 
@@ -302,10 +303,10 @@ def keep_workers(workers: dict[int, Worker]) -> None:
 
 
 def finish_when_done(workers: Mapping[int, Worker], exit_within_s: float | None) -> None:
-    """Has a signal change nothing once all workers have ended with 0.
+    """Make torchrun ignore signals once all workers have exited with 0.
 
-    torchrun would leave its last barrier out, where the other nodes then wait, and end as if the job were not done.
-    exit_within_s: how long to wait there for nodes that do not come; None: as long as torch does.
+    Otherwise it would skip its exit barrier, leaving the other nodes waiting, and report the job as unfinished.
+    exit_within_s: how long to wait for other nodes in that barrier; None: torch's default.
     """
     from torch.distributed.elastic.agent.server.api import DEFAULT_ROLE, RunResult, WorkerState
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -337,4 +338,4 @@ if __name__ == "__main__":
     exit_code = main(sys.argv[1:], verbose="LOGLEVEL" in os.environ)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(exit_code)  # not sys.exit: the interpreter takes two seconds to tear torch's modules down
+    os._exit(exit_code)  # not sys.exit: interpreter shutdown with torch takes two seconds

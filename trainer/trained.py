@@ -1,4 +1,4 @@
-"""A trained model, ready to be used: loaded from what a run leaves, without the run's data set.
+"""A trained model for inference, loaded from a run's folder without its data set.
 
 from trainer.trained import load
 model = load("runs/RUN")
@@ -35,14 +35,14 @@ Weights = dict[str, Tensor]
 
 
 class Guess(NamedTuple):
-    """A class and how probable the model finds it, 0 to 1."""
+    """A class and its probability, 0 to 1."""
 
     name: str
     probability: float
 
 
 class Classifier(nn.Module):
-    """A model together with what must be done before and after it."""
+    """A model with the normalisation before it and the softmax after it."""
 
     mean: Tensor
     std: Tensor
@@ -61,23 +61,23 @@ class Classifier(nn.Module):
 
 @dataclass(frozen=True)
 class Trained:
-    """name: of the model; source: the file of the weights; classifier: in evaluation mode, on the device."""
+    """A trained model, ready to classify images."""
 
-    name: str
+    name: str  # of the model, such as resnet18
     signature: Signature
-    source: Path
-    classifier: Classifier
+    source: Path  # the file of the weights
+    classifier: Classifier  # in evaluation mode, on its device
 
     def classify(self, image: str | Path) -> list[Guess]:
-        """All classes, the most probable first.  Raises UnreadableError for a file that is no image."""
+        """All classes, the most probable first.  Raises UnreadableError for a file that is not an image."""
         return self.guesses([self.pixels(home_path(image))])[0]
 
     def pixels(self, image: Path) -> Pixels:
-        """(S, S, 3) uint8: the part of an image file that the model looks at, as in the run's evaluation."""
+        """The crop of an image file that the model gets, as in the run's evaluation: (S, S, 3) uint8."""
         return read_crop(image, partial(middle_crop, share=self.signature.middle), self.signature.image_size)
 
     def guesses(self, images: Sequence[Pixels]) -> list[list[Guess]]:
-        """For each of `images`, as `pixels` returns them: all classes, the most probable first."""
+        """For each of `images`, as returned by pixels(): all classes, the most probable first."""
         device = self.classifier.mean.device
         stacked = torch.from_numpy(np.stack(images)).to(device).permute(0, 3, 1, 2).float() / 255
         with torch.inference_mode():
@@ -91,7 +91,7 @@ class Trained:
     def classify_all(
         self, images: Iterable[Path], batch_size: int = 32
     ) -> Iterator[tuple[Path, list[Guess] | UnreadableError]]:
-        """Each of `images` in order with its classes, or with the reason why it cannot be read."""
+        """Each of `images` in order, with its classes or with the error if it cannot be read."""
         left = iter(images)
         while paths := list(islice(left, batch_size)):
             found = [self._try_pixels(path) for path in paths]
@@ -108,7 +108,7 @@ class Trained:
 
 
 def load(run: str | Path, device: torch.device | str = "cpu") -> Trained:
-    """The model of a run's folder, a model.pt or a checkpoint.  Raises SettingsError for anything else."""
+    """Load the model from a run's folder, a model.pt or a checkpoint.  Raises SettingsError for anything else."""
     source = _weights_file(home_path(run))
     content = checkpoint.content_of(source, "give the folder of a run.")
     if {"format", "model"} <= content.keys():
@@ -127,7 +127,7 @@ def load(run: str | Path, device: torch.device | str = "cpu") -> Trained:
         ) from error
     if not checkpoint.are_finite(model.state_dict()):
         raise SettingsError(
-            f"{source} holds weights that are not finite, so it cannot classify; give another checkpoint of "
+            f"{source} has weights that are not finite, so it cannot classify; give another checkpoint of "
             "the run, or train again with a lower --lr."
         )
     return Trained(name, signature, source, Classifier(model, signature).eval().to(device))
@@ -145,18 +145,18 @@ def _weights_file(run: Path) -> Path:
 
 
 def _of_checkpoint(content: dict[str, Any], source: Path) -> tuple[str, Signature, Weights]:
-    """Averaged weights go before the plain ones, as in the run's evaluation."""
+    """Name, signature and weights in a checkpoint; averaged weights if there are any, as in the run's evaluation."""
     signature = from_values(content.get("signature"), source)
     try:
         name, weights = str(content["config"]["model"]), {**content["model"]}
         weights |= (content.get("ema") or {}).get("weights", {})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SettingsError(f"{source} is no checkpoint of this trainer; give the folder of a run.") from error
+        raise SettingsError(f"{source} is not a checkpoint of this trainer; give the folder of a run.") from error
     return name, signature, weights
 
 
 def _settings_next_to(weights: Path) -> tuple[str, Signature]:
-    """What the model.json beside `weights` says."""
+    """The model's name and signature in the model.json beside `weights`."""
     path = weights.with_name(SIGNATURE)
     try:
         return from_json(path.read_bytes(), path)
@@ -167,22 +167,22 @@ def _settings_next_to(weights: Path) -> tuple[str, Signature]:
         ) from error
 
 
-# ---- Behind an endpoint: what AWS's PyTorch inference toolkit calls, and how it comes into model.tar.gz
+# ---- SageMaker endpoints: the functions that AWS's PyTorch inference toolkit calls, and the code for model.tar.gz
 
-# The archive then has, beside the weights, code/inference.py, this package, and requirements.txt with the versions that
-# the training ran with.
+# Beside the weights, the archive has code/inference.py, this package, and requirements.txt with the versions that the
+# training used.
 # https://sagemaker.readthedocs.io/en/stable/frameworks/pytorch/using_pytorch.html#serve-a-pytorch-model
 CODE = "code"
 SCRIPT, SCRIPT_TEXT = "inference.py", "from trainer.trained import model_fn, transform_fn\n"
-# What this module imports and AWS's inference images may lack; torch, torchvision and pillow they have.
+# Packages that this module imports and AWS's inference images may lack; they have torch, torchvision and pillow.
 REQUIRED = ("pydantic", "simplejpeg", "nvidia-ml-py", "tqdm")
 JSON = "application/json"
-# What SageMaker's batch transform and clients call an image whose kind they do not know.
+# Content types of images; SageMaker's batch transform and some clients send the generic ones.
 IMAGES = ("image/", "application/x-image", "application/octet-stream")
 
 
 def write_code(model: PurePosixPath) -> None:
-    """Writes the folder code/ into the folder of the model.  Raises OSError."""
+    """Write the folder code/ into the folder of the model.  Raises OSError."""
     code, package = Path(model, CODE), Path(__file__).parent
     shutil.copytree(package, code / package.name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     (code / SCRIPT).write_text(SCRIPT_TEXT)
@@ -197,14 +197,14 @@ def _requirement(name: str) -> str:
 
 
 def model_fn(model_dir: str) -> Any:
-    """The model of the archive that was unpacked in `model_dir`, on the GPU if there is one."""
+    """Load the model from the archive unpacked in `model_dir`, onto the GPU if there is one."""
     return load(model_dir, "cuda" if torch.cuda.is_available() else "cpu")
 
 
 def transform_fn(model: Any, data: bytes, content_type: str, accept: str) -> tuple[str, str]:
     """The classes of an image, the most probable first, as JSON: [{"class": "cat", "probability": 0.9}, ...].
 
-    Raises the toolkit's errors: 415 for what is no image, 406 for an answer other than JSON, 400 for a broken image.
+    Raises the toolkit's errors: 415 if `data` is not an image, 406 if `accept` excludes JSON, 400 for a broken image.
     """
     from sagemaker_inference.errors import BaseInferenceToolkitError
 

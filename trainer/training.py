@@ -1,4 +1,4 @@
-"""A training put together: the data, the model on its ranks, the optimizer, and how far it has come."""
+"""The objects of a training: data, model, optimizer and progress, and how they are built."""
 
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -32,22 +32,22 @@ from trainer.strategies.base import Wrapped
 
 @dataclass
 class Progress:
-    """How far a run has come; with the settings it determines what happens next."""
+    """The progress of a run."""
 
     epoch: int = 0  # epochs finished
-    images: int = 0  # of the epoch under way that all ranks together have trained on: the place in its order
-    epoch_updates: int = 0  # in the epoch under way
+    images: int = 0  # of the current epoch that all ranks together have trained on: the position in its order
+    epoch_updates: int = 0  # in the current epoch
     updates: int = 0  # in the whole run
-    reported_at: int = -1  # updates there were when the last line was written to the metrics
+    reported_at: int = -1  # value of updates when the last line of metrics was written
     learning_rate: float = 0.0  # of the last update
     best_top1: float = -1.0
-    best: str = ""  # the checkpoint with best_top1: the name of its file
-    seconds: float = 0.0  # spent training in the epoch under way
+    best: str = ""  # file name of the checkpoint with best_top1
+    seconds: float = 0.0  # spent training in the current epoch
 
 
 @dataclass
 class Training:
-    """Everything a run works with."""
+    """The objects of one run."""
 
     config: TrainConfig
     session: Session
@@ -69,9 +69,9 @@ def strategy_name(config: TrainConfig, world_size: int) -> str:
 
 
 def assemble(config: TrainConfig, session: Session, *, resumes: bool = False) -> Training:
-    """Loads the data and builds the rest around it.  Collective.
+    """Load the data, and build the model and everything else.  Collective.
 
-    resumes: a checkpoint will be put in, so that the weights of --init-from are not needed any more.
+    resumes: a checkpoint will be loaded afterwards, so the weights of --init-from are not needed.
     """
     strategy = strategy_name(config, session.ranks.world_size)
     channels_last = strategy != "fsdp" if config.channels_last is None else config.channels_last
@@ -88,7 +88,7 @@ def assemble(config: TrainConfig, session: Session, *, resumes: bool = False) ->
     wrapped = import_function(strategies.TABLE[strategy])(model, images, config, session)
     config = resolved(config, data.train.size, wrapped.replicas)
     optimizer = import_function(optimizers.TABLE[config.optimizer].build)(wrapped.plain, config, session.device)
-    torch.manual_seed(config.seed + 7919 * (1 + session.ranks.rank))  # and drops out its own activations
+    torch.manual_seed(config.seed + 7919 * (1 + session.ranks.rank))  # but has its own dropout masks
     precision = pick_precision(config, session.device)
     stepper = Stepper(
         optimizer, wrapped.plain.parameters(), gradient_scaler(precision, session.device), config.clip_norm
@@ -107,7 +107,7 @@ def assemble(config: TrainConfig, session: Session, *, resumes: bool = False) ->
 
 
 def _compiled(model: nn.Module, config: TrainConfig) -> nn.Module:
-    # For the few sizes of images that grow, kernels of their own are faster than one for all.
+    # With --image-size-start there are few sizes, and separate kernels for each are faster than dynamic ones.
     dynamic = False if config.image_size_start else None
     compiled = torch.compile(model, mode=config.compile_mode, dynamic=dynamic)
     assert isinstance(compiled, nn.Module)
@@ -115,7 +115,7 @@ def _compiled(model: nn.Module, config: TrainConfig) -> nn.Module:
 
 
 def _some_images(data: Data, channels_last: bool, session: Session) -> Tensor:
-    """(2, 3, S, S) of noise, in the format of the data set's batches: batch norm needs more than one."""
+    """Random images (2, 3, S, S) in the format of the data set's batches; two, because batch norm needs several."""
     images = torch.rand(2, 3, data.image_size, data.image_size, device=session.device)
     return images.to(memory_format=torch.channels_last) if channels_last else images
 
@@ -138,7 +138,7 @@ def _load_data(config: TrainConfig, session: Session, channels_last: bool) -> Da
 
 
 def data_request(config: TrainConfig, session: Session, channels_last: bool) -> Request:
-    """The request of this rank to a data set."""
+    """What this rank asks of the data set."""
     return Request(
         data_dir=config.data_dir,
         cache_dir=_cache_dir(config),
@@ -163,14 +163,14 @@ def data_request(config: TrainConfig, session: Session, channels_last: bool) -> 
 
 
 def _by_processes(config: TrainConfig, device: torch.device) -> bool:
-    """Whether --workers are processes: threads would take the interpreter's lock from what launches kernels."""
+    """Whether --workers are processes: threads would compete for the GIL with the thread that launches kernels."""
     if config.decode == "gpu" or config.worker_kind == "threads":
         return False
     return config.worker_kind == "processes" or device.type == "cuda"
 
 
 def _cache_dir(config: TrainConfig) -> Path:
-    """config.cache_dir, or one's own among the temporary files where a container's user has no home.
+    """config.cache_dir, or a private temporary folder if the user has no home, as in some containers.
 
     Raises SettingsError.
     """
@@ -188,7 +188,7 @@ def _build_model(config: TrainConfig, data: Data) -> nn.Module:
 
 
 def _refuse_fixed_size(model: nn.Module, config: TrainConfig, side: int) -> None:
-    """Raises SettingsError for a model that cannot take images of `side` px, which --image-size-start asks for."""
+    """Raise SettingsError if the model cannot take images of `side` px, a size that --image-size-start leads to."""
     try:
         run_on_shapes(model, side)
     except (AssertionError, DataError, RuntimeError, ValueError) as error:
@@ -199,7 +199,7 @@ def _refuse_fixed_size(model: nn.Module, config: TrainConfig, side: int) -> None
 
 
 def _check_single_images(model: nn.Module, config: TrainConfig, image_size: int, world_size: int) -> None:
-    """Raises SettingsError where batches of one image leave batch norm a single value of a channel."""
+    """Raise SettingsError if batches of one image would give batch norm only one value per channel."""
     if smallest_batch(config, torch.cuda.device_count() if config.strategy == "dp" else world_size) > 1:
         return
     for side in sides(config.epochs, config.image_size_start, image_size):
@@ -213,7 +213,7 @@ def _load_weights(model: nn.Module, config: TrainConfig) -> None:
     assert config.init_from is not None
     weights = read_weights(config.init_from)
     if not are_finite(weights):
-        raise SettingsError(f"--init-from {config.init_from} holds weights that are not finite; give others.")
+        raise SettingsError(f"--init-from {config.init_from} has weights that are not finite; give others.")
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
@@ -224,7 +224,7 @@ def _load_weights(model: nn.Module, config: TrainConfig) -> None:
 
 
 def _first_misfit(error: RuntimeError) -> str:
-    """The first mismatch that load_state_dict lists below its heading."""
+    """The first mismatch in the message of load_state_dict."""
     lines = [line.strip() for line in str(error).splitlines()]
     return textwrap.shorten(lines[min(1, len(lines) - 1)].rstrip("."), 200, placeholder=" ...")
 
@@ -240,28 +240,29 @@ def read_weights(path: Path) -> dict[str, Any]:
 
 
 def criterion_of(config: TrainConfig) -> Callable[[Tensor, Tensor], Tensor]:
-    """logits (B, K), labels (B,) -> () mean loss, as the settings ask for it."""
+    """The loss function of these settings: logits (B, K), labels (B,) -> () mean loss."""
     if config.max_bad_images:
         return partial(mean_over_readable, label_smoothing=config.label_smoothing)
     return nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
 
 
 def mean_over_readable(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """As torch's mean, but 0 with gradients of 0, not NaN, for a batch in which no image could be read."""
+    """Mean cross-entropy like torch's, but 0 with zero gradients, not NaN, if no image of the batch could be read."""
     total = cross_entropy(logits, labels, reduction="sum", label_smoothing=label_smoothing)
     return total / (labels >= 0).sum().clamp(min=1)
 
 
 def guard_of(config: TrainConfig, model: nn.Module) -> Callable[[Tensor], AbstractContextManager[object]]:
-    """labels (B,) -> the context in which the batch passes `model`."""
+    """A function from labels (B,) to the context for the batch's pass through `model`."""
     buffers = list(model.buffers())
-    return partial(unread_leave_no_trace, buffers) if config.max_bad_images and buffers else nullcontext
+    return partial(buffers_kept_if_unread, buffers) if config.max_bad_images and buffers else nullcontext
 
 
 @contextmanager
-def unread_leave_no_trace(buffers: Sequence[Tensor], labels: Tensor) -> Iterator[None]:
-    """Inside, a batch passes a model with these `buffers`, such as batch norm's; afterwards they are as before where
-    no image of it could be read.  Waits for no device.
+def buffers_kept_if_unread(buffers: Sequence[Tensor], labels: Tensor) -> Iterator[None]:
+    """Restore `buffers`, such as batch norm's, after a pass through a batch in which no image could be read.
+
+    Does not wait for the device.
     """
     before = [buffer.clone() for buffer in buffers]
     yield

@@ -16,7 +16,7 @@ from trainer.config import TrainConfig
 from trainer.distributed.ranks import Ranks
 from trainer.errors import SettingsError, TrainingError
 from trainer.metrics.log import read_records
-from trainer.process.machine import torch_errors_in_words
+from trainer.process.machine import translate_torch_errors
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_killed_worker_is_restarted_and_goes_on_from_the_newest_checkpoint(tmp
     [
         (torch.OutOfMemoryError("CUDA out of memory."), TrainingError, "cnn with 32 images per pass .* 24 GiB. Halve"),
         (RuntimeError("adaptive_avg_pool2d_backward_cuda does not have a deterministic implementation"), SettingsError,
-         "--deterministic: adaptive_avg_pool2d_backward_cuda has no such kernel"),
+         "--deterministic: adaptive_avg_pool2d_backward_cuda has no deterministic kernel"),
     ],
 )  # fmt: skip
 def test_what_torch_raises_for_a_users_choice_is_told_in_words(
@@ -135,5 +135,5 @@ def test_what_torch_raises_for_a_users_choice_is_told_in_words(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (0, 24 * 2**30))
     config = TrainConfig(model="cnn", global_batch_size=64)
-    with pytest.raises(told, match=words), torch_errors_in_words(config, Ranks(world_size=2)):
+    with pytest.raises(told, match=words), translate_torch_errors(config, Ranks(world_size=2)):
         raise raised

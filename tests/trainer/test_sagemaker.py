@@ -84,7 +84,7 @@ def test_every_setting_survives_the_sdk_and_the_toolkit(as_flags: Mapping[str, l
     ],
 )  # fmt: skip
 def test_places_follow_from_the_container(env: dict[str, str], flags: list[str]) -> None:
-    assert sagemaker.places(env) == flags
+    assert sagemaker.folder_flags(env) == flags
 
 
 def container(folder: Path, **env: str) -> dict[str, str]:

@@ -200,7 +200,7 @@ def test_an_export_that_differs_is_not_kept(run: Path, monkeypatch: pytest.Monke
     )
     monkeypatch.setattr(export, "FORMATS", {"torch": wrong})
 
-    with pytest.raises(SettingsError, match=r"exported of cnn differs from it by .* so it is not kept"):
+    with pytest.raises(SettingsError, match=r"the exported cnn differs from the original by .* so it is not kept"):
         export.export(trained, "torch", run / "model.pt2")
     assert not (run / "model.pt2").exists()
 

@@ -1,1 +1,1 @@
-"""This process: its device and threads, signals, secrets, and SageMaker's inputs."""
+"""Process-level setup: device, threads, signals, parent process and the lock on the run folder."""

@@ -1,4 +1,4 @@
-"""The device, threads and back-end switches of this process: set once, before anything is built."""
+"""The device, threads and torch switches of this process, set once at the start."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -11,15 +11,15 @@ from trainer.distributed.ranks import Ranks
 from trainer.errors import SettingsError, TrainingError
 from trainer.process.libraries import usable_cores
 
-THREADS_PER_CORE = 4  # more than one gain nothing; 1,024 on two cores did not finish an update in 40 s
+THREADS_PER_CORE = 4  # the limit; more than one gain nothing, and 1,024 on two cores did not finish an update in 40 s
 
 
-def pick_device(wanted: str, ranks: Ranks) -> torch.device:
-    """This rank's GPU, or the CPU.  Raises SettingsError for a GPU that is not there.
+def pick_device(device: str, ranks: Ranks) -> torch.device:
+    """This rank's GPU, or the CPU.  device: the setting --device.  Raises SettingsError for a missing GPU.
 
-    Launchers ask for cuda on machines with GPUs, so that nothing there falls back to the CPU, which bills alike.
+    Launchers ask for cuda on machines with GPUs, so that a training never falls back to the CPU at the same price.
     """
-    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise SettingsError(f"--device cuda: this machine has no usable GPU: {_why_no_gpu()}")
@@ -41,7 +41,7 @@ def _sees_its_own_only(ranks: Ranks) -> bool:
 
 
 def _why_no_gpu() -> str:
-    """A clause with the driver and torch's CUDA, by which it can be told why they do not fit, and what to do."""
+    """The likely reason why torch finds no GPU, such as a driver too old for its CUDA version, and what to do."""
     from trainer.health import nvidia
 
     if torch.version.cuda is None:
@@ -58,7 +58,7 @@ def _why_no_gpu() -> str:
             "or take --device cpu."
         )
     return (
-        f"driver {driver} does not serve CUDA {torch.version.cuda}, which torch {torch.__version__} is built for; "
+        f"driver {driver} does not support CUDA {torch.version.cuda}, which torch {torch.__version__} is built for; "
         "take an image with an older CUDA, or machines with a newer driver."
     )
 
@@ -69,14 +69,14 @@ def device_name(device: torch.device) -> str:
 
 
 def share_of_cores(local_world_size: int) -> int:
-    """The number of cores per rank, of those that this process may use; at least one."""
+    """The number of usable cores per rank, at least one."""
     return max(1, usable_cores() // local_world_size)
 
 
 def threads_of(environment: Mapping[str, str], local_world_size: int) -> int:
-    """The number of threads of a rank that was not given --threads: OMP_NUM_THREADS, or else its share of the cores.
+    """The default for --threads: OMP_NUM_THREADS, or else the rank's share of the cores.
 
-    Where several ranks start, torchrun sets OMP_NUM_THREADS to 1 unasked; on a CPU the other cores would idle.
+    With several ranks, torchrun sets OMP_NUM_THREADS to 1 by default; on a CPU this would leave cores idle.
     """
     asked = environment.get("OMP_NUM_THREADS", "")
     is_torchruns = asked == "1" and local_world_size > 1
@@ -85,14 +85,14 @@ def threads_of(environment: Mapping[str, str], local_world_size: int) -> int:
 
 
 def set_up(config: TrainConfig, device: torch.device, ranks: Ranks) -> None:
-    """Sets threads, determinism, TF32 and cuDNN's choice of convolutions for the whole process.
+    """Set threads, determinism, TF32 and cuDNN benchmarking for the whole process.
 
-    Raises SettingsError for so many threads that they would do nothing but wait for each other.
+    Raises SettingsError for too many threads.
     """
     most = THREADS_PER_CORE * usable_cores()
     if config.threads is not None and config.threads > most:
         raise SettingsError(
-            f"--threads {config.threads}: at most {most} make sense on {usable_cores()} cores; drop it."
+            f"--threads {config.threads}: at most {most} are useful on {usable_cores()} cores; drop it."
         )
     torch.set_num_threads(config.threads or threads_of(os.environ, ranks.local_world_size))
     if config.deterministic != torch.are_deterministic_algorithms_enabled():  # setting it imports torch's compiler
@@ -105,8 +105,8 @@ def set_up(config: TrainConfig, device: torch.device, ranks: Ranks) -> None:
 
 
 @contextmanager
-def torch_errors_in_words(config: TrainConfig, ranks: Ranks) -> Iterator[None]:
-    """Turns errors of torch that a user's choice causes into sentences."""
+def translate_torch_errors(config: TrainConfig, ranks: Ranks) -> Iterator[None]:
+    """Translate torch's errors that are caused by settings into TrainerErrors."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -114,7 +114,9 @@ def torch_errors_in_words(config: TrainConfig, ranks: Ranks) -> Iterator[None]:
     except RuntimeError as error:
         if "does not have a deterministic implementation" in str(error):
             problem = str(error).split(" does not have")[0]
-            raise SettingsError(f"--deterministic: {problem} has no such kernel; drop it or change --model.") from error
+            raise SettingsError(
+                f"--deterministic: {problem} has no deterministic kernel; drop it or change --model."
+            ) from error
         if type(error).__name__ == "InvalidCxxCompiler":
             raise SettingsError("--compile needs a C++ compiler; install g++, or drop it.") from error
         raise

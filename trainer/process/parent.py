@@ -1,4 +1,4 @@
-"""Processes end with the one that started them, so that no training is an orphan, and which signals ask them to."""
+"""Making processes exit when their parent does, so that no training is orphaned, and the stop signals."""
 
 import os
 import select
@@ -11,9 +11,9 @@ from trainer.contract import LAUNCHER, Exit
 from trainer.errors import report_end
 
 LOOK_EVERY_S = 1.0
-# How long a rank may take to save and leave: it may hang, which may be why torchrun was killed.
+# How long a rank may take to save and exit: it may hang, which may be why torchrun was killed.
 SAVE_WITHIN_S = 10.0
-# torchrun gives its workers 30 s, and then kills them.
+# torchrun kills its workers after 30 s.
 TORCHRUN_WITHIN_S = 40.0
 REQUESTS_TO_LEAVE = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
 
@@ -21,14 +21,13 @@ REQUESTS_TO_LEAVE = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHU
 def end_with_parent(
     env: MutableMapping[str, str], *, within_s: float | None = None, at_last: Callable[[], None] = lambda: None
 ) -> None:
-    """Has this process save and leave when the launcher or torchrun that started it is gone.
+    """Make this process save and exit when its parent, our launcher or torchrun, has ended.
 
-    Only where that is meant: for a launcher that has put its process id into `env`, whence it is taken, as our own
-    children are not its; and for torchrun.  Ranks of other launchers are theirs to end.
-    within_s: after which at_last is called and the process ends by force.
+    Does nothing under other launchers.  Our launchers put their process id into `env`; it is removed there, so that
+    child processes do not inherit it.  within_s: seconds to wait before at_last is called and the process exits.
 
-    A thread looks: the kernel's own signal (PR_SET_PDEATHSIG) comes when the thread ends that started this process,
-    which need not be the end of its process, and is Linux's alone.
+    A thread polls the parent, because PR_SET_PDEATHSIG exists only on Linux, and fires when the thread that started
+    this process ends, even if the parent process does not.
     """
     launcher = env.pop(LAUNCHER, None)
     if launcher is None and "TORCHELASTIC_RUN_ID" not in env:
@@ -39,16 +38,16 @@ def end_with_parent(
 
 def _follow(parent: int, name: str, within_s: float | None, at_last: Callable[[], None]) -> None:
     while os.getppid() == parent:
-        time.sleep(LOOK_EVERY_S)  # that a parent which is no child has ended cannot be waited for
+        time.sleep(LOOK_EVERY_S)  # a process can wait for its children only, not for its parent
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(SAVE_WITHIN_S if within_s is None else within_s)
     at_last()
-    report_end(Exit.MACHINE, f"{name} is gone, and its training did not end by itself; start again to resume.")
+    report_end(Exit.MACHINE, f"{name} has ended, and the training did not stop in time; start again to resume.")
     os._exit(Exit.MACHINE)
 
 
 def end_with_starter(sentinel: int) -> None:
-    """Has this process end at once with the one that started it, however that ends.
+    """Make this process exit immediately when its parent ends, even if that is killed.
 
     sentinel: of multiprocessing.parent_process().
     """
@@ -63,6 +62,6 @@ def end_with_starter(sentinel: int) -> None:
 
 
 def ignore_requests_to_leave() -> None:
-    """Let this process, which helps a training, go on until the training has saved and ends it."""
+    """Ignore stop signals in a helper process, so that it works until the training has saved and stops it."""
     for signum in REQUESTS_TO_LEAVE:
         signal.signal(signum, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""The folder of a run's results: found or made, for this run alone, and removed again if it stays empty."""
+"""The folder of a run's results: created, locked for this run, and removed if it stays empty."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from trainer.errors import MachineError, not_writable
 from trainer.files import open_lock
 
 IN_USE = ".in-use"
-# How often, and for how long in all, the lock is tried: another() holds it for an instant, and a process that was just
+# Attempts to get the lock, and the pause between them: another() holds it for an instant, and a process that was just
 # killed for a moment.
 TRIES, PAUSE_S = 10, 0.05
 
 
 @dataclass(frozen=True)
 class Owner:
-    """The process that has the lock."""
+    """The process that holds the lock."""
 
     host: str
     process: int
     since: str  # UTC, ISO 8601
-    run: str = ""  # what the other processes of its run have in common with it, and those of other runs do not
+    run: str = ""  # id of its run, shared by the run's processes
 
 
 class Taken(MachineError):
-    """Another run has the folder."""
+    """The folder is locked by another run."""
 
 
 class FolderLock:
@@ -56,7 +56,7 @@ class FolderLock:
         self.release()
 
     def take(self) -> None:
-        """Take the lock.  Raises Taken, and OSError if the file cannot be written."""
+        """Acquire the lock.  Raises Taken, and OSError if the file cannot be written."""
         while True:
             file = open_lock(self._path)
             if not _is_free(file, fcntl.LOCK_EX, TRIES):
@@ -82,13 +82,13 @@ class FolderLock:
 
 
 def another(folder: Path, run: str) -> Owner | None:
-    """The owner of the lock on `folder` if it is of another run, else None; for processes that take none.
+    """The owner of the lock on `folder` if it belongs to another run, else None.  Does not acquire the lock.
 
     run: see Owner.
     """
     try:
         file = os.open(folder / IN_USE, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # there is none
+    except OSError:  # not locked
         return None
     try:
         owner = None if _is_free(file, fcntl.LOCK_SH, 1) else _read(file)
@@ -98,17 +98,17 @@ def another(folder: Path, run: str) -> Owner | None:
 
 
 def keep_out(folder: Path, run: str) -> None:
-    """Raise Taken if the lock on `folder` is another run's; for processes that take none, beside one that does."""
+    """Raise Taken if another run holds the lock on `folder`.  For processes that do not acquire it themselves."""
     owner = another(folder, run)
     if owner is None:
         return
-    time.sleep(PAUSE_S)  # this run may just have taken the lock over, and not yet written its name
+    time.sleep(PAUSE_S)  # our run may have just acquired the lock, and not yet written its owner
     if another(folder, run) == owner:
         raise Taken(_refusal(folder, owner))
 
 
 def _is_free(file: int, operation: int, tries: int) -> bool:
-    """Whether flock grants `operation`; True, too, where the file system has no locks."""
+    """Whether flock grants `operation`; also True if the file system does not support locks."""
     for left in reversed(range(tries)):
         try:
             fcntl.flock(file, operation | fcntl.LOCK_NB)
@@ -123,7 +123,7 @@ def _is_free(file: int, operation: int, tries: int) -> bool:
 
 
 def _read(file: int) -> Owner | None:
-    """The owner that the file names; None if it is empty yet, or another version's."""
+    """The owner in the lock file; None if it is still empty, or from another version."""
     try:
         return Owner(**json.loads(os.pread(file, 4096, 0)))
     except (ValueError, TypeError):
@@ -140,10 +140,10 @@ def _refusal(folder: Path, owner: Owner | None) -> str:
 
 
 class RunFolder:
-    """path: where it is, or begins to be looked for.
+    """The folder for a run's results, which claim() creates and locks.
 
-    is_named: by the user, so that it is this folder or none; else one with a suffix is taken where it is in use.
-    is_new: it must not be there yet.  checkpoint_dir: locked, too, where the user has named one.
+    path: the folder.  is_named: the user has chosen it; otherwise a suffix is added if it is in use.  is_new: it must
+    not exist yet.  checkpoint_dir: the user's folder for checkpoints, if any, which is locked too.
     """
 
     def __init__(self, path: Path, *, is_named: bool, is_new: bool = False, checkpoint_dir: Path | None = None) -> None:
@@ -153,9 +153,9 @@ class RunFolder:
         self._made: list[Path] = []
 
     def claim(self) -> Path:
-        """Takes the folder for this run and returns it.
+        """Create and lock the folder for this run, and return it.
 
-        Raises Taken; SettingsError or MachineError where it cannot be written to.
+        Raises Taken, and SettingsError or MachineError if it cannot be written to.
         """
         self.path = self._take_first_free()
         if self._checkpoint_dir is not None:
@@ -163,13 +163,14 @@ class RunFolder:
                 self._take(self._checkpoint_dir)
             except OSError as error:
                 raise not_writable(self._checkpoint_dir, error) from error
-        with suppress(OSError):  # of an earlier run
+        with suppress(OSError):  # the outcome of an earlier run
             (self.path / OUTCOME).unlink(missing_ok=True)
         return self.path
 
     def for_outcome(self) -> Path | None:
-        """Where to write how the run ended: None where that would make a folder that the user did not name, or touch
-        another run's.
+        """The folder to write the outcome to, or None.
+
+        None if the folder would be created only for this, unless the user named it, or belongs to another run.
         """
         if not self._locks:
             if not self._is_named:
@@ -189,7 +190,7 @@ class RunFolder:
         for lock in self._locks:
             lock.release()
         for folder in self._made:
-            with suppress(OSError):  # it has something in it
+            with suppress(OSError):  # not empty
                 folder.rmdir()
 
     def _take_first_free(self) -> Path:

@@ -13,7 +13,7 @@ from tests.launch.sagemaker import known
 from tests.launch.sagemaker.known import resolve
 from tests.launch.sagemaker.world import Stage
 from trainer.errors import SettingsError
-from trainer.sagemaker import places
+from trainer.sagemaker import folder_flags
 
 SERVER = "arn:aws:sagemaker:us-east-1:111122223333:mlflow-app/team"
 VPC = "--subnet subnet-1 --security-group sg-1"
@@ -158,7 +158,7 @@ def test_weights_come_from_a_channel_and_the_data_set_from_elsewhere() -> None:
     place = "/opt/ml/input/data/weights/model.pt"
     resolved = resolve(dataset="cifar10", init_from=place, data="weights=s3://bucket/w")
     assert [channel.name for channel in resolved.channels] == ["weights"]
-    assert "--data-dir" not in places({"SM_CHANNEL_WEIGHTS": "/opt/ml/input/data/weights"})
+    assert "--data-dir" not in folder_flags({"SM_CHANNEL_WEIGHTS": "/opt/ml/input/data/weights"})
 
 
 def test_shards_that_are_read_from_s3_need_no_channel() -> None:

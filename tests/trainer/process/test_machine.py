@@ -33,14 +33,14 @@ def test_threads_are_those_of_omp_num_threads_or_the_share_of_the_cores(
 
 def test_so_many_threads_that_none_gets_on_are_refused() -> None:
     config = TrainConfig(threads=1024)
-    with pytest.raises(SettingsError, match=r"--threads 1024: at most \d+ make sense on \d+ cores; drop it"):
+    with pytest.raises(SettingsError, match=r"--threads 1024: at most \d+ are useful on \d+ cores; drop it"):
         set_up(config, torch.device("cpu"), Ranks())
 
 
 @pytest.mark.parametrize(
     ("cuda", "answer", "named"),
     [
-        ("13.0", "<driver_version>570.86.15</driver_version>", "driver 570.86.15 does not serve CUDA 13.0"),
+        ("13.0", "<driver_version>570.86.15</driver_version>", "driver 570.86.15 does not support CUDA 13.0"),
         ("13.0", None, "nvidia-smi finds no driver"),
         (None, "<driver_version>570.86.15</driver_version>", "torch 2.10.0 is built for the CPU"),
     ],
@@ -51,7 +51,7 @@ def test_a_gpu_that_cannot_be_used_is_explained_by_driver_and_cuda(
     monkeypatch.setattr(torch, "__version__", "2.10.0")
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(nvidia, "ask", lambda: answer)
+    monkeypatch.setattr(nvidia, "query", lambda: answer)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     with pytest.raises(SettingsError, match=named):
         pick_device("cuda", Ranks())
@@ -59,7 +59,7 @@ def test_a_gpu_that_cannot_be_used_is_explained_by_driver_and_cuda(
 
 def test_a_hidden_gpu_is_not_blamed_on_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen on an H100: its driver did serve torch's CUDA."""
-    monkeypatch.setattr(nvidia, "ask", lambda: "<driver_version>580.159.04</driver_version>")
+    monkeypatch.setattr(nvidia, "query", lambda: "<driver_version>580.159.04</driver_version>")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(SettingsError, match="CUDA_VISIBLE_DEVICES='' hides the GPUs; unset it, or take --device cpu"):
         pick_device("cuda", Ranks())

@@ -37,7 +37,7 @@ os.write(2, b"at its end")
 """
 
 
-GONE = "at last, error: {} is gone, and its training did not end by itself; start again to resume.\n"
+GONE = "at last, error: {} has ended, and the training did not stop in time; start again to resume.\n"
 
 
 @pytest.mark.parametrize(

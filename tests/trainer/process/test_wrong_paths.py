@@ -23,10 +23,10 @@ PATHS = [
     (DATA, "file/in", 3, "no folder file/in;"),
     (DATA, "two\nlines", 3, "no folder two lines;"),
     (DATA, "CLOSED/in", 3, "closed/in (Permission denied); fix that, or give another --data-dir"),
-    (("--run-dir",), "file", 2, "(file is no folder); choose another --run-dir"),
-    (("--run-dir",), "file/in", 2, "(file is no folder); choose another --run-dir"),
+    (("--run-dir",), "file", 2, "(file is not a folder); choose another --run-dir"),
+    (("--run-dir",), "file/in", 2, "(file is not a folder); choose another --run-dir"),
     (("--run-dir",), "CLOSED/in", 2, "closed/in (Permission denied); choose another --run-dir"),
-    (("--checkpoint-dir",), "file/in", 2, "(file is no folder); choose another --run-dir or --checkpoint-dir"),
+    (("--checkpoint-dir",), "file/in", 2, "(file is not a folder); choose another --run-dir or --checkpoint-dir"),
     (("--init-from",), "circle", 2, "--init-from circle: Too many levels of symbolic links"),
     (("--config",), "file/in", 2, "--config file/in: Not a directory"),
 ]

@@ -73,7 +73,7 @@ def sagemaker_container(script: Script, folder: Path) -> Sequence[str]:
     file = folder / "input/config/hyperparameters.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps(request["HyperParameters"]))
-    words = container.script_words({"SM_MODEL_DIR": str(folder / "model")})
+    words = container.script_command({"SM_MODEL_DIR": str(folder / "model")})
     assert words is not None
     return ["--run-dir", "x", *words]
 
