@@ -106,10 +106,14 @@ BUILDS = "Concurrently running builds for Linux/Small environment"
 
 
 def increase_by_name(service: str, name: str, value: float, region: str) -> str:
-    """quota_increase() for a quota whose code is unknown here: the command looks it up by name."""
+    """quota_increase() for a quota whose code is unknown here: the command looks it up by name.
+
+    Among the defaults, as a new account may not list all of the applied quotas:
+    https://docs.aws.amazon.com/servicequotas/2019-06-24/apireference/API_ListServiceQuotas.html
+    """
     query = f"Quotas[?QuotaName=='{name}'].QuotaCode"
-    listed = f'aws service-quotas list-service-quotas --service-code {service} --region {region} --query "{query}"'
-    return quota_increase(service, f"$({listed} --output text)", value, region)
+    listed = f"aws service-quotas list-aws-default-service-quotas --service-code {service} --region {region}"
+    return quota_increase(service, f'$({listed} --query "{query}" --output text)', value, region)
 
 
 def sentence(code: str, message: str, action: str, region: str, policy: str = "launcher") -> str:

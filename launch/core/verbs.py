@@ -16,7 +16,8 @@ from trainer.errors import SettingsError, TrainerError, did_you_mean
 from trainer.settings import argparser, flags
 from trainer.settings.argparser import version
 
-SHORT = {"-f": "--follow", "--json": "--format=json"}
+# Switches that may stand before the job, and what they stand for.
+SHORT = {"-f": "--follow=true", "--follow": "--follow=true", "--json": "--format=json"}
 MOST_CODE = 255
 # Options that may be given without their flags, in this order: of each row the first that a verb has.
 BARE_WORDS = (("job", "source", "name"), ("port",))
@@ -83,7 +84,7 @@ def verb_of(verbs: Mapping[str, Verb], argv: Sequence[str]) -> str:
 def run_verb(prog: str, verbs: Mapping[str, Verb], name: str, argv: Sequence[str]) -> int:
     """Run the verb `name` with the words after it; return its exit code."""
     verb = verbs[name]
-    words, bare = [SHORT.get(word, word) for word in argv], _bare_words(verb.options)
+    words, bare = [SHORT.get(word, word) for word in job_first(argv)], _bare_words(verb.options)
     named = list(takewhile(lambda word: not word.startswith("-"), words[: len(bare)]))
     flagged = [part for option, word in zip(bare, named, strict=False) for part in (f"--{option}", word)]
     prog = " ".join([prog, name, *(f"[{option.upper()}]" for option in bare)])
@@ -92,6 +93,12 @@ def run_verb(prog: str, verbs: Mapping[str, Verb], name: str, argv: Sequence[str
     usual = user_file.for_verb(verb.options.model_fields)
     (options,) = flags.build({**usual, **given}, [verb.options])
     return verb.act(options)
+
+
+def job_first(argv: Sequence[str]) -> list[str]:
+    """The words of a verb with leading switches behind the others: -f JOB -> JOB -f."""
+    leading = list(takewhile(lambda word: word in SHORT, argv))
+    return [*argv[len(leading) :], *leading]
 
 
 def _bare_words(options: type[BaseModel]) -> list[str]:

@@ -9,6 +9,7 @@ from launch import __main__ as ddp
 from launch.core.errors import NotSetUp
 from launch.ec2 import __main__ as ec2
 from launch.sagemaker import __main__ as sagemaker
+from launch.slurm import __main__ as slurm
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal
 
@@ -49,4 +50,22 @@ def test_a_verb_finds_the_backend_of_the_job(terminal: Terminal, capsys: pytest.
     assert terminal.account.nodes == []
 
     assert ddp.main(["stop", "another"]) == 2
-    assert "no backend has a job 'another'" in capsys.readouterr().err
+    assert "whether a backend has a job 'another' is not known" in capsys.readouterr().err
+
+
+def test_switches_may_stand_before_the_job(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ddp.main(["status", "--json", "one"]) == 0
+    assert ddp.main(["logs", "-f", "another"]) == 2
+    assert "a job 'another'" in capsys.readouterr().err
+
+
+def test_no_backend_that_answers_is_an_error_and_not_an_empty_list(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def away() -> None:
+        raise NotSetUp("no account.")
+
+    for module in (ec2, sagemaker, slurm):
+        monkeypatch.setattr(module, "launcher", away)
+    assert ddp.main(["status", "--json"]) == 4
+    assert json.loads(capsys.readouterr().out) == {"jobs": [], "is_complete": False}

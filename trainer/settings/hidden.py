@@ -15,11 +15,13 @@ NAMES = re.compile(
 )
 # Endings of names that only describe a secret, such as PAD_TOKEN_ID or API_KEY_FILE.
 _ABOUT = re.compile(
-    r"_(IDS?|INDEX|DIM|LEN|LENGTH|COUNT|LIMIT|SIZE|TYPE|MODE|METHOD|NAME|FILE|PATH|DIR|SOCK|ARN)$", re.I
+    r"((?<!SECRET)_IDS?|_(INDEX|DIM|LEN|LENGTH|COUNT|LIMIT|SIZE|TYPE|MODE|METHOD|NAME|FILE|PATH|DIR|SOCK|ARN"
+    r"|APPLICATION_CREDENTIALS))$",
+    re.IGNORECASE,
 )
-# Values that are not secrets: a switch, a short number, a path, an ARN, a token of a vocabulary such as <pad>.
+# Values that are not secrets: a switch, a short number, an ARN, a token of a vocabulary such as <pad>.
 _HARMLESS = re.compile(
-    r"(true|false|yes|no|on|off|none|null)?|-?[0-9.]{1,6}|~?/[\w./@-]*|arn:aws[a-z-]*:[\w:/+=.@-]*"
+    r"(true|false|yes|no|on|off|none|null)?|-?[0-9]{1,3}|[0-9]?\.[0-9]{1,6}|arn:aws[a-z-]*:[\w:/+=.@-]*"
     r"|</?[a-z_]{1,32}[0-9]{0,3}>|<\|[a-z_]{1,32}\|>|\[[a-z]{1,9}\]",
     re.IGNORECASE | re.ASCII,
 )
@@ -44,6 +46,12 @@ PATTERNS = (
     (
         "sk-",
         _ALONE + r"sk-(?=[a-z_-]{0,99}[A-Z0-9])(?:(?:proj|svcacct|admin|ant|or-v1)-[\w-]{32,}|[A-Za-z0-9]{32,})",
+    ),
+    # npm, Groq, Replicate, Kaggle, Databricks, Docker, GitLab, NVIDIA, Google, PyPI.
+    (
+        "npm_ gsk_ r8_ kgat_ dapi dckr_ glpat- nvapi- aiza pypi-age",
+        _ALONE + r"(?:(?:npm_|gsk_|r8_|KGAT_)[A-Za-z0-9]{30,}|dapi[0-9a-f]{32}"
+        r"|(?:dckr_[po]at_|glpat-|nvapi-|AIza|pypi-AgE)[\w-]{20,})",
     ),
     ("xox", _ALONE + r"xox[a-eprs]-(?=[a-z-]{0,99}[A-Z0-9])[\w-]{10,}"),  # Slack
     ("eyj", _ALONE + r"eyJ\w{10,}+\.[\w-]{10,}(?:\.[\w-]*)?"),  # a JWT

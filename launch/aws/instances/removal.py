@@ -12,7 +12,6 @@ from launch.aws.retry import STOP_RETRY_S, Retry, is_transient
 from launch.core.clock import Clock
 from launch.core.errors import AwsError, NotYetAllowed
 from launch.core.terminal import Say
-from trainer.errors import TrainerError
 
 # Error codes for resources that are still in use; retry soon.
 IN_USE = {"DependencyViolation", "InvalidGroup.InUse", "VolumeInUse", "InvalidPlacementGroup.InUse",
@@ -20,6 +19,7 @@ IN_USE = {"DependencyViolation", "InvalidGroup.InUse", "VolumeInUse", "InvalidPl
 
 # Terminating takes a minute or two; p4d and larger take up to twenty.
 LIMIT_S, LOOK_EVERY_S = 1800.0, 3.0
+EARLY_S = 30.0
 # EC2 may list new nodes this much later.
 SETTLE_S = 20.0
 
@@ -32,7 +32,7 @@ def remove(aws: Aws, job: str, clock: Clock, say: Say, remedy: str, *, unsure: b
     """
     removed, terminated = set[str](), set[str]()
     until, sure_at = clock.now() + LIMIT_S, clock.now() + (SETTLE_S if unsure else 0.0)
-    retry = Retry(clock, STOP_RETRY_S, _may_pass)
+    retries = _Retries(clock, say)
     while True:
         try:
             is_sure = clock.now() >= sure_at
@@ -43,21 +43,35 @@ def remove(aws: Aws, job: str, clock: Clock, say: Say, remedy: str, *, unsure: b
                 raise AwsError(_what_remains(fleet, remedy), "StillThere")
             removed |= _names(fleet)
             is_done = _remove_some(aws, fleet, terminated, say, is_sure=is_sure)
-            retry.success()
+            retries.success()
             if not is_done:
                 # EC2 may list a new node that it cannot terminate yet: retry soon.
                 is_open = any(node.id not in terminated for node in fleet.living)
                 _wait_for_nodes(aws, fleet, job, clock, until=clock.now() if is_open else until, sure_at=sure_at)
         except AwsError as error:
             _end_nodes_after(error, aws, job, terminated, say)
-            retry.failure(error)
-            say(f"warning: {error}\n  retrying")
+            retries.failure(error)
             clock.sleep(LOOK_EVERY_S)
 
 
-def _may_pass(error: TrainerError) -> bool:
-    """Also after a denial: the tags that allow a removal arrive seconds after what carries them."""
-    return is_transient(error) or isinstance(error, NotYetAllowed)
+class _Retries:
+    """Retries of a removal: after a denial for a shorter time, as the tags that allow it arrive within seconds."""
+
+    def __init__(self, clock: Clock, say: Say) -> None:
+        self._say, self._said = say, ""
+        self._unavailable = Retry(clock, STOP_RETRY_S, is_transient)
+        self._denied = Retry(clock, EARLY_S)
+
+    def success(self) -> None:
+        self._unavailable.success()
+        self._denied.success()
+
+    def failure(self, error: AwsError) -> None:
+        """Show the error, unless it was the last one.  Raises it if it is final."""
+        (self._denied if isinstance(error, NotYetAllowed) else self._unavailable).failure(error)
+        if str(error) != self._said:
+            self._say(f"warning: {error}\n  retrying")
+        self._said = str(error)
 
 
 def end_start(aws: Aws, job: str, started: datetime, clock: Clock, say: Say, *, unsure: bool) -> None:

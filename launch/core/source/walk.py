@@ -53,7 +53,7 @@ def list_files(top: Path, in_repository: bool, cwd: Path) -> Listing:
     too large, if a folder cannot be read, or if a link leads out of `top`.
     """
     is_never_sent, is_ignored = _never_sent(top, cwd), _dockerignore(top)
-    names = _git_files(top) if _asks_git(in_repository) else _walked(top, is_never_sent)
+    names = _git_files(top) if _asks_git(in_repository) else _walked(top, top, _Rules(top), is_never_sent)
     sent = (name for name in names if not is_ignored(name) and not _folder_never_sent(top / name, top, is_never_sent))
     files = list(islice((file for name in sent for file in _file(top / name, top)), _MOST_SEEN + 1))
     files.sort(key=lambda file: file.name)
@@ -71,7 +71,7 @@ def why_left_out(top: Path, in_repository: bool, cwd: Path, name: str) -> str:
     if _asks_git(in_repository):
         rule = shell.run_captured(["git", "-C", str(top), "check-ignore", "--verbose", name]).out
         return f"{one_line(rule.partition(':')[0], 300)} names it" if rule else "git does not list it"
-    return f"{GIT} names it" if _gitignore(top)(name) else "it is not a file"
+    return f"{GIT} names it" if _Rules(top).ignore(top / name) else "it is not a file"
 
 
 # ---- git
@@ -85,7 +85,7 @@ def _git_files(top: Path) -> Iterator[str]:
     """The files below `top` that git tracks or does not ignore, also of submodules."""
     listing = ["git", "-C", str(top), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     ended = shell.run_captured(listing)
-    if ended.code:
+    if ended.code or "could not open directory" in ended.err:  # with which git ends with 0
         raise SettingsError(f"git cannot list the files of {one_line(top, 300)}: {one_line(ended.err, 300)}")
     for name in sorted(set(ended.out.split("\0")) - {""}):  # a file in conflict is listed several times
         if not _is_folder(top / name):
@@ -101,28 +101,43 @@ def _is_folder(path: Path) -> bool:
 # ---- Without git
 
 
-def _walked(top: Path, is_never_sent: Callable[[Path], bool]) -> Iterator[str]:
-    """The files below `top` that the .gitignore in it does not exclude."""
-    is_ignored = _gitignore(top)
-
-    def is_left_out(folder: Path) -> bool:
-        return is_ignored(f"{folder.relative_to(top).as_posix()}/") or is_never_sent(folder)
-
-    for place, folders, files in os.walk(top, onerror=_refuse):
-        below = Path(place)
-        links = [name for name in folders if (below / name).is_symlink()]
-        folders[:] = [name for name in folders if name not in links and not is_left_out(below / name)]
-        names = ((below / name).relative_to(top).as_posix() for name in files + links)
-        yield from (name for name in names if not is_ignored(name))
+def _walked(folder: Path, top: Path, rules: "_Rules", is_never_sent: Callable[[Path], bool]) -> Iterator[str]:
+    """The files below `folder` that no .gitignore excludes; of repositories within, what git lists."""
+    for path in _content(folder):
+        if rules.ignore(path):
+            continue
+        if not _is_folder(path):
+            yield _name(path, top)
+        elif _asks_git((path / ".git").exists()):
+            yield from (_name(path / name, top) for name in _git_files(path))
+        elif not is_never_sent(path):
+            yield from _walked(path, top, rules, is_never_sent)
 
 
-def _refuse(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):  # it was there when its parent was read
-        raise unreadable(Path(error.filename), error.strerror) from None
+def _content(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:  # it was there when its parent was read
+        return []
+    except OSError as error:
+        raise unreadable(folder, error.strerror) from None
 
 
-def _gitignore(top: Path) -> Callable[[str], bool]:
-    return _matcher(top / GIT, lambda lines: GitIgnoreSpec.from_lines(lines))
+class _Rules:
+    """The .gitignore files in `top` and in folders below it, each read once.  None takes back what another ignores."""
+
+    def __init__(self, top: Path) -> None:
+        self._top = top
+        self._matcher = cache(lambda folder: _matcher(folder / GIT, lambda lines: GitIgnoreSpec.from_lines(lines)))
+
+    def ignore(self, path: Path) -> bool:
+        """Whether one of the files excludes `path`."""
+        folders, slash = (folder for folder in path.parents if folder.is_relative_to(self._top)), "/" * _is_folder(path)
+        return any(self._matcher(folder)(_name(path, folder) + slash) for folder in folders)
+
+
+def _name(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix()
 
 
 # ---- Docker and what is never sent
@@ -191,8 +206,10 @@ def _file(path: Path, top: Path) -> Iterator[File]:
     try:
         found = path.lstat()
         link = str(path.readlink()) if stat.S_ISLNK(found.st_mode) else ""
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # git still tracks it
         return
+    except OSError as error:
+        raise unreadable(path, error.strerror) from None
     if link:
         yield File(name, 0, False, _within(path, link, top))
     elif stat.S_ISREG(found.st_mode):

@@ -50,6 +50,10 @@ ALPHABETS = {
     "Anthropic": ("sk-ant-api03-", URL_SAFE, 93, "AA"),
     "OpenRouter": ("sk-or-v1-", HEX, 64, ""),
     "Slack": ("xoxb-123456789012-123456789012-", LETTERS + DIGITS, 24, ""),
+    "GitLab": ("glpat-", URL_SAFE, 20, ""),
+    "NVIDIA": ("nvapi-", URL_SAFE, 64, ""),
+    "Docker": ("dckr_pat_", URL_SAFE, 27, ""),
+    "Kaggle": ("KGAT_", HEX, 32, ""),
     "wandb": ("wandb.login(key='", HEX, 40, "')"),
     "wandb, variable": ("export WANDB_API_KEY=", HEX, 40, ""),
     "a JWT": ("eyJhbGciOiJIUzI1NiJ9.eyJ", LETTERS + DIGITS, 40, ".c2lnbmF0dXJl"),
@@ -99,7 +103,7 @@ def test_tokens_and_urls_with_passwords_are_known(secret: str) -> None:
 @pytest.mark.parametrize("name", ["DB_PASS", "GITHUB_PAT", "WANDB_API_KEY", "PGPASSWORD", "MY_TOKEN", "SMTP_AUTH",
                                   "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY", "GPG_PASSPHRASE"])  # fmt: skip
 def test_names_of_secrets_are_known(name: str) -> None:
-    assert [is_secret(name, value) for value in ("x", "/base64+of/something=", "12345678")] == [True] * 3
+    assert [is_secret(name, value) for value in ("x", "/base64+of/something=", "123456")] == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -119,7 +123,17 @@ def test_a_number_a_switch_a_word_or_a_place_is_no_secret(variable: str) -> None
 
 @pytest.mark.parametrize(
     "variable",
-    [f"TOKEN_PATH=/{SECRETS['GitHub']}", "SECRET_KEY=123456789", "MY_TOKEN=0.1234567", "EOS_TOKEN=abc", "DB_PASS=/a+b"],
+    [
+        f"TOKEN_PATH=/{SECRETS['GitHub']}",
+        "SECRET_KEY=123456789",
+        "MY_TOKEN=0.1234567",
+        "EOS_TOKEN=abc",
+        "DB_PASS=/a+b",
+        "DB_PASSWORD=/hunter2",
+        "DB_PASSWORD=123456",
+        "VAULT_SECRET_ID=0123abcd",
+        "API_KEY=/run/x",
+    ],
 )
 def test_what_may_be_one_under_such_a_name_is_refused(variable: str) -> None:
     name, _, value = variable.partition("=")

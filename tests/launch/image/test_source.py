@@ -138,11 +138,12 @@ def test_the_base_is_the_image_that_launch_sagemaker_takes() -> None:
         ((), "python -m trainer.container"),  # without AWS's toolkit
         (("train",), "train"),  # with it, in an image of the user's own
         (("train", "start_with_right_hostname.sh"), "python -m trainer.container"),  # AWS's from 2.11 on
+        (("train", "start_with_right_hostname.sh", "jq"), "bash -m start_with_right_hostname.sh train"),
     ],
 )
 def test_sagemakers_command_starts_what_the_base_can_run(base: tuple[str, ...], started: str, tmp_path: Path) -> None:
-    """AWS's older images have /changehostname.c too: tests/container/test_two_hosts.py runs on one of these."""
-    for program in (*base, "python"):
+    """AWS's newer images lack jq, docker/pytorch/Dockerfile.cuda: https://github.com/aws/deep-learning-containers"""
+    for program in (*base, "python", "bash"):
         (tmp_path / program).write_text('#!/bin/sh\necho "${0##*/}" "$@"\n')
         (tmp_path / program).chmod(0o755)
     command = ["/bin/sh", ROOT / "infra/container/entry.sh", "train"]

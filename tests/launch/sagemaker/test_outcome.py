@@ -281,7 +281,7 @@ def test_a_quota_that_is_too_low_comes_with_the_command_that_raises_it() -> None
     )
     error = with_remedy(AwsError(message, "ResourceLimitExceeded"), "eu-west-1")
     listed = (
-        "aws service-quotas list-service-quotas --service-code sagemaker --region eu-west-1 --query "
+        "aws service-quotas list-aws-default-service-quotas --service-code sagemaker --region eu-west-1 --query "
         "\"Quotas[?QuotaName=='ml.p2.xlarge for training job usage'].QuotaCode\" --output text"
     )
     assert str(error).splitlines()[-1].strip() == (

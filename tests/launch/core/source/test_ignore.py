@@ -58,6 +58,23 @@ def test_without_git_the_gitignore_of_the_top_counts(tmp_path: Path, monkeypatch
     assert sent(tmp_path, in_repository=True) == expected
 
 
+def test_ignore_files_of_folders_and_repositories_within_count(tmp_path: Path) -> None:
+    write(tmp_path, {"train.py": "", "c/.gitignore": "*\n", "c/x": "", "d/.gitignore": "a/\n", "d/a/x": "", "d/x": ""})
+    repository(tmp_path / "r", {".gitignore": "*.ckpt\n", "x.ckpt": "", "lib.py": ""})
+
+    assert sent(tmp_path) == {"train.py", "d/.gitignore", "d/x", "r/.gitignore", "r/lib.py"}
+
+
+def test_a_tracked_file_whose_folder_is_now_a_file_is_left_out(tmp_path: Path) -> None:
+    top = repository(tmp_path, {"train.py": "", "a/x": ""})
+    git(top, "add", ".")
+    (top / "a/x").unlink()
+    (top / "a").rmdir()
+    write(top, {"a": ""})
+
+    assert source(top).files == ("a", "train.py")
+
+
 def test_a_line_that_is_no_pattern_is_named(tmp_path: Path) -> None:
     write(tmp_path, {".dockerignore": "[z-a]\n", "train.py": ""})
 
