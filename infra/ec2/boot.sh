@@ -176,7 +176,7 @@ get_data() {
         mount_volume "$device" || fail 22 data "volume $VOLUME cannot be mounted"
     elif [ -n "$DATA_S3" ]; then
         mount_local_disk
-        TRANSFER_S=$COPY_S retry s3 sync "$DATA_S3" /data || fail 22 data "cannot copy $DATA_S3"
+        TRANSFER_S=$COPY_S retry s3 sync --delete "$DATA_S3" /data || fail 22 data "cannot copy $DATA_S3"
     fi
 }
 
@@ -421,6 +421,7 @@ train() {
             0) STAYS=$NEXT && return ;;
             8) fail 8 health "$(last_words)" ;;
             6 | 75 | 134 | 137 | 139 | 143) ;; # trainer/contract.py, and 128 + a signal
+            125) fail 125 train "$(last_words)" ;; # docker's own error
             *) STAYS=$NEXT && fail "$code" train "$(last_words)" ;; # the training's own error
         esac
         ! spot_notice || fail 75 spot 'EC2 is reclaiming this spot instance'
@@ -469,15 +470,16 @@ print(json.dumps({**record, "at": int(time.time()), **warm}))
 EOF
 }
 
-fetch_next() { s3 cp "$FOLDER/$NEXT" "$FOLLOWER" 2>/dev/null; }
+fetch_next() { ! spot_notice && s3 cp "$FOLDER/$NEXT" "$FOLLOWER" 2>/dev/null; }
 
 # Waits for the boot script of a next job and becomes it; returns if none comes in time, or at any failure.  Nothing of
 # this job may be left for the next one, whose script begins with a timer of its own.
 stay_warm() {
     shutdown -h "+$WARM" || return # in case this loop hangs
     trap - TERM INT HUP PIPE # what is ignored here, the next script could not handle
-    PAUSE_S=$LISTEN_S within $((WARM * 60)) fetch_next && rm -rf "$DISK" "$ROOT" &&
-        DDP_WARM="$DATA_VOLUME $DATA_S3" exec bash "$FOLLOWER"
+    PAUSE_S=$LISTEN_S within $((WARM * 60)) fetch_next && rm -rf "$DISK" "$ROOT" || return
+    find /dev/shm -mindepth 1 -delete # containers share it
+    DDP_WARM="$DATA_VOLUME $DATA_S3" exec bash "$FOLLOWER"
 }
 
 main() {

@@ -51,6 +51,11 @@ class Place:
         return max(self.facts.spot_scores.values(), default=0)
 
     @property
+    def is_warm(self) -> bool:
+        """Whether it starts on warm nodes of another job."""
+        return self.plan.payload.cluster.warm is not None
+
+    @property
     def holds_job(self) -> bool:
         """Whether nodes of the job run or ran here, so that its checkpoints are in this region's bucket."""
         return self.facts.last_generation > 0 or bool(self.facts.fleet.living)
@@ -80,12 +85,12 @@ class Plans:
     def tried(self) -> tuple[Place, ...]:
         """The regions to try, in order.  Those with an unfinished start come first, as they may have nodes.
 
-        Then those with the zone that has the best spot placement score.
+        Then those with warm nodes for it, and those with the zone that has the best spot placement score.
         """
         if self.home:
             return (self.home,)
         ready = [place for place in self.places if place.problem is None]
-        return tuple(sorted(ready, key=lambda place: (not place.is_begun, -place.spot_score)))
+        return tuple(sorted(ready, key=lambda place: (not place.is_begun, not place.is_warm, -place.spot_score)))
 
     @property
     def problem(self) -> TrainerError | None:
@@ -284,7 +289,11 @@ def _running(job: Job[Ec2Options], runtime: Runtime) -> Iterator[str]:
             aws = runtime.make_aws(region)
             running = find(aws) if aws.has_credentials else Fleet()
             for name in running.jobs:
-                if not (name.endswith(letters) and warm_nodes(aws, running.of(name), name)):
+                is_warm = False
+                if name.endswith(letters):
+                    with suppress(TrainerError):
+                        is_warm = warm_nodes(aws, running.of(name), name) is not None
+                if not is_warm:
                     yield name
 
 

@@ -154,7 +154,9 @@ def security_group(cluster: Cluster, vpc: str, dns: Sequence[str]) -> list[Reque
     dns: the VPC's own DNS servers.
     """
     about, why = f"nodes of {cluster.job}: each other, and HTTPS out", "create a security group for the nodes"
-    create = instances.security_group(cluster.job, about, vpc, cluster.tags, why)
+    # With the start in its name: a later start of the job may find the group at work for another, see warm.py.
+    name = f"{cluster.job}-{cluster.started:%Y%m%d%H%M%S}"
+    create = instances.security_group(name, about, vpc, cluster.tags, why)
     return [create, *security_rules(instances.NEW_GROUP, dns, cluster.resolved.options.proxy)]
 
 

@@ -30,7 +30,7 @@ from launch.ec2.records import completed, stopped
 from launch.ec2.regions import ASK_EVERY_S, Place, Plans, Tried, plan_job, plan_regions, tried_in
 from launch.ec2.requests import NAME_TAKEN, Cluster
 from launch.ec2.starter import Starter
-from launch.ec2.warm import await_warm
+from launch.ec2.warm import await_warm, end_claimed
 from launch.ec2.watch import Follower, find_ends, read_cluster_file
 from trainer.contract import Exit
 from trainer.errors import TrainerError
@@ -255,6 +255,7 @@ class _Life:
         remedy = command("stop", cluster.job, cluster.region)
         try:
             with self._explain_interrupts():
+                end_claimed(self.aws, cluster)
                 has_folder = stop.mark_ended(self.aws, cluster.folder, clock, self.say) is not None
                 return has_folder, stop.stop(self.aws, cluster.job, clock, self.say, unsure=unsure), None
         except TrainerError as error:

@@ -41,6 +41,7 @@ class Starter:
     aws: Aws
     say: Say  # never fails, unlike runtime.say if the terminal is closed
     waits: bool  # wait for capacity for the first nodes as --wait-for-capacity says; replacements always do
+    lost: bool = False  # warm nodes were no longer there for the job
 
     def start(self) -> Mapping[str, Any]:
         """Make the plan's requests, write cluster.json and return it.  Idempotent."""
@@ -57,7 +58,7 @@ class Starter:
         try:
             plan = self._perform(plan)
         except AwsError as error:
-            if is_lost(error, cluster):
+            if self._is_lost(error, cluster):
                 self.say(f"{error}  Starting new nodes.")
                 return self._start(self._same_start_again(plan), may_retry=may_retry)
             if error.aws_code != "InvalidGroup.Duplicate" or not may_retry:
@@ -81,6 +82,11 @@ class Starter:
         # A concurrent stop has not seen these nodes.
         check_not_stopped(self.aws, cluster.folder, cluster.started, has_started=True)
         return members
+
+    def _is_lost(self, error: AwsError, cluster: Cluster) -> bool:
+        """Whether warm nodes were no longer there for the job, for the first time."""
+        was_lost, self.lost = self.lost, self.lost or is_lost(error, cluster)
+        return self.lost and not was_lost
 
     def _written(self, cluster: Cluster, fleet: Fleet) -> Mapping[str, Any]:
         """Write cluster.json if it has changed, and return it."""

@@ -32,7 +32,7 @@ MOST_TAGGED = 1000  # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API
 OF_THE_TRAINING = {"keep_warm", "max_hours", "max_restarts", "nproc_per_node", "secret"}
 TAKEN = "WarmNodesTaken"  # the toolkit's error code if another job has claimed the nodes
 # Errors after which the job starts nodes of its own: others were faster, or the nodes' time was over.
-LOST = (TAKEN, *GONE)
+LOST = (TAKEN, *GONE, "InvalidID", "InvalidSecurityGroupID.NotFound")
 
 
 def warm_until(own: Fleet, exits: Mapping[str, Mapping[str, Any]]) -> datetime | None:
@@ -47,12 +47,18 @@ def find_warm(aws: Aws, fleet: Fleet, options: Ec2Options, now: datetime) -> tup
     Reads the folders of jobs with such nodes only.
     """
     found = [warm_nodes(aws, fleet.of(job), job) for job in fleet.jobs if _is_alike(fleet.of(job), options)]
-    return tuple(warm for warm in found if warm is not None and warm.until - now > LEAST)
+    return tuple(warm for warm in found if warm is not None and _is_left(warm, now) and warm.until - now > LEAST)
+
+
+def _is_left(warm: WarmNodes, now: datetime) -> bool:
+    """Whether the launcher of their job, which may end them until it knows that they are warm, has left them."""
+    began = warm.until - timedelta(minutes=warm.spec["where"]["keep_warm"])
+    return "ended" in warm.spec or now - began > timedelta(seconds=AWAIT_S)
 
 
 def _is_alike(own: Fleet, options: Ec2Options) -> bool:
     are_right = [node.state == "running" and node.type in options.instance_type for node in own.living]
-    return len(are_right) == options.nodes and all(are_right)
+    return len(are_right) == options.nodes and all(are_right) and len({node.type for node in own.living}) == 1
 
 
 def await_warm(aws: Aws, job: str, nodes: int, clock: Clock) -> WarmNodes | None:
@@ -116,7 +122,11 @@ def take_over(cluster: Cluster, warm: WarmNodes) -> list[Request]:
     # Counted for that job already, or for this one only from now on.
     own = [{"Key": GENERATION_TAG, "Value": "1"}, {"Key": ONCE_TAG, "Value": "0"}]
     tags = {"Resources": _ids(warm.fleet), "Tags": [*cluster.tags, *own]}
+    test = Request(
+        "ec2", "CreateTags", {**tags, "DryRun": True}, "check that these credentials may tag them", ("DryRunOperation",)
+    )
     return [
+        test,
         replace(claim, taken=TAKEN, if_taken="Another job has taken these nodes over."),
         Request("ec2", "CreateTags", tags, "tag them, and all that is theirs, as this job's"),
         deletion("schedule", group_name(warm.job), f"delete the time limit of {warm.job}"),
@@ -132,6 +142,19 @@ def _ids(fleet: Fleet) -> list[str]:
     """All that carries the job's tags."""
     tagged = [one.tagged_as or one.id for one in fleet.resources if one.kind != "schedule"]
     return [*(node.id for node in fleet.living), *tagged]
+
+
+def end_claimed(aws: Aws, cluster: Cluster) -> None:
+    """End warm nodes that this job has claimed and that do not have its tags yet.  Raises AwsError."""
+    warm = cluster.warm
+    started = start_of(warm.spec) if warm else None
+    if warm is None or started is None:
+        return
+    if aws.read(warm.folder.bucket, next_key(warm.folder, started)) == _script(cluster, warm):
+        claimed = {node.id for node in warm.fleet.living}
+        ids = [node.id for node in find(aws, warm.job).living if node.id in claimed]
+        if ids:
+            aws.call("ec2", "TerminateInstances", {"InstanceIds": ids})
 
 
 def is_lost(error: AwsError, cluster: Cluster) -> bool:

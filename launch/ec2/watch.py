@@ -72,6 +72,13 @@ class Situation:
         }
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether another command has ended the job; not if its nodes wait for a next one, as it ended by itself."""
+        records = self.records
+        is_warm = len(records) == len(self.members["nodes"]) and all("warm_until" in one for one in records.values())
+        return "ended" in self.spec and not is_warm
+
+    @property
     def gone(self) -> set[int]:
         """The ranks whose nodes have ended.  EC2 lists new nodes late, and forgets ended ones after an hour."""
         states = {node.id: node.state for node in self.fleet.nodes}
@@ -110,7 +117,7 @@ Verdict = Waiting | Replace | NeverReported | Outcome
 
 def decide(situation: Situation, max_restarts: int) -> Verdict:
     """The next step for a job; an Outcome if it has ended."""
-    if "ended" in situation.spec:
+    if situation.is_stopped:
         return stopped("the job was stopped by another command")
     sick = situation.sick
     failures = [record for rank, record in situation.records.items() if is_failure(record) and rank not in sick]

@@ -91,7 +91,7 @@ def test_what_is_copied_or_kept_goes_to_the_local_disks_where_the_type_has_some(
     ("volume", "s3", "does"),
     [
         ("cache", "", ["mkdir -p /data", "disk", "chmod 1777 /data"]),
-        ("none", "s3://bucket/data", ["mkdir -p /data", "disk", "3600 s: s3 sync s3://bucket/data /data"]),
+        ("none", "s3://bucket/data", ["mkdir -p /data", "disk", "3600 s: s3 sync --delete s3://bucket/data /data"]),
         ("none", "", ["mkdir -p /data"]),
     ],
 )

@@ -21,7 +21,7 @@ pytestmark = needs.process_nodes()
 
 # Every path that boot.sh contains, so that relocated() finds it.
 PLACES = (
-    ": /var/lib/ddp /run/ddp /data /dev/disk/by-id /job/run /job/source /job/toolkit http://169.254.169.254 "
+    ": /var/lib/ddp /run/ddp /data /dev/disk/by-id /dev/shm /job/run /job/source /job/toolkit http://169.254.169.254 "
     "head:29400\n"
 )
 
