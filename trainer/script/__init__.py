@@ -1,1 +1,1 @@
-"""Runs a training of the user's own: one rank of it, as a child of a small process that looks after it."""
+"""Run one rank of a user's own training script in a supervised child process."""

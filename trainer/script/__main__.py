@@ -1,8 +1,8 @@
 # PYTHON_ARGCOMPLETE_OK
-"""`python -m trainer.script ... -- train.py`: one rank of a user's own training, as a child of this process.
+"""`python -m trainer.script ... -- train.py`: run one rank of a user's own training script as a child process.
 
-It unpacks the source and installs what that needs, runs the script, passes on what it prints, and says in one line how
-it ended.  No torch: it would take seconds, and memory.
+Unpack the source, install its requirements, run the script, relay its output, and report in one line how it
+ended.  Must not import torch, which costs seconds and memory.
 """
 
 import os
@@ -30,14 +30,14 @@ from trainer.script.relay import Line, MetricLines, Relay
 from trainer.script.unpack import source_folder
 from trainer.settings.hidden import without_secrets
 
-# How long a rank that lost another one lets that one speak, whereupon torchrun asks the rest to leave.  Where it
-# does not, as when another node is lost, the first of this node speaks before the others.
+# How long a rank that lost its connection waits for the failed rank to report first; torchrun then stops the rest.
+# If none reports, for example because a whole node is lost, local rank 0 reports before the others on its node.
 FIRST_WAITS_S, OTHERS_WAIT_S = 2.0, 4.0
 
 
 @dataclass(frozen=True)
 class Rank:
-    """This rank: what it was told, its place, and whom it is asked by."""
+    """One rank: its settings, its position in the job, the stop requests it gets, and its outcome file."""
 
     config: ScriptConfig
     ranks: Ranks
@@ -46,7 +46,7 @@ class Rank:
 
     @property
     def who(self) -> str:
-        """How a sentence about it begins; nothing where it is alone."""
+        """The prefix of messages about this rank, such as "rank 1: "; empty if it is the only one."""
         if self.ranks.world_size == 1:
             return ""
         kind = "node" if self.config.processes == "one" else "rank"
@@ -54,24 +54,24 @@ class Rank:
 
     @property
     def is_alone(self) -> bool:
-        """Whether it is the only process of the training."""
+        """Whether this is the only process of the training."""
         return self.ranks.world_size == 1 and self.config.processes == "torchrun"
 
     @property
     def max_silence_s(self) -> float:
-        """After how long without output it is ended; 0: never, as others than rank 0 usually print nothing."""
+        """Seconds without output after which to stop the script; 0: no limit, as only rank 0 usually prints."""
         return self.config.max_silence_s if self.ranks.is_head else 0.0
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """Runs one rank of the script; returns its exit code, or one of trainer.contract.Exit."""
+    """Run one rank of the script.  Return its exit code, or one of trainer.contract.Exit."""
     requests = child.Requests()
     requests.listen(partial(_interrupt, requests))
     try:
         config, ranks = parse(argv), read_ranks(env)
         outcome_file = OutcomeFile(config.run_dir, config.job, process_start(), ranks.is_head, run_of(ranks, env))
         rank = Rank(config, ranks, requests, outcome_file)
-    except Interrupted:  # perhaps as another rank has failed already, which cannot be known here
+    except Interrupted:  # maybe because another rank failed, which cannot be known here
         return requests.code
     except TrainerError as error:
         report_end(error.code, str(error))
@@ -79,7 +79,7 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     try:
         with _own_folder(rank):
             return _run(rank, env)
-    except Taken as error:  # whose outcome.json is not ours to write
+    except Taken as error:  # outcome.json belongs to the other run
         report_end(error.code, str(error))
         return error.code
     except Interrupted as error:
@@ -90,9 +90,9 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 @contextmanager
 def _own_folder(rank: Rank) -> Iterator[None]:
-    """Keeps a second run out of the run folder inside the block.  Raises Taken, or as not_writable() says.
+    """Keep other runs out of the run folder inside the block.  Raises Taken, or the error of not_writable().
 
-    Rank 0 takes the lock for all; the others, whose folder may be the same or another node's, go by what it says.
+    Rank 0 takes the lock for all ranks; the others, which may be on other nodes, only check it.
     """
     folder = rank.config.run_dir
     if not rank.ranks.is_head:
@@ -126,7 +126,7 @@ def _run(rank: Rank, env: Mapping[str, str]) -> int:
     _check(rank, cwd)
     script_env = script_environment(config, rank.ranks, env)
     if config.requirements:
-        from trainer.script import packages  # what it imports would keep the other scripts waiting
+        from trainer.script import packages  # slow to import, and most scripts do not need it
 
         assert config.work is not None
         layer = packages.layer_for(top / config.requirements, config.work, config.digest, rank.outcome_file.began)
@@ -144,30 +144,30 @@ def _run(rank: Rank, env: Mapping[str, str]) -> int:
     end = end_of(ended, one_line(config.name), lines, is_alone=rank.is_alone)
     if end.code == Exit.DONE and rank.ranks.is_head:
         is_kept = results_in(config.run_dir) != before or bool(before and script_env[RESTARTS] != "0")
-        # Where the source was not unpacked the script runs on its user's own machine, whose files stay.
+        # Without --source the script runs on the user's own machine, where files are not lost.
         _warn_of_done(one_line(config.name), is_asked=bool(ended.asked), is_kept=is_kept or config.source is None)
     return _ended(rank, end, lines)
 
 
 def _warn_of_done(name: str, *, is_asked: bool, is_kept: bool) -> None:
-    """Says what its user may not expect of a script that is done.  is_kept: it left something in the run folder."""
+    """Warn about surprises after a successful script.  is_kept: it wrote something to the run folder."""
     if is_asked:
         _warn(
-            f"{name} was asked to leave and ended with exit code 0, so it counts as done and is not started again; one "
-            f"that has more to do ends with {int(Exit.INTERRUPTED)}."
+            f"{name} was asked to leave and ended with exit code 0, so it counts as done and is not started again; to "
+            f"be started again it must exit with {int(Exit.INTERRUPTED)}."
         )
     elif not is_kept:
         _warn(
-            f"{name} left nothing in its run folder, ${RUN_DIR}, and what it wrote elsewhere on a node is gone when "
-            f"the node is; write there, or pass the folder as {RUN_WORD} among the arguments."
+            f"{name} left nothing in its run folder, ${RUN_DIR}, and files elsewhere are lost with the node; "
+            f"write to that folder, or pass the folder as {RUN_WORD} among the arguments."
         )
 
 
 def _check(rank: Rank, cwd: Path) -> None:
-    """Raises SettingsError for a script that is not there, MachineError for a port that is taken."""
+    """Raise SettingsError if the script does not exist, MachineError if the port is in use."""
     config, ranks = rank.config, rank.ranks
     if not cwd.is_dir():
-        raise SettingsError(f"--cwd {one_line(config.cwd)} is no folder of the source.")
+        raise SettingsError(f"--cwd {one_line(config.cwd)} is not a folder in the source.")
     if config.words[0] != "-m" and not (cwd / config.words[0]).exists():
         there = sorted(path.name for path in cwd.glob("*.py"))
         raise SettingsError(
@@ -179,7 +179,7 @@ def _check(rank: Rank, cwd: Path) -> None:
 
 
 def _check_alone(ranks: Ranks) -> None:
-    """Raises SettingsError where several ranks of a node would each start all processes, MachineError as _check."""
+    """Raise SettingsError if several ranks of a node would each start all processes; MachineError as in _check."""
     if ranks.local_world_size > 1:
         raise SettingsError(
             f"--processes one needs one process on each node, not {ranks.local_world_size}; give --nproc-per-node 1."
@@ -197,8 +197,8 @@ def _try_port(port: int) -> None:
             probe.bind(("", port))
         except OSError as error:
             raise MachineError(
-                f"port {port}, at which the script's processes would meet, is taken on this node; give another "
-                "--master-port to torchrun, from which it follows, or start again."
+                f"port {port}, which the script's processes need, is in use on this node; give torchrun another "
+                "--master-port, from which this port is computed, or start again."
             ) from error
 
 
@@ -223,12 +223,12 @@ def _warn(warning: str) -> None:
 
 
 def _ended(rank: Rank, end: End, lines: Sequence[Line]) -> int:
-    """Says how this rank ended, unless another one does, and returns the exit code."""
+    """Record and report how this rank ended, unless another rank does.  Return the exit code."""
     if end.follows and _another_speaks(rank):
         return end.code
-    is_told = rank.outcome_file.has_failed()
+    is_reported = rank.outcome_file.has_failed()
     rank.outcome_file.write(end.code, rank.who + end.sentence, follows=end.follows)
-    if end.code == Exit.DONE or is_told:
+    if end.code == Exit.DONE or is_reported:
         return end.code
     if end.code in (Exit.INTERRUPTED, STOPPED):
         if rank.ranks.is_head and end.code == Exit.INTERRUPTED:
@@ -240,7 +240,7 @@ def _ended(rank: Rank, end: End, lines: Sequence[Line]) -> int:
 
 
 def _another_speaks(rank: Rank) -> bool:
-    """Waits for the rank that failed for a reason of its own: then this one is asked to leave, or finds its reason."""
+    """Wait briefly for the rank that failed first; return whether it reported, or this rank was asked to stop."""
     until = time.monotonic() + (FIRST_WAITS_S if rank.ranks.local_rank == 0 else OTHERS_WAIT_S)
     while time.monotonic() < until:
         if rank.requests.asked or rank.outcome_file.has_failed():
@@ -250,25 +250,25 @@ def _another_speaks(rank: Rank) -> bool:
 
 
 def _not_begun(rank: Rank, error: TrainerError) -> int:
-    """Says why the script could not begin: one rank of a node does for all."""
-    is_told = error.is_reported or rank.outcome_file.has_failed()
+    """Report why the script could not start, once per node.  Return the exit code."""
+    is_reported = error.is_reported or rank.outcome_file.has_failed()
     rank.outcome_file.write(error.code, str(error))
-    if not is_told:
+    if not is_reported:
         report_end(error.code, str(error))
         _show([line for note in getattr(error, "__notes__", []) for line in note.splitlines()])
     return error.code
 
 
 def _show(lines: Sequence[str]) -> None:
-    """The last lines, indented, in one write: other ranks write to the same stream."""
+    """Print the last lines, indented, in one write, since other ranks write to the same stream."""
     text = "".join(f"  {without_secrets(line)}\n" for line in lines)
-    with suppress(OSError):  # a full disk takes no last lines either
+    with suppress(OSError):  # e.g. a full disk
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
 def leave(code: int) -> NoReturn:
-    """Ends this process at once, whatever its threads wait for."""
+    """Exit this process immediately, without waiting for its threads."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()
@@ -276,7 +276,7 @@ def leave(code: int) -> NoReturn:
 
 
 def start(argv: Sequence[str], env: MutableMapping[str, str]) -> NoReturn:
-    """What `python -m trainer.script` does."""
+    """Entry point of `python -m trainer.script`."""
     sys.unraisablehook = child.say_unless_asked
     end_with_parent(env)
     leave(main(argv, env))

@@ -1,4 +1,4 @@
-"""The script's process: started, asked to leave, ended when it is silent for too long, and never left behind."""
+"""The script's process: start it, ask it to stop, kill it after too long a silence, and clean up after it."""
 
 import ctypes
 import os
@@ -20,17 +20,17 @@ from trainer.script.relay import ERR, OUT, Relay
 
 # A second before torchrun kills this process, so that there is time to say what happened.
 FORCE_AFTER_S = STOP_WITHIN_S - 1.0
-# How long what is left in the pipes may take: a process that cannot be found any more may hold them open.
+# How long to read what is left in the pipes: a process that was not found may still hold them open.
 _DRAIN_WITHIN_S = 5.0
 # https://man7.org/linux/man-pages/man2/prctl.2.html
 _SUBREAPER = 36
 
 
 class Script(subprocess.Popen[bytes]):
-    """A process whose exit code is taken by wait() alone."""
+    """A Popen whose exit code is collected by wait() only."""
 
     def send_signal(self, sig: int) -> None:
-        """Popen's own polls first, so that run(), which waits meanwhile, would find no process if it has just ended."""
+        """Send `sig` without polling: Popen's method may reap the process while run() is waiting for it."""
         if self.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, sig)
@@ -38,10 +38,10 @@ class Script(subprocess.Popen[bytes]):
 
 @dataclass
 class Requests:
-    """Requests to leave, which this process gets as signals.  The script is asked once, by SIGTERM.
+    """Stop requests, received as signals.  They are passed to the script once, as SIGTERM.
 
-    before: called for a request that comes earlier than the script; begins: the script is being started, and is asked
-    as soon as it is there.
+    before: called for a request that arrives before the script is started; begins: the script is being started, and
+    gets the request as soon as it exists.
     """
 
     process: Script | None = None
@@ -53,11 +53,11 @@ class Requests:
 
     @property
     def code(self) -> int:
-        """The exit code of a process that was asked to leave before the script began."""
+        """The exit code if the request came before the script was started."""
         return STOPPED if self.asked == signal.SIGINT else Exit.INTERRUPTED
 
     def listen(self, before: Callable[[], None]) -> None:
-        """From now on.  before: raises Interrupted for a request that comes when the script has not yet begun."""
+        """Install the signal handlers.  before: raises Interrupted; called if the script has not been started yet."""
         self.before = before
 
         def on_signal(signum: int, _frame: FrameType | None) -> None:
@@ -70,23 +70,23 @@ class Requests:
                 self.before()
 
         for signum in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
-            if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:  # which is nohup's
+            if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:  # ignored under nohup
                 signal.signal(signum, on_signal)
 
     def begin(self) -> None:
-        """From now on an exception would come in the middle of a fork; one that Python has lost comes now."""
+        """Stop raising from signal handlers, as a fork follows; raise now if an earlier exception was lost."""
         self.begins = True
         if self.asked:
             self.before()
 
     def ask(self, signum: int, now: float) -> None:
-        """Asks the script to leave; not what it has started, as a loader's processes must go on until it has saved."""
+        """Ask the script to stop, but not its children: data loader workers must run until it has saved."""
         self.asked, self.since = signum, now
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
 
     def force(self) -> None:
-        """Kills the script."""
+        """Kill the script."""
         self.was_forced = True
         if self.process is not None:
             self.process.kill()
@@ -94,7 +94,7 @@ class Requests:
 
 @dataclass
 class Watch:
-    """Looks once a second whether the script must be ended.  max_silence_s: 0 for no limit."""
+    """Check every second whether the script must be stopped.  max_silence_s: 0 for no limit."""
 
     requests: Requests
     relay: Relay
@@ -103,13 +103,13 @@ class Watch:
     over: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Until `over` is set."""
+        """Check until `over` is set."""
         every_s = min(1.0, self.max_silence_s / 4 or 1.0)
         while not self.over.wait(every_s):
             self.look(time.monotonic())
 
     def look(self, now: float) -> None:
-        """Decides at `now`, by time.monotonic()."""
+        """Check once.  now: time.monotonic()."""
         if self.requests.asked:
             if now - self.requests.since >= FORCE_AFTER_S:
                 self.requests.force()
@@ -123,7 +123,7 @@ class Watch:
 def run(
     command: Sequence[str], cwd: Path, env: Mapping[str, str], relay: Relay, requests: Requests, max_silence_s: float
 ) -> Ended:
-    """Runs the script to its end; then nothing that it started is left.  Main thread only.  Raises OSError."""
+    """Run the script to its end, then kill what it left running.  Main thread only.  Raises OSError."""
     _adopt_orphans()
     requests.begin()
     process = Script(
@@ -142,13 +142,13 @@ def run(
     watching = threading.Thread(target=watch.run, name="watch", daemon=True)
     watching.start()
     if sys.platform == "linux":
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number stays its own until all is gone
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # not reaped, so that its PID is not reused
     else:
         process.wait()
     watch.over.set()
     watching.join()
     asked = requests.asked
-    requests.process = None  # whose number is soon that of another
+    requests.process = None  # its PID may soon be reused
     _kill_group(process.pid)
     code = process.wait()
     guard.kill()
@@ -161,22 +161,22 @@ def run(
 
 
 def say_unless_asked(lost: "sys.UnraisableHookArgs") -> None:
-    """For sys.unraisablehook: Python loses what a signal raises within a callback, such as __del__, and prints it.
+    """A sys.unraisablehook that does not print Interrupted, which a signal may raise inside __del__ or a callback.
 
-    The request is not lost: see Requests.begin().
+    The request itself is not lost: see Requests.begin().
     """
     if not isinstance(lost.exc_value, Interrupted):
         sys.__unraisablehook__(lost)
 
 
 def _adopt_orphans() -> None:
-    """What the script leaves behind becomes a child of this process, which can find it; Linux only."""
+    """Make orphaned descendants of the script children of this process, which can then find them; Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
 def _guard(group: int) -> "subprocess.Popen[bytes]":
-    """A shell that kills the process group of the script if this process is killed, and so closes its pipe."""
+    """Start a shell that kills the script's process group if this process dies, which closes the shell's stdin."""
     return subprocess.Popen(
         ["/bin/sh", "-c", f"read _; kill -9 -{group}"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, start_new_session=True,
@@ -189,7 +189,7 @@ def _kill_group(group: int) -> None:
 
 
 def _kill_children() -> None:
-    """Kills what the script left in sessions of its own, which is orphaned by now; Linux only."""
+    """Kill orphans that the script started in other sessions; Linux only."""
     while left := _children():
         for pid in left:
             with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""What one rank of a user's own training needs to know: ScriptConfig, and its command line.  Torch-free.
+"""ScriptConfig, the settings of one rank of a user's own training script, and its command line.  Torch-free.
 
     python -m trainer.script --run-dir runs/mine -- train.py --lr 0.1
     python -m trainer.script --run-dir runs/mine -- -m package.module --lr 0.1
@@ -21,7 +21,7 @@ from trainer.settings import flags
 from trainer.settings.argparser import as_text, flag
 
 PROG = "python -m trainer.script"
-ABOUT = """Run one rank of a training of your own; what stands after -- is the script, with its arguments.
+ABOUT = """Run one rank of your own training script; give the script and its arguments after --.
 
   python -m trainer.script --run-dir runs/mine -- train.py --lr 0.1
   python -m trainer.script --run-dir runs/mine -- -m package.module --lr 0.1
@@ -43,23 +43,21 @@ def _listed(value: Any) -> Any:
 
 
 class Flags(BaseModel):
-    """What has a flag, with its unit."""
+    """The settings that have a command-line flag."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
-    run_dir: Path = Field(description="folder that is kept and found again after a restart: DDP_RUN_DIR")
+    run_dir: Path = Field(description="folder that survives restarts: DDP_RUN_DIR")
     data_dir: Path | None = Field(None, description="folder of the data: DDP_DATA_DIR (default: none)")
     job: str = Field("", description="name of the job: DDP_JOB")
     variables: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
         (), description="NAME=VALUE,... for the script, or a JSON list of them (default: none)"
     )
-    restarts: int = Field(0, ge=0, description="how often the job was started again before: DDP_RESTARTS")
+    restarts: int = Field(0, ge=0, description="number of earlier restarts of the job: DDP_RESTARTS")
 
-    source: Path | None = Field(
-        None, description=".tar.gz of the source (default: the script is where this is started)"
-    )
+    source: Path | None = Field(None, description=".tar.gz of the source (default: the current folder)")
     digest: str = Field("", description="SHA-256 of --source: 64 hexadecimal digits")
-    work: Path | None = Field(None, description="folder to unpack --source and to install packages in")
+    work: Path | None = Field(None, description="folder in which to unpack --source and install packages")
     cwd: str = Field(".", description="where in the source to start the script")
     requirements: str = Field("", description="file in the source that lists the packages to install (default: none)")
 
@@ -70,13 +68,13 @@ class Flags(BaseModel):
         3600,
         ge=0,
         le=10_000_000,
-        description="seconds without any output after which the script is ended; 0: no limit",
+        description="seconds without any output after which the script is stopped; 0: no limit",
     )
-    max_output_mb: int = Field(200, ge=1, le=1_000_000, description="MB of output of this rank that are passed on")
+    max_output_mb: int = Field(200, ge=1, le=1_000_000, description="maximum MB of this rank's output to print")
 
 
 class ScriptConfig(Flags):
-    """One rank of a user's own training.  Raises SettingsError."""
+    """Settings of one rank of a user's own training script.  Raises SettingsError."""
 
     words: tuple[str, ...]  # the script, or -m and its module, and its arguments
 
@@ -99,7 +97,7 @@ class ScriptConfig(Flags):
 
     @property
     def for_python(self) -> tuple[str, ...]:
-        """The words as Python takes them: a file whose name begins like an option is given by its folder."""
+        """The arguments for Python; a file whose name starts with a dash gets ./ in front."""
         first, *rest = self.words
         return (f"./{first}" if first.startswith("-") and first != "-m" else first, *rest)
 
@@ -111,8 +109,8 @@ def _check_inside(name: str, path: str) -> None:
 
 def to_words(config: ScriptConfig) -> tuple[str, ...]:
     """The command line that parse() reads as `config`; defaults are left out."""
-    usual = {name: field.default for name, field in Flags.model_fields.items()}
-    given = {name: getattr(config, name) for name in usual if getattr(config, name) != usual[name]}
+    defaults = {name: field.default for name, field in Flags.model_fields.items()}
+    given = {name: getattr(config, name) for name in defaults if getattr(config, name) != defaults[name]}
     return (*(word for name, value in given.items() for word in (flag(name), _as_word(value))), "--", *config.words)
 
 
@@ -123,13 +121,13 @@ def _as_word(value: Any) -> str:
 
 def parse(argv: Sequence[str]) -> ScriptConfig:
     """The settings on a command line.  Raises SettingsError; exits for --help."""
-    own, words = _parted(argv)
+    own, words = _split(argv)
     (given,) = flags.parse(own, [Flags], prog=PROG, about=ABOUT, sections=SECTIONS)
     return ScriptConfig(**dict(given), words=words)
 
 
-def _parted(argv: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
-    """What stands before the first --, and what behind it."""
+def _split(argv: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
+    """The arguments before the first --, and those after it."""
     if "--" not in argv:
         return argv, ()
     here = list(argv).index("--")

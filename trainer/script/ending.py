@@ -1,6 +1,6 @@
-"""How a script ended, as an exit code and a sentence, and outcome.json, which says so.
+"""How a script ended, as an exit code and a message, and outcome.json, which records both.
 
-Its exit code is passed on as it is; what else can happen to it, SCRIPTS.md says.
+The script's exit code is passed on unchanged; SCRIPTS.md lists the exceptions.
 """
 
 import os
@@ -24,8 +24,8 @@ from trainer.settings.hidden import without_secrets
 SHOWN_LINES = 30
 _LONGEST_REASON = 300
 
-# What torch and its libraries say on a rank that has lost another one, or could not reach it.  Python's own words for a
-# connection that broke are of anything, such as a download: torch's have no exception or number of that kind in them.
+# Messages of torch and its libraries on a rank that lost another rank or could not reach it.  Python's own messages for
+# a broken connection may be about anything, such as a download, so lines with its exception names or errno don't count.
 _PYTHONS = r"^(?!.*(ConnectionResetError|ConnectionAbortedError|BrokenPipeError|\[Errno )).*"
 _LOST = re.compile(
     rf"{_PYTHONS}(Connection (closed|reset) by peer|Broken pipe)|Connection was likely closed|gloo/transport/\w+/"
@@ -35,16 +35,16 @@ _LOST = re.compile(
     r"|Some NCCL operations have failed or timed out"
 )
 _PORT_IS_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
-# What torchrun says where the script is one itself, or starts one.
+# Message of a torchrun that the script is, or starts.
 _LOST_A_PROCESS = re.compile(r"Signal \d+ \((SIG\w+)\) received by PID")
-# What a script says that ends because it was asked to leave, and did not expect it.
+# Messages of a script that does not handle the request to stop.
 _ASKED = re.compile(r"SIGTERM|SignalException|KeyboardInterrupt|Terminated|received signal|death signal", re.IGNORECASE)
 _LEFT = {-signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT}
 
-# [rank1]: is torch's, which marks the ranks' tracebacks.
+# torch's prefix for tracebacks, such as [rank1]:
 _RANK_MARK = re.compile(r"^\[rank\d+\]: ?")
 _EXCEPTION = re.compile(r"(\w+\.)*[A-Za-z]\w*(Error|Exception|Interrupt|Exit|Failure|Iteration)(:|$)")
-# What stands before a line of a group of exceptions, and between two of them.
+# The frame around the lines of an exception group.
 _GROUPED = re.compile(r"^\s*[|+][\s|+-]*")
 
 
@@ -52,8 +52,8 @@ _GROUPED = re.compile(r"^\s*[|+][\s|+-]*")
 class Ended:
     """How the process ended.  code: its exit code, or minus the signal it died of.
 
-    asked: the signal by which it was asked to leave, 0: it was not.  silent_s: how long it had printed nothing when it
-    was ended for that, 0: it was not.  was_forced: it did not leave, and was killed.
+    asked: the signal that asked it to stop, or 0.  silent_s: how long it had printed nothing when it was stopped for
+    that, or 0.  was_forced: it did not stop when asked, and was killed.
     """
 
     code: int
@@ -64,7 +64,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class End:
-    """How this rank ends.  follows: only because another rank, or node, was lost."""
+    """How this rank ends.  follows: only because another rank or node was lost."""
 
     code: int
     sentence: str = ""
@@ -76,7 +76,7 @@ def end_of(ended: Ended, name: str, lines: Sequence[Line], *, is_alone: bool = F
     if ended.silent_s:
         return End(
             Exit.MACHINE,
-            f"{name} printed nothing for {ended.silent_s:,.0f} s and was ended; if that may be, give a longer "
+            f"{name} printed nothing for {ended.silent_s:,.0f} s and was stopped; if that is expected, give a longer "
             "--max-silence-s, or 0 for no limit.",
         )
     if ended.asked and ended.code not in (Exit.DONE, Exit.INTERRUPTED):
@@ -84,12 +84,12 @@ def end_of(ended: Ended, name: str, lines: Sequence[Line], *, is_alone: bool = F
     if ended.code == Exit.DONE:
         return End(Exit.DONE)
     if ended.code == Exit.INTERRUPTED:
-        return End(Exit.INTERRUPTED, f"{name} was interrupted and asks to be started again.")
+        return End(Exit.INTERRUPTED, f"{name} was interrupted and asked to be restarted.")
     return _failed(ended.code, name, lines, is_alone=is_alone)
 
 
 def _left(ended: Ended, name: str, lines: Sequence[Line]) -> End:
-    """The end of a script that was asked to leave, and neither finished nor asks to be started again."""
+    """The end of a script that was asked to stop, and neither finished nor asked to be restarted."""
     by_user = ended.asked == signal.SIGINT
     if ended.was_forced and not by_user:
         return End(
@@ -106,7 +106,7 @@ def _left(ended: Ended, name: str, lines: Sequence[Line]) -> End:
 
 
 def _lost_connection(lines: Sequence[Line], *, is_alone: bool) -> bool:
-    """Whether the lines say that another rank is lost, or could not be reached."""
+    """Whether the lines show that another rank was lost or could not be reached."""
     patterns = [_PORT_IS_TAKEN] if is_alone else [_PORT_IS_TAKEN, _LOST]
     return any(pattern.search(line.text) for line in lines for pattern in patterns)
 
@@ -130,9 +130,9 @@ def _killed(who: str, by: str) -> End:
 
 
 def reason(lines: Sequence[Line], *, raised: bool) -> str:
-    """The line on standard error that says why; empty where there is none.
+    """The line on standard error that gives the reason; empty if there is none.
 
-    raised: an exception ended the script, so that its line counts and not what followed.
+    raised: an exception ended the script, so prefer its line to anything printed after it.
     """
     texts = [_GROUPED.sub("", _RANK_MARK.sub("", line.text)) for line in lines if line.stream == ERR]
     texts = [text for text in texts if text.strip()]
@@ -161,7 +161,7 @@ class OutcomeFile:
     run: str = ""
 
     def open(self) -> None:
-        """Removes what an earlier attempt has left.  Raises OSError if the folder cannot be made."""
+        """Remove files of an earlier attempt.  Raises OSError if the folder cannot be made."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self.is_head:
             return
@@ -175,14 +175,14 @@ class OutcomeFile:
         return found is not None and found.state == "failed"
 
     def write(self, code: int, sentence: str, *, follows: bool = False) -> None:
-        """Record how this rank ended; of several the first failure counts.  follows: on another rank's."""
+        """Record how this rank ended; the first failure of any rank is kept.  follows: see End."""
         is_own_failure = state_of(code) == "failed" and not follows
         if not (self.is_head or is_own_failure) or self.has_failed():
             return
-        if not self.is_head and another(self.folder, self.run):  # whose rank 0 came first: the file is that run's
+        if not self.is_head and another(self.folder, self.run):  # another run owns the folder
             return
         now, ended = time.time(), datetime.now(UTC).isoformat(timespec="seconds")
-        # The script's own words, perhaps with a token in them: more people read this file than its output.
+        # The script's message may contain a token, and more people read this file than its output.
         reason = "" if code == Exit.DONE else without_secrets(sentence)
         with suppress(OSError):
             Outcome(state_of(code), int(code), reason, round(now - self.began, 3), job=self.job, ended=ended).write(
@@ -196,7 +196,7 @@ class OutcomeFile:
 
 
 def results_in(folder: Path) -> dict[str, int]:
-    """What lies in a run folder beside our own files, with its time; of logs, which a launcher may write, without."""
+    """Modification times (ns) of the script's files in the run folder; 0 for logs, which a launcher may write."""
     try:
         found = [entry for entry in folder.iterdir() if entry.name not in (OUTCOME, METRICS, PACE, IN_USE)]
         return {entry.name: 0 if entry.suffix == ".log" else entry.lstat().st_mtime_ns for entry in found}
@@ -207,8 +207,8 @@ def results_in(folder: Path) -> dict[str, int]:
 def process_start() -> float:
     """When this process was started, by time.time(); without /proc, about now.
 
-    Ranks are started one after the other, rank 0 first, and Python takes longer than that: so whatever a rank of this
-    attempt writes is later than the start of rank 0.
+    Ranks start one after the other, rank 0 first, and Python's start-up takes longer than that: so anything a rank
+    of this attempt writes is newer than the start of rank 0.
     """
     try:
         ticks = int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])

@@ -1,6 +1,6 @@
-"""The environment that a user's script finds: its place among the ranks, and the variables of the contract.  Pure.
+"""The environment variables of a user's script: its rank, and those that SCRIPTS.md documents.  Pure.
 
-Whatever started this rank, the script finds what torchrun sets; SCRIPTS.md has the list.
+The script always gets the variables that torchrun sets, whichever launcher started this rank.
 """
 
 import re
@@ -12,21 +12,21 @@ from trainer.distributed.ranks import Ranks
 from trainer.errors import SettingsError
 from trainer.script.config import ScriptConfig
 
-# What says that a process is one rank among several.  For --processes one that is wrong: Lightning, Accelerate, mpi4py
-# and the like would take their own first process for all of them.
+# Variables that mark a process as one of several ranks.  Removed for --processes one: Lightning, Accelerate, mpi4py and
+# others would otherwise take their first process for a rank that was already launched.
 _OF_ONE_RANK = re.compile(
     r"(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|(GROUP|ROLE|TORCHELASTIC|OMPI|MV2|PMI|PMIX|PRTE|SLURM_STEP)_\w+"
     r"|MPI_LOCAL(RANKID|NRANKS)|SLURM_(PROCID|LOCALID|NTASKS|NPROCS|NTASKS_PER_NODE|TASKS_PER_NODE))"
 )
-# What stands for a node's folders in the script's arguments.
+# Placeholders in the script's arguments for the node's folders.
 RUN_WORD, DATA_WORD = "{run_dir}", "{data_dir}"
-# Ports below those that Linux lends to outgoing connections (net.ipv4.ip_local_port_range).
+# Below the ports that Linux uses for outgoing connections (net.ipv4.ip_local_port_range).
 _LOWEST_PORT, _PORTS = 15_000, 17_000
 ON_PATH, _TOOLKIT = Path(__file__).with_name("on_path"), Path(__file__).parents[2]
 
 
 def script_environment(config: ScriptConfig, ranks: Ranks, env: Mapping[str, str]) -> dict[str, str]:
-    """The script's environment: `env`, in which this rank was started, and what we promise."""
+    """The script's environment: `env`, in which this rank was started, plus the documented variables."""
     found = {name: value for name, value in env.items() if config.processes == "torchrun" or not _is_of_one_rank(name)}
     found |= _one_process(ranks) if config.processes == "one" else _as_torchrun(ranks, env)
     found |= dict(word.split("=", 1) for word in config.variables if "=" in word)
@@ -45,15 +45,15 @@ def script_environment(config: ScriptConfig, ranks: Ranks, env: Mapping[str, str
 
 
 def _python_path(given: str | None) -> str:
-    """The user's own without our packages, which would hide his, and behind it `from trainer import kit`."""
+    """PYTHONPATH without the toolkit, which could shadow the user's packages; `trainer.kit` stays importable."""
     folders = given.split(":") if given else []
     return ":".join([*(one for one in folders if Path(one) != _TOOLKIT), str(ON_PATH)])
 
 
 def command_of(config: ScriptConfig, env: Mapping[str, str]) -> list[str]:
-    """The words that Python gets, with the folders of this node in the arguments that name them.
+    """The arguments for Python, with the placeholders replaced by this node's folders.
 
-    env: the script's.  Raises SettingsError where an argument names the folder of the data, and there is none.
+    env: the script's.  Raises SettingsError if an argument names the data folder and there is none.
     """
     words = config.for_python
     if DATA_DIR not in env and any(DATA_WORD in word for word in words):
@@ -62,8 +62,8 @@ def command_of(config: ScriptConfig, env: Mapping[str, str]) -> list[str]:
 
 
 def restarts(config: ScriptConfig, env: Mapping[str, str]) -> int:
-    """How often the job was started again: by its launcher, and by torchrun."""
-    before = config.restarts or _count(env, RESTARTS)  # a machine knows more than the command
+    """How often the job was restarted, by its launcher and by torchrun."""
+    before = config.restarts or _count(env, RESTARTS)  # the environment is newer than the command line
     return before + _count(env, "TORCHELASTIC_RESTART_COUNT")
 
 
@@ -73,21 +73,21 @@ def _count(env: Mapping[str, str], name: str) -> int:
 
 
 def run_of(ranks: Ranks, env: Mapping[str, str]) -> str:
-    """What all ranks of a run have in common, and those of another at the same time have not.
+    """An identifier shared by all ranks of a run, and different from that of any concurrent run.
 
-    It stays the same when they are started again, as on a new node, which finds the lock that the last start has left.
+    It survives restarts, so that a restarted run recognizes its own lock, also on a new node.
     """
     number = env.get("TORCHELASTIC_RUN_ID", "none")
-    if number != "none":  # torchrun's own for static nodes
+    if number != "none":  # torchrun's default
         return number
     others = ["SLURM_JOB_ID", *([] if "MASTER_PORT" in env else ["PMIX_NAMESPACE"])]
     return " ".join([f"{ranks.master_addr}:{ranks.master_port}", *(env[name] for name in others if name in env)])
 
 
 def own_port(master_port: int) -> int:
-    """The port for the processes of a job that starts them itself: every node computes the same from torchrun's.
+    """The master port for a script that starts its own processes; every node computes it from torchrun's port.
 
-    torchrun's own is in use, and nodes that have not met cannot agree on one that is free: rank 0's node tries it out.
+    torchrun's port is in use, and the nodes cannot agree on a free one before they connect; rank 0's node tests it.
     """
     return _LOWEST_PORT + (master_port + 1) % _PORTS
 
@@ -97,7 +97,7 @@ def _is_of_one_rank(name: str) -> bool:
 
 
 def _one_process(ranks: Ranks) -> dict[str, str]:
-    """Torchrun started one process on each node, so that its ranks are nodes."""
+    """Variables for --processes one, where each torchrun rank stands for a whole node."""
     return {
         "NNODES": str(ranks.nodes),
         "NODE_RANK": str(ranks.node_rank),
@@ -107,9 +107,12 @@ def _one_process(ranks: Ranks) -> dict[str, str]:
 
 
 def _as_torchrun(ranks: Ranks, env: Mapping[str, str]) -> dict[str, str]:
-    """https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables"""
+    """Variables that torchrun would set.
+
+    https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
+    """
     if ranks.source == "torchrun":
-        return {}  # they are there
+        return {}  # already set
     return {
         "RANK": str(ranks.rank),
         "WORLD_SIZE": str(ranks.world_size),
@@ -121,6 +124,6 @@ def _as_torchrun(ranks: Ranks, env: Mapping[str, str]) -> dict[str, str]:
         "ROLE_WORLD_SIZE": str(ranks.world_size),
         "MASTER_ADDR": ranks.master_addr,
         "MASTER_PORT": str(ranks.master_port),
-        "TORCHELASTIC_RUN_ID": "none",  # by which Lightning and others know that the ranks are there
+        "TORCHELASTIC_RUN_ID": "none",  # tells Lightning and others that the ranks are already launched
         "TORCHELASTIC_RESTART_COUNT": "0",
     }

@@ -1,6 +1,6 @@
-"""pace.json: how much of a script's training is done, by its own metrics, and how fast that went.  Torch-free.
+"""pace.json: a script's progress and speed, computed from the metrics it prints.  Torch-free.
 
-Launchers tell by it how long a job still takes, and how long a like one will that was cut short.
+Launchers use it to estimate the remaining time of a job, and the duration of a similar one.
 """
 
 import json
@@ -13,10 +13,10 @@ from typing import Any
 
 from trainer.files import write_atomically
 
-# What is done, and of how many; of several the first that is told counts.
+# Pairs of metrics: the count done, and the total.  The first pair that is present is used.
 COUNTED = (("epoch", "epochs"), ("step", "steps"))
-PROGRESS = "progress"  # from 0 to 1; before these
-# The share of a training that must have been measured to tell how long the rest takes.
+PROGRESS = "progress"  # from 0 to 1; preferred to COUNTED
+# The share of a training that must be measured before estimating the rest.
 LEAST = 0.01
 LARGEST = 1e12  # seconds
 _WRITE_EVERY_S = 10.0
@@ -24,9 +24,10 @@ _WRITE_EVERY_S = 10.0
 
 @dataclass(frozen=True)
 class Pace:
-    """done: the share of the training, from 0 to 1; since: the first one that this start has told, `seconds` before.
+    """Progress of a training.
 
-    at: when `done` was told, by time.time().
+    done: share of the training, from 0 to 1; since: the first share reported since the last start, `seconds` earlier;
+    at: when `done` was reported, as time.time().
     """
 
     done: float
@@ -36,13 +37,13 @@ class Pace:
 
     @property
     def rest_s(self) -> float | None:
-        """How long the rest takes from `at` on, at the pace so far; None where too little was measured."""
+        """Estimated seconds from `at` to the end; None if too little was measured."""
         gained = self.done - self.since
         return None if gained < LEAST else (1 - self.done) * self.seconds / gained
 
 
 def parse(text: bytes | None) -> Pace | None:
-    """What a pace.json says; None where there is none or it is damaged: every training may write it."""
+    """The content of a pace.json; None if it is missing or invalid, as any script may write it."""
     try:
         content: Any = json.loads(text or b"")
         values = {field.name: content[field.name] for field in fields(Pace)}
@@ -56,7 +57,7 @@ def parse(text: bytes | None) -> Pace | None:
 
 
 def share_done(values: Mapping[str, Any]) -> float | None:
-    """The share of a training that is done, by the newest value of each of its metrics; None where they do not say."""
+    """The share of a training that is done, from the newest value of each metric; None if unknown."""
     share = _number(values.get(PROGRESS))
     if share is not None and 0 <= share <= 1:
         return share
@@ -72,7 +73,7 @@ def _number(value: Any) -> float | None:
 
 
 class PaceFile:
-    """Writes pace.json as metrics come, now and then.  What goes wrong with it disturbs no training."""
+    """Update pace.json from metrics, at most every 10 s.  Write errors are ignored."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -82,7 +83,7 @@ class PaceFile:
         self._written: Pace | None = None
 
     def note(self, record: Mapping[str, Any], now: float) -> None:
-        """Takes the next record of metrics.  now: by time.time()."""
+        """Process the next record of metrics.  now: time.time()."""
         self._values |= record
         done = share_done(self._values)
         if done is None:
@@ -94,7 +95,7 @@ class PaceFile:
             self.write()
 
     def write(self) -> None:
-        """Write the newest figures, if it is not written yet."""
+        """Write the newest progress, unless it is already written."""
         if self._pace is None or self._pace == self._written:
             return
         self._written = self._pace

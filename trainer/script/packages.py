@@ -1,7 +1,7 @@
-"""Packages that a user's source asks for: a layer over those of the image, made once per node and kept.
+"""Install the packages that a user's source requires into a folder on top of the image's, once per node.
 
-pip says what a requirements.txt lacks here, and exactly that is installed, into a folder of its own; nothing of the
-image is replaced.  The folder's name says for which source, interpreter and installed packages it was made.
+pip reports which requirements are missing, and exactly those are installed into a separate folder; nothing in the
+image is replaced.  The folder's name is a hash of the source, the interpreter and the installed packages.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from trainer.terminal import say
 Run = Callable[[Sequence[str], Path], "subprocess.CompletedProcess[str]"]
 
 PIP = (sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off")
-# Lines that say where packages are, rather than which: they count for what is installed in the end, too.
+# Options that say where to find packages: also needed for the final installation.
 _WHERE = re.compile(
     r"\s*(-i|-f|--index-url|--extra-index-url|--find-links|--no-index|--trusted-host|--pre|--prefer-binary"
     r"|--only-binary|--no-binary)\b"
@@ -37,20 +37,20 @@ _NO_NETWORK = re.compile(
     r"connection broken by|Failed to establish a new connection|Temporary failure in name resolution|ProxyError"
     r"|Connection (refused|reset)|Network is unreachable|Read timed out|ReadTimeoutError|ConnectTimeout"
 )
-# What pip says once the index has answered: it may have waited for that, but another try ends in the same way.
+# Messages of pip after the index has answered: retrying would give the same result.
 _ANSWERED = re.compile(r"\(from versions: (?!none\))|ResolutionImpossible|DO NOT MATCH THE HASHES")
 
 
 def run_pip(words: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
-    """What pip says, started in `folder`: paths in its files are relative to it."""
+    """Run pip in `folder`, to which paths in requirements files are relative."""
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
 
 
 def layer_for(listed: Path, work: Path, source_digest: str, began: float, run: Run = run_pip) -> Path:
-    """The folder with what the requirements file `listed` asks for and the image lacks; made if it is not there.
+    """The folder with the packages in the requirements file `listed` that the image lacks; created if needed.
 
-    Ranks of one node wait for the one that makes it.  began: when this process was started, by time.time(); a failure
-    since then is not tried again.  Raises SettingsError, MachineError.
+    Ranks of one node wait for the one that creates it.  began: when this process was started, by time.time(); a
+    failure since then is not retried.  Raises SettingsError, MachineError.
     """
     if not listed.is_file():
         raise SettingsError(f"--requirements {one_line(listed.name)} is not in the source; drop it, or add the file.")
@@ -78,15 +78,15 @@ def variables(layer: Path, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _key(source_digest: str) -> str:
-    """Names what is to be installed, over which packages, for which interpreter."""
+    """Hash of the source, the installed packages and the interpreter."""
     parts = [sys.executable, sys.version, *_installed(), source_digest]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
 def _texts(listed: Path, seen: set[Path]) -> Iterator[str]:
-    """The text of a requirements file, and of those that it names."""
+    """The text of a requirements file and of those it includes."""
     file = listed.resolve()
-    if file in seen or not file.is_file():  # pip says what it misses
+    if file in seen or not file.is_file():  # pip reports missing files
         return
     seen.add(file)
     text = text_of(file.read_bytes())
@@ -101,12 +101,12 @@ def _installed() -> list[str]:
     found: set[str] = set()
     for folder in sys.path:
         with suppress(OSError):
-            found |= {name for name in os.listdir(folder or ".") if name.endswith((".dist-info", ".egg-info"))}  # noqa: PTH208  # twice as quick
+            found |= {name for name in os.listdir(folder or ".") if name.endswith((".dist-info", ".egg-info"))}  # noqa: PTH208  # twice as fast
     return sorted(found)
 
 
 def exactly(report: Mapping[str, Any], listed: Path) -> str:
-    """A requirements file for exactly what a report of pip's would install; empty where nothing lacks.
+    """A requirements file for exactly what a report of pip's would install; empty if nothing is missing.
 
     https://pip.pypa.io/en/stable/reference/installation-report/
     """
@@ -115,22 +115,26 @@ def exactly(report: Mapping[str, Any], listed: Path) -> str:
         return ""
     texts = list(_texts(listed, set()))
     where = [line for text in texts for line in lines_of(text) if _WHERE.match(line)]
-    wanted = [_wanted(row) + held for row, held in zip(rows, _held(rows, hashes_in(texts), listed.name), strict=True)]
-    return "\n".join([*where, *wanted]) + "\n"
+    pins = [
+        _pin(row) + hashes for row, hashes in zip(rows, _hash_options(rows, hashes_in(texts), listed.name), strict=True)
+    ]
+    return "\n".join([*where, *pins]) + "\n"
 
 
-def _wanted(row: Mapping[str, Any]) -> str:
+def _pin(row: Mapping[str, Any]) -> str:
     metadata = row["metadata"]
-    # Also what was found in a folder: --find-links of a file that is named with -r is relative to that.
+    # Also packages found in a folder: --find-links in an included file is relative to that file.
     is_placed = row["is_direct"] or row["download_info"]["url"].startswith("file:")
     place = f" @ {_place(row['download_info'])}" if is_placed else f"=={metadata['version']}"
     return str(metadata["name"]) + place
 
 
-def _held(rows: Sequence[Mapping[str, Any]], demanded: Mapping[str, Sequence[str]] | None, listed: str) -> list[str]:
+def _hash_options(
+    rows: Sequence[Mapping[str, Any]], demanded: Mapping[str, Sequence[str]] | None, listed: str
+) -> list[str]:
     """pip's options for the hashes of each row: those that the user demands, else what pip has found.
 
-    pip takes hashes of all or of none, and a repository has none.
+    pip requires hashes for all packages or for none, and a VCS repository has none.
     """
     if demanded is not None:
         hashes = [hashes_of(row, demanded, listed) for row in rows]
@@ -141,7 +145,7 @@ def _held(rows: Sequence[Mapping[str, Any]], demanded: Mapping[str, Sequence[str
 
 
 def _place(found: Mapping[str, Any]) -> str:
-    """The address of what was named by its address; of a repository, the commit that pip has found there.
+    """The URL of a package that was given by URL; for a VCS repository, with the commit that pip resolved.
 
     https://packaging.python.org/en/latest/specifications/direct-url-data-structure/
     """
@@ -152,15 +156,15 @@ def _place(found: Mapping[str, Any]) -> str:
 
 
 def _named(report: Mapping[str, Any]) -> str:
-    """'numpy 2.1, attrs 25.1', for the user, who waits."""
+    """The packages to install, such as 'numpy 2.1, attrs 25.1'."""
     return ", ".join(f"{row['metadata']['name']} {row['metadata']['version']}" for row in report["install"])
 
 
 def failure(listed: Path, ended: "subprocess.CompletedProcess[str]") -> TrainerError:
-    """What pip's end means: its last error in one sentence, its last lines beside."""
+    """The error for a failed pip run: its last error in one sentence, its last lines as a note."""
     lines = [line for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR: ")]
-    why = one_line((errors or lines or ["pip says nothing"])[-1], 300).removeprefix("ERROR: ").rstrip(".")
+    why = one_line((errors or lines or ["pip printed nothing"])[-1], 300).removeprefix("ERROR: ").rstrip(".")
     code, remedy = Exit.SETTINGS, "correct it"
     if "No space left on device" in ended.stderr:
         code, remedy = Exit.DISK, "make room, then start again"
@@ -178,23 +182,23 @@ def failure(listed: Path, ended: "subprocess.CompletedProcess[str]") -> TrainerE
 
 
 def _make(layer: Path, listed: Path, run: Run) -> None:
-    mine = f".{layer.name}.{socket.gethostname()}."
-    for left in layer.parent.glob(f"{mine}*"):  # by one that was killed: no other process of this host is here
+    prefix = f".{layer.name}.{socket.gethostname()}."
+    for left in layer.parent.glob(f"{prefix}*"):  # left by a killed process: the lock excludes others on this host
         shutil.rmtree(left, ignore_errors=True)
-    part = Path(tempfile.mkdtemp(prefix=mine, dir=layer.parent))  # a pip that outlived its parent has another
+    part = Path(tempfile.mkdtemp(prefix=prefix, dir=layer.parent))  # unique, as an orphaned pip may still be writing
     try:
         part.chmod(0o755)
         report, pins = part / "report.json", part / "exactly.txt"
         _checked(run([*PIP, "--dry-run", "--report", str(report), "-r", str(listed)], listed.parent), listed, layer)
         lacking = json.loads(report.read_text())
         if text := exactly(lacking, listed):
-            pins.write_text(text, "utf-8-sig")  # with the mark, or an older pip would go by the locale
+            pins.write_text(text, "utf-8-sig")  # with BOM, or an older pip would use the locale's encoding
             say(f"{listed.name}: installing {_named(lacking)}")
             words = [*PIP, "--no-deps", "--target", str(part), "-r", str(pins)]
             _checked(run(words, listed.parent), listed, layer)
         with suppress(OSError):
             part.rename(layer)
-        if not layer.is_dir():  # else another node, on a file system without locks, was first
+        if not layer.is_dir():  # otherwise another node created it first
             raise MachineError(f"cannot make {one_line(layer, 300)}; choose another --work.")
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -213,7 +217,7 @@ def _failed(layer: Path) -> Path:
 
 
 def _refuse_failed(layer: Path, began: float) -> None:
-    """Raises the error that another rank has just met and reported."""
+    """Raise the error of another rank that failed to install since `began`, and has reported it."""
     with suppress(FileNotFoundError):
         if _failed(layer).stat().st_mtime >= began:
             with suppress(ValueError, TypeError):  # damaged: pip reports it again

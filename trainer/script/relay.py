@@ -1,4 +1,4 @@
-"""What a script prints: passed on byte for byte as it comes, up to a limit, and its last lines kept."""
+"""Relay a script's output byte for byte, up to a limit, and keep its last lines and its metrics."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from trainer.script.pace import PaceFile
 
 OUT, ERR = 1, 2  # as the file descriptors of standard output and standard error
 KEPT_LINES, LONGEST_LINE = 30, 2000  # lines, and characters of each
-ERROR_LINES = 20  # of them, those of standard error come first
+ERROR_LINES = 20  # of these, at least so many are for standard error
 _CHUNK = 2**16
 _PAIR = re.compile(r"(?:^|(?<=[\s,]))([A-Za-z_][\w./-]*)=([^\s,]+)")
 _PREFIX = METRIC_PREFIX.encode()
@@ -33,7 +33,7 @@ class Line:
 
 
 class Tail:
-    """The last lines of both streams, in the order in which they came: KEPT_LINES, of which errors have a share."""
+    """The last KEPT_LINES lines of both streams, in order of arrival; ERROR_LINES are reserved for errors."""
 
     def __init__(self) -> None:
         self._lines = {stream: deque[tuple[int, Line]](maxlen=KEPT_LINES) for stream in (OUT, ERR)}
@@ -41,21 +41,21 @@ class Tail:
         self._count = 0
 
     def add(self, stream: int, data: bytes) -> None:
-        """Takes the next bytes of a stream, which need not end with a line."""
+        """Process the next bytes of a stream, which may end within a line."""
         *lines, begun = (self._begun[stream] + data).rsplit(b"\n", KEPT_LINES + 1)
         self._begun[stream] = begun[-4 * LONGEST_LINE :]
         for line in lines[-KEPT_LINES:]:
             self._keep(stream, line)
 
     def close(self) -> None:
-        """Takes the lines that have no end."""
+        """Process last lines without a newline."""
         for stream, begun in self._begun.items():
             if begun.strip():
                 self._keep(stream, begun)
             self._begun[stream] = b""
 
     def lines(self) -> list[Line]:
-        """The last lines.  However much is printed, why the script failed is not lost among it."""
+        """The last lines.  Much standard output does not displace the errors."""
         out, err = list(self._lines[OUT]), list(self._lines[ERR])
         err = err[-max(ERROR_LINES, KEPT_LINES - len(out)) :]
         out = out[len(out) - min(len(out), KEPT_LINES - len(err)) :]
@@ -67,7 +67,7 @@ class Tail:
 
 
 def _shown(line: bytes) -> str:
-    """The line as a terminal shows it in the end: a progress bar has written over itself."""
+    """The line as a terminal shows it, after the carriage returns of a progress bar."""
     last = line.rstrip(b"\r").rsplit(b"\r", 1)[-1]
     return last[-LONGEST_LINE:].decode(errors="backslashreplace").rstrip()
 
@@ -78,10 +78,10 @@ def _ignore(_: bytes) -> None:
 
 @dataclass
 class Relay:
-    """Passes on what is printed on two pipes.
+    """Relay the output of two pipes.
 
-    most: bytes in all; beyond it nothing more is passed on, and `too_much` is, once.  listen: gets the bytes of
-    standard output, all of them.  warn: called once for a stream that is not read any more.
+    most: limit in bytes for both; at the limit `too_much` is printed once, and nothing after it.  listen: called with
+    all of standard output.  warn: called once if standard output cannot be written any more.
     """
 
     most: int
@@ -95,7 +95,7 @@ class Relay:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self, pipe: int, stream: int) -> threading.Thread:
-        """Passes everything from `pipe` on to `stream`, in a thread that ends with the pipe."""
+        """Relay `pipe` to `stream`, in a thread that ends when the pipe is closed."""
         thread = threading.Thread(target=self._pass_all, args=(pipe, stream), name=f"output {stream}", daemon=True)
         thread.start()
         return thread
@@ -107,12 +107,12 @@ class Relay:
                 self.tail.add(stream, data)
                 room = max(0, self.most - self._passed)
                 self._passed += len(data)
-                is_the_first = self._passed - len(data) <= self.most < self._passed
+                crosses_limit = self._passed - len(data) <= self.most < self._passed
             passed = data[:room]
-            if is_the_first and passed:
-                passed = passed[:-1] + b"\n"  # an error at the end of a line that was cut off is overlooked
+            if crosses_limit and passed:
+                passed = passed[:-1] + b"\n"  # so that the message starts on a new line
             self._write(stream, passed)
-            if is_the_first:
+            if crosses_limit:
                 self._write(ERR, f"\n{self.too_much}\n".encode())
             if stream == OUT:
                 self.listen(data)
@@ -123,13 +123,13 @@ class Relay:
             try:
                 rest = rest[os.write(stream, rest) :]
             except OSError as error:
-                self._lost.add(stream)  # its reader has ended, or its disk is full
+                self._lost.add(stream)  # the reader has exited, or the disk is full
                 if stream == OUT:
                     self.warn(f"standard output is lost ({error.strerror}); the training goes on without it.")
 
 
 def values_of(line: str) -> dict[str, float | int | None]:
-    """The numbers on a metric line; None for NaN and the infinities, which JSON does not have.  Empty for others."""
+    """The numbers on a metric line; None for NaN and infinity, which JSON lacks.  Empty for other lines."""
     text = line.strip()
     if not text.startswith(METRIC_PREFIX):
         return {}
@@ -149,9 +149,9 @@ def _number(text: str) -> float | int | None:
 
 
 class MetricLines:
-    """Finds the metric lines in a stream of bytes, and appends each to a file as one JSON object.
+    """Extract the metric lines from a stream of bytes, and append each to a file as one JSON object.
 
-    warn: called once if that fails; the training goes on.  pace: gets each record as well.
+    warn: called once if that fails; the training goes on.  pace: also gets each record.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None], pace: PaceFile | None = None) -> None:
@@ -160,14 +160,14 @@ class MetricLines:
         self._is_lost = False
 
     def feed(self, data: bytes) -> None:
-        """Takes the next bytes, which need not end with a line."""
+        """Process the next bytes, which may end within a line."""
         lines, _, rest = (self._rest + data).rpartition(b"\n")
         self._rest = rest[-LONGEST:]
         if _PREFIX in lines:
             self._keep([line for line in re.split(rb"[\r\n]", lines) if _PREFIX in line])
 
     def close(self) -> None:
-        """Takes what was written as a last line without its end."""
+        """Process a last line without a newline."""
         self.feed(b"\n")
         if self._pace is not None:
             self._pace.write()

@@ -1,4 +1,4 @@
-"""What stands in a requirements file: its lines, the files that it includes, and the hashes that it demands.  Pure.
+"""Parse requirements files: lines, included files and required hashes.  Pure.
 
 https://pip.pypa.io/en/stable/reference/requirements-file-format/
 """
@@ -21,13 +21,13 @@ _NAME = re.compile(r"\s*([A-Za-z0-9][\w.-]*)(?![\w.:/-])")
 
 
 def text_of(content: bytes) -> str:
-    """The text of a file in UTF-8, or in UTF-16 as PowerShell writes it; pip says what is wrong with any other."""
+    """The text of a file in UTF-8, or in UTF-16 as PowerShell writes it; pip reports other encodings."""
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     return content.decode(encoding, errors="replace")
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines without comments, as pip joins those that end with a backslash."""
+    """The lines without comments, with backslash continuations joined as pip does."""
     return [_COMMENT.sub("", line) for line in _CONTINUED.sub(" ", text).splitlines()]
 
 
@@ -38,9 +38,9 @@ def files_in(line: str) -> Iterator[str]:
 
 
 def hashes_in(texts: Iterable[str]) -> Mapping[str, Sequence[str]] | None:
-    """The hashes that requirements files demand, such as sha256:12ab, of each package or file that they name.
+    """The hashes in requirements files, such as sha256:12ab, by package or file name.
 
-    None where they demand none: with one hash pip demands them of all.
+    None if there are none: with a single hash pip requires them for all packages.
     """
     demanded, found = False, dict[str, list[str]]()
     for text in texts:
@@ -52,22 +52,22 @@ def hashes_in(texts: Iterable[str]) -> Mapping[str, Sequence[str]] | None:
 
 
 def hashes_of(row: Mapping[str, Any], demanded: Mapping[str, Sequence[str]], listed: str) -> Sequence[str]:
-    """Those of a row of pip's report.  Raises SettingsError where there is none.  listed: the file's name, for that.
+    """The required hashes for a row of pip's report.  Raises SettingsError if none; listed: file name for the error.
 
-    The report's own are what the index says, which pip does not compare with a file that has another hash to fit.
+    The hashes in the report come from the index, and pip does not check them if the file has required ones.
     """
     name = row["metadata"]["name"]
     hashes = demanded.get(_plain(name)) or demanded.get(_plain(_file(str(row["download_info"]["url"]))))
     if not hashes:
         raise SettingsError(
-            f"{listed} demands hashes, and none can be read for {one_line(name, 100)}; write it as "
+            f"{listed} requires hashes, but has none for {one_line(name, 100)}; write it as "
             "NAME==VERSION --hash=sha256:..."
         )
     return hashes
 
 
 def _first(line: str) -> str:
-    """What a line is about: the name of a package, or of a file."""
+    """The normalized name of the package or file on a line."""
     named = _NAME.match(line)
     return _plain(named[1] if named else _file(line.split()[0]))
 
@@ -77,5 +77,5 @@ def _file(address: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """https://packaging.python.org/en/latest/specifications/name-normalization/"""
+    """The normalized name: https://packaging.python.org/en/latest/specifications/name-normalization/"""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,4 +1,4 @@
-"""The source of a user's training: unpacked once on this node, whole or not at all, however many ranks want it."""
+"""Unpack the source archive of a user's training, atomically and once per node."""
 
 import hashlib
 import io
@@ -11,14 +11,14 @@ from pathlib import Path
 from trainer.errors import MachineError, SettingsError, TrainerError, is_full, is_wrong_path, not_written, one_line
 from trainer.script.config import ScriptConfig
 
-# Of its digest, in the name of the folder.
+# Digits of the digest in the folder's name.
 DIGITS = 12
 
 
 def source_folder(config: ScriptConfig) -> Path:
-    """The top of the source, where it is unpacked; without an archive, the folder that this process was started in.
+    """The top folder of the unpacked source; without an archive, the current folder.
 
-    What the script has written there before a restart is there again.  Raises SettingsError, MachineError.
+    Files that the script wrote there survive a restart.  Raises SettingsError, MachineError.
     """
     if config.source is None:
         return Path.cwd()
@@ -33,9 +33,9 @@ def source_folder(config: ScriptConfig) -> Path:
 
 
 def _unpack(archive: Path, digest: str, goal: Path) -> None:
-    """Unpacks beside `goal` and takes its name at once: of several that do so the first counts."""
+    """Unpack to a temporary folder and rename it to `goal`; if several ranks do, the first wins."""
     if not archive.is_file():
-        raise SettingsError(f"--source {one_line(archive, 300)} is no file; give the archive of the source.")
+        raise SettingsError(f"--source {one_line(archive, 300)} is not a file; give the archive of the source.")
     content = archive.read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if found != digest:
@@ -47,7 +47,7 @@ def _unpack(archive: Path, digest: str, goal: Path) -> None:
     part = Path(tempfile.mkdtemp(prefix=f".{goal.name}.", dir=goal.parent))
     try:
         _extract(archive, content, part)
-        part.chmod(0o755)  # mkdtemp keeps its folders to one user
+        part.chmod(0o755)  # mkdtemp creates folders for one user only
         _take_name(part, goal)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -56,19 +56,19 @@ def _unpack(archive: Path, digest: str, goal: Path) -> None:
 def _extract(archive: Path, content: bytes, folder: Path) -> None:
     try:
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
-            tar.extractall(folder, filter="data")  # which refuses what would land outside, and devices
+            tar.extractall(folder, filter="data")  # rejects devices and paths outside the folder
     except tarfile.FilterError as error:
         raise SettingsError(f"{one_line(archive, 300)} is refused: {one_line(error, 300)}.") from error
     except (tarfile.TarError, EOFError, zlib.error, KeyError) as error:  # KeyError: a hard link to nothing
         raise _damaged(archive, error) from error
     except OSError as error:
-        if error.errno is None:  # gzip's own: what is no gzip file, or a wrong checksum
+        if error.errno is None:  # from gzip: not a gzip file, or a wrong checksum
             raise _damaged(archive, error) from error
         raise
 
 
 def _damaged(archive: Path, error: Exception) -> SettingsError:
-    return SettingsError(f"{one_line(archive, 300)} is no whole .tar.gz ({one_line(error, 200)}); make it again.")
+    return SettingsError(f"{one_line(archive, 300)} is not a complete .tar.gz ({one_line(error, 200)}); make it again.")
 
 
 def _not_unpacked(archive: Path, goal: Path, error: OSError) -> TrainerError:
@@ -83,5 +83,5 @@ def _take_name(part: Path, goal: Path) -> None:
     try:
         part.rename(goal)
     except OSError:
-        if not goal.is_dir():  # else another rank, or node, was first: its folder holds the same
+        if not goal.is_dir():  # otherwise another rank or node created the same folder first
             raise

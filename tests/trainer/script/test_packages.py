@@ -146,7 +146,7 @@ def test_a_hash_that_cannot_be_read_is_no_reason_to_install_without(listed: Path
     listed.write_text("demo==1.0 --hash=${HASH}\n")
     pip = Pip(row("demo"))
 
-    with pytest.raises(TrainerError, match=r"^requirements.txt demands hashes, and none can be read for demo; "):
+    with pytest.raises(TrainerError, match=r"^requirements.txt requires hashes, but has none for demo; "):
         layer(listed, pip)
 
     assert len(pip.calls) == 1
@@ -174,7 +174,7 @@ def test_a_failure_is_one_sentence_with_pips_last_lines(stderr: str, code: int, 
         layer(listed, Pip(row("demo"), code=1, stderr=stderr))
 
     assert error.value.code == code
-    assert (stderr.splitlines() or ["pip says nothing"])[-1].removeprefix("ERROR: ") in str(error.value)
+    assert (stderr.splitlines() or ["pip printed nothing"])[-1].removeprefix("ERROR: ") in str(error.value)
     assert error.value.__notes__ == ["\n".join(stderr.splitlines())]
     assert [path.name for path in (listed.parents[1] / "work").iterdir() if path.is_dir()] == []  # nothing half is left
 

@@ -188,7 +188,7 @@ time.sleep(60)
 KNOWS_NOTHING = "import time; print('begun', flush=True); time.sleep(60)"
 ASKED = "t.py was asked to leave, and left"
 DONE = "warning: t.py was asked to leave and ended with exit code 0"
-AGAIN = "t.py was interrupted and asks to be started again."
+AGAIN = "t.py was interrupted and asked to be restarted."
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ def test_a_port_that_is_taken_is_a_sentence(start: Start) -> None:
 
         (line,) = told(start(PRINT_ENV, "--processes", "one", env=env), 6)
 
-    assert line.startswith(f"error: port {own_port(master)}, at which the script's processes would meet, is taken")
+    assert line.startswith(f"error: port {own_port(master)}, which the script's processes need, is in use")
 
 
 WRITES = "import sys; open(sys.argv[1], 'w').write(' '.join(sys.argv))"

@@ -1,1 +1,1 @@
-"""The folder behind a script's own PYTHONPATH, and all that it finds of ours."""
+"""The only toolkit folder on a script's PYTHONPATH, after the script's own folders."""

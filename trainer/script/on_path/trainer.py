@@ -1,6 +1,6 @@
-"""What a script imports as `trainer`: its own, wherever on its path that is, else ours for `from trainer import kit`.
+"""The module `trainer` for a script: its own if it has one on its path, else the toolkit's, for `trainer.kit`.
 
-Python comes here before the folders that a script appends to its path, and before the installed toolkit.
+Python finds this file before the folders that a script appends to its path, and before an installed toolkit.
 """
 
 import sys
