@@ -1,1 +1,1 @@
-"""The ranks of a job: who they are, how they meet, and how a silent one is noticed."""
+"""The ranks of a job: numbering, connecting, communication, and detection of lost or stalled ranks."""

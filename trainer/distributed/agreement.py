@@ -1,7 +1,7 @@
 """Regular agreement of all ranks on whether to stop, save or continue.
 
 A signal reaches one rank, a clock runs on one rank, a loss explodes on one rank; yet all must stop at
-the same update or the next collective hangs.  So every now and then they exchange a few numbers.
+the same update or the next collective hangs.  So they regularly exchange a few numbers.
 """
 
 import os
@@ -40,7 +40,7 @@ class Interrupt:
 
 @contextmanager
 def watch(*, acknowledges: bool) -> Iterator[Interrupt]:
-    """Handles requests to stop inside the block.  Main thread only: signal handlers can be set nowhere else.
+    """Handle stop signals inside the block.  Main thread only: signal handlers can be set nowhere else.
 
     acknowledges: answer Ctrl-C with a line, since saving may take a moment.
     """
@@ -64,7 +64,7 @@ class Verdict:
 
 
 class Agreement:
-    """Schedules the agreements.  All ranks reach each at the same update: its gap is part of the one before."""
+    """Schedule the agreements.  All ranks reach each at the same update, since they agree on the gap to the next."""
 
     def __init__(
         self,
@@ -81,14 +81,15 @@ class Agreement:
         self._since, self._gap = 0, 1
 
     def due(self) -> bool:
-        """Counts one update; returns whether an agreement is due."""
+        """Count one update; return whether an agreement is due."""
         self._since += 1
         return self._since >= self._gap
 
     def reach(self, first_bad: Tensor, *, epoch_ends: bool = False) -> Verdict:
-        """Collective.  first_bad: () float64 of Totals; reading it waits for the device.
+        """Agree with all ranks on what to do.  Collective.
 
-        epoch_ends: an evaluation follows, during which there is none, so what is unsaved is saved sooner.
+        first_bad: () float64 of Totals; reading it waits for the device.  epoch_ends: an evaluation without agreements
+        follows, so save sooner.
         """
         self._session.moved()
         now = self._clock()
@@ -106,5 +107,5 @@ class Agreement:
         return Verdict(stop=stop > 0, save=save > 0, bad_step=bad_step)
 
     def saved(self) -> None:
-        """Restarts the clocks of checkpoints and updates, after a checkpoint was written."""
+        """Reset the timers for checkpoints and updates after writing a checkpoint."""
         self._saved_at = self._reached_at = self._clock()

@@ -1,7 +1,7 @@
-"""How the ranks leave a training that failed: one of them reports why, and all of them exit.
+"""Exit of all ranks after a failed training, with one error message.
 
-A rank that fails writes the reason into the notes for the others; if a rank is lost, the first of the others to notice
-names it.  All other ranks print nothing and exit with the same code.
+A rank that fails records the reason in the store for the others; if a rank is lost, the first rank to notice reports
+it.  All other ranks print nothing and exit with the same code.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from trainer.outcome import Record
 
 # How long rank 0 keeps the store open for ranks that have not yet noticed that the training failed.
 WAIT_FOR_PEERS_S = 10.0
-# How long a rank that others left waits, so that they exit first: mpirun and torchrun blame the first to exit.
+# How long a rank waits for failed ranks to exit first: mpirun and torchrun blame the first to exit.
 LEAVE_FIRST_S = 2.0
 _ENDED = "another rank ended the training; its output says why."
-# Long enough for a living rank's beat to change, also on a busy machine.
+# Long enough for a living rank's heartbeat to change, even on a busy machine.
 LISTEN_S = 3.5
-# How often at most to listen while more and more ranks give the training up.
+# Maximum number of times to listen while more ranks are still giving up.
 LISTENINGS = 3
 
 
 @dataclass(frozen=True)
 class Lost:
-    """Ranks that are lost.  dead: whose process shows no sign of life; hung: alive, but the others wait for them."""
+    """Lost ranks.  dead: without a heartbeat; hung: alive, but the others wait for them."""
 
     dead: tuple[int, ...] = ()
     hung: tuple[int, ...] = ()
@@ -65,7 +65,7 @@ class Failure:
     _followed: TrainerError | None = None  # how this rank ends because another has left
 
     def explain(self, error: Exception) -> None:
-        """Notes the reason of this rank's own failure for the others, and informs the user unless another rank has."""
+        """Record this rank's own failure for the others, and report it unless another rank already has."""
         self.happened = True
         if not isinstance(error, TrainerError):
             with suppress(NoAnswer):
@@ -76,7 +76,7 @@ class Failure:
             if error.is_mine_to_report:
                 self.notes.explain(error.code, str(error))
         except NoAnswer:
-            # No other rank can know that it should, but where all end for the same reason.
+            # No other rank can report this failure, except an interruption, which all ranks share.
             error.is_mine_to_report = self.ranks.is_head or not isinstance(error, Interrupted)
         self._report_if_mine(error)
 
@@ -105,8 +105,8 @@ class Failure:
         return raised
 
     def wait_for_peers(self) -> None:
-        """Notes that this rank leaves.  Rank 0, which may host the store, waits until all living ranks have left:
-        one that cannot reach the store would blame rank 0.
+        """Record that this rank leaves.  Rank 0, which may host the store, waits until all living ranks have left:
+        a rank that cannot reach the store would blame rank 0.
         """
         with suppress(NoAnswer):
             self.notes.leave()
@@ -117,11 +117,11 @@ class Failure:
     # ---- called by the heartbeat
 
     def paused(self, seconds: float) -> None:
-        """Notes that this process was suspended for so long, so that it does not blame the others for leaving."""
+        """Record that this process was suspended, so that it does not blame the others for leaving."""
         self.paused_s = max(self.paused_s, seconds)
 
     def stuck(self) -> None:
-        """Reports the lost rank and exits, as the main thread waits for a GPU and cannot."""
+        """Report the lost rank and exit, because the main thread is blocked waiting for a GPU."""
         try:
             self.lost = listen(self.notes)
             ended = self._reason_of_another()
@@ -140,7 +140,7 @@ class Failure:
         end_process(ended.code if ended else Exit.MACHINE)
 
     def left_behind(self) -> None:
-        """Exits after another rank that has left, without printing anything."""
+        """Exit, without printing anything, because another rank has left."""
         ended: TrainerError | None = None
         with suppress(NoAnswer):
             ended = self._reason_of_another()
@@ -148,14 +148,14 @@ class Failure:
             self.record(Exit.MACHINE, _ENDED)
             ended = error_with(Exit.MACHINE, _ENDED)
             ended.is_mine_to_report = False
-        # Before the other may go, and the store with it: the main thread then sees that, and would name it as lost.
+        # Set before the other rank exits and its store closes: the main thread would report it as lost.
         self._followed = ended
         self.wait_for_peers()
         time.sleep(LEAVE_FIRST_S)
         end_process(ended.code)
 
     def unanswered(self) -> None:
-        """Exits because the store's host is gone."""
+        """Exit because the store's host is gone."""
         sentence = self._why_no_answer()
         self.record(Exit.MACHINE, sentence)
         if self._speaks_without_the_store:
@@ -175,13 +175,13 @@ class Failure:
         return bool(self.lost.dead) and self.ranks.launcher_reports and self.asked()
 
     def _report_if_mine(self, error: TrainerError) -> None:
-        """Reports `error` now: waiting for the others to leave may take seconds."""
+        """Report `error` now, as waiting for the others to leave may take seconds."""
         if error.is_mine_to_report and not error.is_reported:
             self._say(error.code, str(error))
             error.is_reported = True
 
     def _say(self, code: int, sentence: str) -> None:
-        """Reports the end at most once: the heartbeat's thread may find what the main thread has just reported."""
+        """Report the failure at most once, as the heartbeat and main threads may both detect it."""
         with self._speaking:
             if not self._has_spoken:
                 self._has_spoken = True
@@ -236,7 +236,7 @@ class Failure:
 
     @property
     def _speaks_without_the_store(self) -> bool:
-        """Whether this rank reports if the store cannot be asked: the second node's first, or the first left."""
+        """Whether this rank reports if the store is unreachable: the first rank of node 1, or the lowest one left."""
         if self._was_stopped:
             return True
         if self.ranks.nodes > 1:
@@ -245,23 +245,23 @@ class Failure:
 
 
 def say(code: int, sentence: str) -> None:
-    """Reports why this process ends, after flushing what it has printed so far."""
+    """Report why this process ends, after flushing standard output."""
     with suppress(OSError):
         sys.stdout.flush()
     report_end(code, sentence)
 
 
 def end_process(code: int) -> None:
-    """Exits at once, even if the main thread hangs in a driver and would never see an exception."""
+    """Exit immediately, even if the main thread hangs in a driver."""
     os._exit(code)
 
 
 def listen(notes: Notes) -> Lost:
-    """Finds the lost ranks.  Takes LISTEN_S, or longer while more ranks give up.  Raises NoAnswer."""
+    """Find the lost ranks by heartbeat.  Takes LISTEN_S or longer, while more ranks give up.  Raises NoAnswer."""
     before = notes.signs()
     lost = Lost()
     for _ in range(LISTENINGS):
-        time.sleep(LISTEN_S)  # a beat is heard by waiting for it
+        time.sleep(LISTEN_S)
         after = notes.signs()
         lost = lost_among(before, after, notes.world_size, notes.rank)
         if lost.dead or _is_settled(before, after, lost):

@@ -1,8 +1,8 @@
-"""This rank's heartbeat, which also watches the other ranks while they train together.
+"""Heartbeat thread of each rank, which also detects that other ranks are gone.
 
-A collective that fails does not say which rank is to blame, and one that hangs on a GPU never returns.  So a thread of
-every rank notes each second that its process is alive and how far its training has come.  It also ends the process if
-the others have left and the main thread would never notice.
+A collective that fails does not say which rank is to blame, and one that hangs on a GPU never returns.  So a
+thread of every rank publishes each second that its process is alive and how far its training has come.  It also ends
+the process if the others have left and the main thread does not notice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from torch.distributed.distributed_c10d import Store
 
 BEAT_EVERY_S = 1.0
-# Longer than a busy machine delays a thread.
+# Longer than a thread is delayed on a busy machine.
 PAUSE_S = 4.0
 # How long the main thread may take to notice by itself that the training has failed.
 NOTICE_WITHIN_S = 3.0
@@ -28,7 +28,7 @@ _REASON, _LEFT, _REPORTED = "reason", "left", "reported"
 
 
 class Watcher(Protocol):
-    """Actions for when the main thread does not notice that the training has failed.  Called in a thread."""
+    """Callbacks for a failure that the main thread does not notice.  Called in a thread."""
 
     def stuck(self) -> None:
         """This rank has made no progress for its limit: its main thread waits for a GPU that waits for a lost rank."""
@@ -40,7 +40,7 @@ class Watcher(Protocol):
         """The store's host is gone, and this rank has not noticed."""
 
     def paused(self, seconds: float) -> None:
-        """This whole process was suspended for so long, as by SIGSTOP."""
+        """This process was suspended for `seconds`, for example by SIGSTOP."""
 
 
 class Heartbeat:
@@ -58,24 +58,24 @@ class Heartbeat:
         self._thread.start()
 
     def arrived(self) -> None:
-        """Counts a point in the training that every rank reaches equally often."""
+        """Count a point in the training that every rank reaches equally often."""
         self._step += 1
 
     def moved(self) -> None:
-        """Notes progress; from now on there must be some at least every limit_s."""
+        """Record progress; from now on it is expected at least every limit_s."""
         self._moved_at = time.monotonic()
 
     def leave(self) -> None:
-        """Notes that this rank gives the training up; the heartbeat continues until the process ends."""
+        """Publish that this rank gives up; the heartbeat continues until the process ends."""
         self._moved_at = None
         self._leaving.set()
         self._wake.set()  # so that the others know at once
 
     def stop(self) -> None:
-        """Ends the thread."""
+        """Stop the thread."""
         self._over.set()
         self._wake.set()
-        self._thread.join(BEAT_EVERY_S)  # not for ever: the store's host may not answer
+        self._thread.join(BEAT_EVERY_S)  # with a limit, as the store's host may not answer
 
     def _run(self) -> None:
         beat, knows, last = 0, False, time.monotonic()
@@ -83,13 +83,13 @@ class Heartbeat:
             beat += 1
             last = self._watch_clock(last)
             try:
-                somebody_left = self._notes.beat(Sign(beat, self._step, self._leaving.is_set()))
+                has_rank_left = self._notes.beat(Sign(beat, self._step, self._leaving.is_set()))
             except NoAnswer:
                 self._unless_it_leaves(self._watcher.unanswered)
                 return
-            if somebody_left and not knows:
+            if has_rank_left and not knows:
                 knows = True
-                # In a thread of its own: a rank that stops beating is taken for dead.
+                # In a separate thread, so that the heartbeat continues.
                 threading.Thread(target=self._unless_it_leaves, args=(self._watcher.left_behind,), daemon=True).start()
             if self._moved_at is not None and time.monotonic() - self._moved_at > self._limit_s:
                 self._moved_at = None
@@ -104,7 +104,7 @@ class Heartbeat:
         return now
 
     def _unless_it_leaves(self, end: Callable[[], None]) -> None:
-        """Calls `end` if the main thread does not leave by itself because it waits for ever, or hangs while leaving."""
+        """Call `end` if the main thread does not leave by itself in time, or hangs while leaving."""
         leaves = self._leaving.wait(NOTICE_WITHIN_S)
         if not self._over.is_set() and not (leaves and self._over.wait(self._leave_within_s)):
             self._over.set()  # the store may go before this process does
@@ -116,8 +116,10 @@ class NoAnswer(RuntimeError):
 
 
 class Sign(NamedTuple):
-    """beat: grows with each second that the process lives; step: how many places it has come to that every rank comes
-    to; leaving: whether it has given the training up.
+    """State of one rank, as published by its heartbeat.
+
+    beat: counts seconds that the process is alive; step: counts the calls of Heartbeat.arrived(); leaving: whether it
+    has given up.
     """
 
     beat: int
@@ -130,7 +132,7 @@ Signs = Mapping[int, Sign]  # by rank
 
 @dataclass(frozen=True)
 class Notes:
-    """One rank's view of the notes.  Safe from any thread.  limit_s: for each answer."""
+    """Messages between ranks in the shared store.  Thread-safe.  limit_s: time limit for each request."""
 
     store: Store
     rank: int
@@ -138,7 +140,7 @@ class Notes:
     limit_s: float
 
     def beat(self, sign: Sign) -> bool:
-        """Publishes `sign` to the others; returns whether any rank has left a failed training."""
+        """Publish `sign` to the others; return whether any rank has left a failed training."""
 
         def write(store: Store) -> bool:
             store.set(f"sign/{self.rank}", f"{sign.beat} {sign.step} {sign.leaving:d}")
@@ -161,11 +163,11 @@ class Notes:
         return self._ask(lambda store: int(store.add(_REPORTED, 1)) == 1)
 
     def explain(self, code: int, reason: str) -> None:
-        """Leaves the exit code and the reason of the failure; the first rank's count."""
+        """Record the exit code and the reason of the failure; the first record is kept."""
         self._ask(lambda store: store.compare_set(_REASON, "", json.dumps([int(code), reason])))
 
     def explanation(self) -> tuple[int, str] | None:
-        """The exit code and the reason that a rank has left, if any has."""
+        """The recorded exit code and reason of the failure, or None."""
 
         def read(store: Store) -> tuple[int, str] | None:
             if not store.check([_REASON]):
@@ -176,7 +178,7 @@ class Notes:
         return self._ask(read)
 
     def leave(self) -> int:
-        """Counts this rank among those that have left a failed training; returns how many they are now."""
+        """Count this rank as having left a failed training; return how many have."""
         return self._ask(lambda store: int(store.add(_LEFT, 1)))
 
     def left(self) -> int:
@@ -184,7 +186,7 @@ class Notes:
         return self._ask(lambda store: int(store.add(_LEFT, 0)))
 
     def arrive(self, place: str) -> int:
-        """Counts this rank among those that have arrived at `place`; returns how many they are now."""
+        """Count this rank as having arrived at `place`; return how many have."""
         return self._ask(lambda store: int(store.add(f"place/{place}", 1)))
 
     def arrived(self, place: str) -> int:
@@ -192,11 +194,11 @@ class Notes:
         return self._ask(lambda store: int(store.add(f"place/{place}", 0)))
 
     def write(self, key: str, text: str) -> None:
-        """Leaves `text` under a key that no other rank writes."""
+        """Store `text` under a key that no other rank writes."""
         self._ask(lambda store: store.set(f"text/{key}", text))
 
     def read(self, key: str) -> str | None:
-        """Reads the note that a rank has left under that key, if any has."""
+        """The text stored under `key`, or None."""
         name = f"text/{key}"
         return self._ask(lambda store: store.get(name).decode() if store.check([name]) else None)
 
@@ -209,7 +211,7 @@ class Notes:
             except RuntimeError as error:
                 answer.set_exception(NoAnswer(str(error)))
 
-        # A thread for each: one that never returns is left behind.
+        # One thread per request, as it may never return.
         threading.Thread(target=ask, name="notes", daemon=True).start()
         try:
             return answer.result(self.limit_s)

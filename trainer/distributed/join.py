@@ -1,4 +1,4 @@
-"""How the ranks of a job find each other: the store, the process groups, and what keeps watch over them."""
+"""Connect the ranks of a job: the store, the process groups and the heartbeat."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from trainer.distributed.ranks import Ranks
 from trainer.errors import MachineError
 from trainer.outcome import Record
 
-# How much later than the hosts' own meetings the other limits end on a GPU: first the heartbeat's, and last that of
-# NCCL's watchdog, which ends the process without a message.
+# Added on a GPU to the time limit of collectives on the hosts: for the heartbeat, and last for NCCL's watchdog, which
+# kills the process without a message.
 HEARTBEAT_MARGIN_S, NCCL_MARGIN_S = 20.0, 90.0
-# How long the notes may take to answer a rank that asks why a collective failed.
+# Time limit for reading from the store why a collective failed.
 ANSWER_WITHIN_S = 5.0
-# How long a rank that gives the training up may take to leave at least, as for a tracker that sends its last.
+# Minimum time that a rank which gives up has to exit, for example to flush an experiment tracker.
 LEAVE_WITHIN_S = 60.0
 # How long beyond its limit joining may take: torch's own limits do not cover a store whose host is stopped.
 JOIN_MARGIN_S = 5.0
@@ -53,7 +53,7 @@ def join(
     asked: Callable[[], bool] = lambda: False,
     before: Before | None = None,
 ) -> Link:
-    """Waits for the other ranks, at most timeout_s.  Raises MachineError if they do not connect.
+    """Connect to the other ranks, waiting at most timeout_s.  Raises MachineError if they do not connect.
 
     record, asked: see Failure; before: called once this rank can write notes, and before it meets others in a
     collective; what it raises ends the joining.
@@ -71,9 +71,9 @@ def join(
     except (dist.DistError, RuntimeError, OSError) as error:
         raise MachineError(_why_not_joined(ranks, timeout_s, str(error))) from error
     limit_s = timeout_s + HEARTBEAT_MARGIN_S if device.type == "cuda" else float("inf")  # gloo itself keeps time
-    patient = notes(timeout_s)
-    heartbeat = Heartbeat(patient, failure, limit_s, max(timeout_s, LEAVE_WITHIN_S))
-    return Link(control, patient, heartbeat, failure)
+    waiting_notes = notes(timeout_s)
+    heartbeat = Heartbeat(waiting_notes, failure, limit_s, max(timeout_s, LEAVE_WITHIN_S))
+    return Link(control, waiting_notes, heartbeat, failure)
 
 
 def _call(before: Before, notes: Notes, failure: Failure) -> None:
@@ -85,7 +85,7 @@ def _call(before: Before, notes: Notes, failure: Failure) -> None:
 
 
 def _groups(ranks: Ranks, device: torch.device, store: Store, timeout_s: float) -> dist.ProcessGroup:
-    """Starts the group of the collectives; returns the one for the hosts."""
+    """Start the default process group; return the one for collectives on the hosts."""
     timeout = timedelta(seconds=timeout_s)
     start = partial(dist.init_process_group, store=store, rank=ranks.rank, world_size=ranks.world_size)
     if device.type != "cuda":
@@ -98,22 +98,22 @@ def _groups(ranks: Ranks, device: torch.device, store: Store, timeout_s: float) 
 
 
 def _stores(ranks: Ranks, timeout: timedelta) -> tuple[Store, Store]:
-    """Two connections to the store on rank 0's node: torch's and that of our notes.
+    """Two connections to the store on rank 0's node: for torch, and for Notes.
 
-    A connection answers one question at a time, and torch's own may take long.
+    A connection handles one request at a time, and torch's may take long.
     """
     if ranks.world_size == 1:
         alone: Store = dist.HashStore()  # type: ignore[attr-defined]  # needs no port
         return alone, alone
     store = _meeting_place(ranks, timeout)
     ours = _connected(ranks, timeout)
-    # What ranks of an earlier attempt left there would be taken for this one's.
+    # Keeps out keys of an earlier attempt.
     attempt = f"attempt-{ranks.attempt}"
     return PrefixStore(attempt, store), PrefixStore(attempt, ours)
 
 
 def _meeting_place(ranks: Ranks, timeout: timedelta) -> Store:
-    """The store, which rank 0 serves unless the launcher does: on one machine for that machine alone."""
+    """The store, served by rank 0 unless the launcher does; on one machine it listens on loopback only."""
     if ranks.nodes > 1 and not loopback.is_loopback(ranks.master_addr):
         address = f"tcp://{ranks.master_addr}:{ranks.master_port}"
         found: Store = next(iter(rendezvous(address, ranks.rank, ranks.world_size, timeout=timeout)))[0]
@@ -134,7 +134,7 @@ def _connected(ranks: Ranks, timeout: timedelta) -> Store:
 
 @contextmanager
 def _ended_after(limit_s: float, sentence: str) -> Iterator[None]:
-    """Ends the process, with `sentence`, if the block takes longer."""
+    """Exit with the message `sentence` if the block takes longer than limit_s."""
 
     def end() -> None:
         say(MachineError.code, sentence)

@@ -1,6 +1,6 @@
-"""The loopback interface, on which the ranks of a training on one machine meet: no other machine can reach them.
+"""Keep the communication of a single-machine training on loopback, where no other machine can reach it.
 
-Left alone, torch's store listens on every address of the machine, without authentication.
+By default torch's store listens on every address of the machine, without authentication.
 """
 
 import socket
@@ -16,13 +16,13 @@ ADDRESS = "127.0.0.1"
 
 
 def environment() -> Mapping[str, str]:
-    """The variables that keep gloo and NCCL on loopback: they ask for an interface, Linux's lo or macOS's lo0."""
+    """Variables that keep gloo and NCCL on the loopback interface: lo on Linux, lo0 on macOS."""
     names = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
     return {"GLOO_SOCKET_IFNAME": names[0], "NCCL_SOCKET_IFNAME": f"={names[0]}"} if names else {}
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address; False for a name."""
+    """Whether `address` is a loopback IP address; False for a host name."""
     try:
         return ip_address(address).is_loopback
     except ValueError:
@@ -30,7 +30,7 @@ def is_loopback(address: str) -> bool:
 
 
 def serve_store(port: int, timeout: timedelta, address: str = ADDRESS) -> "TCPStore":
-    """A store that serves on a loopback address alone.  port: 0 for any.  Raises OSError if it is taken."""
+    """A store that listens on a loopback address only.  port: 0 for any.  Raises OSError if it is taken."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)

@@ -1,4 +1,4 @@
-"""This process's place among the processes of its job, read from the environment that a launcher set.  Pure.
+"""The rank of this process in its job, read from the environment that a launcher set.  Pure.
 
 Read in this order: torchrun, MPI (Open MPI is SageMaker's pytorchddp), Slurm, and else one process alone.
 torchrun comes first because it is often started inside a Slurm job, whose own names then mean nodes; so is mpirun.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from trainer.errors import SettingsError
 
 PORT = 29500  # torchrun's own default
-# Of each MPI the names of: the rank, the ranks, those of the node; and how its mpirun hands a variable on.
+# Per MPI: the variables with rank, world size, local rank and local world size; and mpirun's option to set a variable.
 # Hydra starts the ranks of MPICH and Intel MPI; srun --mpi=pmi2 sets PMI_RANK, too, but no local rank.
 MPI = {
     "Open MPI": (
@@ -30,7 +30,7 @@ MPI = {
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process's place.  All counts are of processes; node_rank and nodes are of machines."""
+    """The rank of this process in its job.  All counts are of processes; node_rank and nodes are of machines."""
 
     rank: int = 0
     world_size: int = 1
@@ -42,8 +42,8 @@ class Ranks:
     master_port: int = PORT
     source: str = "single"
     attempt: int = 0  # how often torchrun has restarted ranks that meet in one and the same store
-    store_is_launchers: bool = False  # torchrun's agent keeps the store where they meet; else rank 0 does
-    launcher_reports: bool = False  # torchrun says how a rank of its node died, for it will not start it again
+    store_is_launchers: bool = False  # torchrun's agent hosts the store; else rank 0 does
+    launcher_reports: bool = False  # torchrun reports how a rank of its node died, as no restart is left
 
     @property
     def is_head(self) -> bool:
@@ -84,7 +84,7 @@ def _torchrun(env: Mapping[str, str]) -> Ranks:
         master_addr=env.get("MASTER_ADDR", "127.0.0.1"),
         master_port=_number(env, "MASTER_PORT", "torchrun", PORT),
         source="torchrun",
-        # Elsewhere each attempt has a new store, and nodes may count apart.
+        # Otherwise each attempt has a new store, and nodes may count differently.
         attempt=restarts if agent_store else 0,
         store_is_launchers=agent_store,
         launcher_reports=env.get("TORCHELASTIC_MAX_RESTARTS") == str(restarts),
@@ -130,7 +130,7 @@ def _slurm(env: Mapping[str, str]) -> Ranks:
         node_rank=node_rank,
         nodes=nodes,
         master_addr=env.get("MASTER_ADDR") or (first_host(node_list) if nodes > 1 else "127.0.0.1"),
-        # Jobs that share a node must not share a port; every rank can compute this one.  Below those that Linux lends.
+        # Jobs that share a node must not share a port; every rank can compute this one.  Below the ephemeral ports.
         master_port=_number(env, "MASTER_PORT", "Slurm", 15_000 + job % 17_000),
         source="Slurm",
     )

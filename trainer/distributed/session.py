@@ -1,4 +1,4 @@
-"""Communication between the ranks of a job.  session() owns their connection from beginning to end."""
+"""Communication between the ranks of a job.  session() opens and closes their connection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trainer.state import plain
 
 Result = TypeVar("Result")
 
-# While one rank prepares data for its node, the others make sure that it lives.
+# How often waiting ranks check that the rank preparing data for its node is alive.
 CHECK_EVERY_S = 10.0
 
 
@@ -62,7 +62,7 @@ class Session:
         """Every rank's `value`, which JSON can hold, in rank order, on every rank.  Collective."""
         if not self.link:
             return [value]
-        # torch's own all_gather_object would unpickle, and so run, whatever somebody else's process sends.
+        # Not all_gather_object, which unpickles, and so executes, what another process sends.
         mine = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         sizes = self._sizes(mine)
         padded = [torch.zeros(max(sizes), dtype=torch.uint8) for _ in sizes]
@@ -94,7 +94,7 @@ class Session:
         return [int(size) for size in sizes]
 
     def _received(self, rank: int, size: int) -> dict[str, Any]:
-        """What `rank` sends, which can hold no code."""
+        """Receive the values that `rank` sends, without unpickling."""
         assert self.link
         data = torch.empty(size, dtype=torch.uint8)
         dist.recv(data, src=rank, group=self.link.control)
@@ -113,7 +113,7 @@ class Session:
         return data.numpy().tobytes()
 
     def barrier(self) -> None:
-        """Waits until every rank is here.  Collective."""
+        """Wait for every rank.  Collective."""
         self.highest([0.0])
 
     def on_head(self, action: Callable[[], Result]) -> Result | None:
@@ -126,7 +126,7 @@ class Session:
         """action() on the first rank of each node, then on the others: they find what it left on disk.
 
         It may take longer than timeout_s.  A TrainerError of any first rank is raised on all ranks, so
-        that none waits for ever.  Collective.
+        that none waits forever.  Collective.
         """
         first = self.ranks.local_rank == 0
         result, problem = _attempt(action) if first else (None, None)
@@ -139,7 +139,7 @@ class Session:
         return result  # type: ignore[return-value]
 
     def _wait_for_all(self) -> None:
-        """Waits for every rank, however long one takes, as long as it is alive."""
+        """Wait for every rank without a time limit, as long as all are alive."""
         if not self.link:
             return
         notes, place, check_at = self.link.notes, str(next(self._meetings)), time.monotonic() + CHECK_EVERY_S
@@ -154,22 +154,22 @@ class Session:
 
     def _raise_on_all_ranks(self, problem: TrainerError | None) -> None:
         problems = self.gather(None if problem is None else [problem.code, str(problem)])
-        for rank, told in enumerate(problems):
-            if told is None:
+        for rank, found in enumerate(problems):
+            if found is None:
                 continue
             mine = rank == self.ranks.rank
-            raised = problem if mine and problem is not None else error_with(*told)
-            # The rank that met it reports it: otherwise a node with room would report a full disk.
+            raised = problem if mine and problem is not None else error_with(*found)
+            # Only the rank with the problem reports it: a full disk must name the right node.
             raised.is_mine_to_report = mine
             raise raised
 
     def moved(self) -> None:
-        """Notes progress of this rank, so that the others know that it is alive."""
+        """Record progress of this rank for the heartbeat."""
         if self.link:
             self.link.heartbeat.moved()
 
     def advanced(self) -> None:
-        """Notes that this rank has reached its next batch; every rank trains on equally many."""
+        """Record that this rank has reached its next batch; all ranks train on equally many."""
         if self.stall:
             self.stall.step()
         if self.link:
@@ -178,18 +178,18 @@ class Session:
 
     @contextmanager
     def watched(self, at_least_s: float) -> Iterator[Session]:
-        """This session with a watch for stalls as long as the block runs, see stall.py; 0 s: as it is."""
+        """This session with stall detection inside the block, see stall.py; without it if at_least_s is 0."""
         progress = partial(_batches, self.link.notes) if self.link else dict
         with watched(at_least_s, Place(self.ranks.rank, self.ranks.world_size, progress)) as stall:
             yield replace(self, stall=stall)
 
     def rests(self) -> None:
-        """No batch is to come for a while: this rank evaluates, or saves."""
+        """Pause stall detection while this rank evaluates or saves."""
         if self.stall:
             self.stall.rest()
 
     def leave(self) -> None:
-        """Gives up, without waiting for ranks that may have left already."""
+        """Give up, without waiting for ranks that may have left already."""
         if self.link:
             self.link.heartbeat.leave()
 
@@ -206,7 +206,7 @@ def _attempt(action: Callable[[], Result]) -> tuple[Result | None, TrainerError 
     except OSError as error:
         name = error.filename2 or error.filename  # of two, the first is the temporary one
         place = f"{one_line(name, 300)}: " if name else ""
-        remedy = "free some space" if is_full(error) else "look at what is there"
+        remedy = "free some space" if is_full(error) else "check that path"
         sentence = f"{place}{error.strerror or error}; {remedy}, then start again."
         return None, not_written(error, sentence)
 
@@ -222,11 +222,11 @@ def session(
     asked: Callable[[], bool] = lambda: False,
     before: Before | None = None,
 ) -> Iterator[Session]:
-    """Connects this rank to the others for as long as the block runs.
+    """Connect this rank to the others inside the block.
 
-    Raises MachineError where the ranks do not find each other, and turns a collective that failed
+    Raises MachineError if the ranks cannot connect, and turns a collective that failed
     inside the block into a MachineError naming the lost ranks.
-    record: called where another rank's reason for the failure is known, or where no exception will leave the block.
+    record: called if another rank's reason for the failure is known, or if no exception will leave the block.
     asked: whether this process has been asked to leave; before: see join.
     """
     if not connect:
@@ -236,10 +236,10 @@ def session(
     joined, ended_well = Session(ranks, device, timeout_s, link), False
     try:
         yield joined
-        # Without a last meeting one rank may close its sockets while another still reads (gloo aborts).
+        # Without this barrier one rank may close its sockets while another still reads (gloo aborts).
         joined.barrier()
         ended_well = True
-        # Nor may rank 0 leave, with the store, while another's heartbeat still asks it (torch complains on stderr).
+        # Rank 0 must not close the store while another's heartbeat still uses it (torch complains on stderr).
         link.heartbeat.stop()
         with suppress(RuntimeError):  # the training is done: a rank that dies now has lost nothing
             joined.barrier()
@@ -250,7 +250,7 @@ def session(
         link.failure.explain(error)
         raise
     finally:
-        # NCCL would wait for its last operation, which will never end; the process is about to.
+        # After a failure NCCL would wait forever for its last operation; the process exits anyway.
         if dist.is_initialized() and (ended_well or device.type != "cuda"):
             dist.destroy_process_group()
         link.heartbeat.stop()
@@ -259,7 +259,7 @@ def session(
 
 
 def _batches(notes: Notes) -> dict[int, int]:
-    """How far each rank has come, by its last sign; empty where the store's host does not answer."""
+    """The last published step of each rank; empty if the store does not answer."""
     try:
         return {rank: sign.step for rank, sign in notes.signs().items()}
     except NoAnswer:
@@ -274,13 +274,13 @@ def _is_communication(error: RuntimeError) -> bool:
 
 
 def agree_on_folder(joined: Session, claim_folder: Callable[[], Path]) -> Path:
-    """The run's folder, as soon as rank 0 has claimed it.  Collective."""
+    """The run folder, after rank 0 has claimed it.  Collective."""
     claimed = joined.once_per_node(lambda: str(claim_folder()) if joined.ranks.is_head else "")
     return Path(joined.gather(claimed)[0])
 
 
 def make_folders(joined: Session, *folders: Path) -> list[Path]:
-    """Makes sure that `folders` can be written to; returns those that this rank made, the innermost first.  Collective.
+    """Check that `folders` are writable; return those that this rank made, the innermost first.  Collective.
 
     Called before the data is loaded, so that a folder that cannot be written to fails the run at once.
     """
@@ -303,7 +303,7 @@ def make_folders(joined: Session, *folders: Path) -> list[Path]:
 
 
 def remove_empty(folders: list[Path]) -> None:
-    """Removes the folders that are still empty, as after an error in the data."""
+    """Remove the folders that are still empty, for example after an error in the data."""
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()

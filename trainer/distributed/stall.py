@@ -1,7 +1,7 @@
-"""Shows where a rank stands when its training has stopped moving, long before anything gives up.
+"""Stall detection: print stack traces when training stops progressing, long before any time limit.
 
-A thread knows how long a batch usually takes.  When none has come for much longer, the ranks that are behind write
-their stack to standard error; where none is behind, as in a collective that hangs, each rank does.
+A thread measures how long a batch usually takes.  When the next one takes much longer, the ranks that are behind print
+their stack to standard error; if none is behind, as in a hung collective, every rank does.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from typing import Any
 
 from trainer.distributed.failure import named
 
-# A stall is so many usual batches without a new one; the setting stall_s bounds it below.
+# Stalled after this many median batch times without a new batch, and at least stall_s.
 USUAL = 20
-# The first batches compile, tune and start workers; the usual time is that of the newest.
+# The first batches compile, tune and start workers; the median is over the newest.
 FIRST, NEWEST = 5, 50
 LOOK_EVERY_S = 1.0
-# There are so many looks at least before a stall.  One that comes late by this part of the limit found the process
-# suspended, as by Ctrl-Z or `docker pause`, or its interpreter held: no batch could have come.
+# Checks per limit, at least.  One that is late by 1/LOOKS of the limit means that the process was suspended, for
+# example by Ctrl-Z or `docker pause`, or the GIL was held: no batch was possible.
 LOOKS = 3
 
-# How many batches each rank has come to; empty where no rank can be asked.
+# The number of batches that each rank has reached; empty if unknown.
 Progress = Callable[[], Mapping[int, int]]
 FRAMES = 12  # the innermost
 COLLECTIVES = 3  # the newest
@@ -41,7 +41,7 @@ INDENT = "    "
 
 @dataclass(frozen=True)
 class Place:
-    """One rank among `world_size`.  progress: asks all of them."""
+    """One rank among `world_size`.  progress: returns that of all ranks."""
 
     rank: int
     world_size: int
@@ -49,7 +49,7 @@ class Place:
 
 
 class Pace:
-    """How long batches take.  Pure: `now` is any clock that only grows, in s."""
+    """Batch times.  Pure: `now` is any monotonic clock, in s."""
 
     def __init__(self, at_least_s: float) -> None:
         self._at_least_s = at_least_s
@@ -58,33 +58,33 @@ class Pace:
         self._counts_from = -math.inf
 
     def step(self, now: float) -> None:
-        """A batch has come."""
+        """Record a new batch."""
         if self._at is not None:
             self._times.append(now - self._at)
         self._at = now
 
     def rest(self) -> None:
-        """No batch is expected until the next one comes."""
+        """Stop expecting batches until the next step()."""
         self._at = None
 
     def start_anew(self, now: float) -> None:
-        """Time before `now` is no waiting.  Another thread's than step() and rest()."""
+        """Don't count time before `now` as waiting.  Called from another thread than step() and rest()."""
         self._counts_from = now
 
     @property
     def usual_s(self) -> float | None:
-        """The time of a batch, once that is known."""
+        """The median time of a batch; None until known."""
         times = tuple(self._times)
         return median(times) if len(times) >= FIRST else None
 
     @property
     def limit_s(self) -> float | None:
-        """How long to wait for a batch."""
+        """How long to wait for a batch before it counts as stalled; None until known."""
         usual = self.usual_s
         return None if usual is None else max(self._at_least_s, USUAL * usual)
 
     def waited_s(self, now: float) -> float:
-        """How long no batch has come; 0 while none is expected."""
+        """Time since the last batch; 0 while none is expected."""
         at = self._at
         return 0.0 if at is None else now - max(at, self._counts_from)
 
@@ -94,7 +94,7 @@ class Pace:
 
 
 class StallWatch:
-    """The thread.  tell: writes lines; at_least_s: see Pace."""
+    """The stall detection thread.  tell: writes a message; at_least_s: the lower bound of the limit."""
 
     def __init__(self, at_least_s: float, place: Place, tell: Callable[[str], None]) -> None:
         self._pace, self._place, self._tell = Pace(at_least_s), place, tell
@@ -105,15 +105,15 @@ class StallWatch:
         self._thread.start()
 
     def step(self) -> None:
-        """A batch has come.  Called by the main thread, at each: it must be quick."""
+        """Record a new batch.  Called by the main thread for each batch, so it must be fast."""
         self._pace.step(time.monotonic())
 
     def rest(self) -> None:
-        """The main thread does something else than training."""
+        """Pause detection while the main thread is not training."""
         self._pace.rest()
 
     def stop(self) -> None:
-        """Ends the thread."""
+        """Stop the thread."""
         self._over.set()
         self._thread.join(LOOK_EVERY_S)
 
@@ -128,7 +128,7 @@ class StallWatch:
             self._was_stalled = is_stalled
 
     def _next_look(self) -> float | None:
-        """Waits for the next look; None: there is none."""
+        """Wait for the next check; return its time, or None if stopped."""
         wait_s, begun = min(LOOK_EVERY_S, self._part_s), time.monotonic()
         if self._over.wait(wait_s):
             return None
@@ -146,7 +146,7 @@ class StallWatch:
         return named([self._place.rank], self._place.world_size)
 
     def _tell_stall(self) -> bool:
-        """Whether this rank had anything to tell."""
+        """Report the stall if it is up to this rank; return whether it did."""
         waited, usual = self._pace.waited_s(time.monotonic()), self._pace.usual_s
         progress = self._place.progress()
         role = role_of(self._place.rank, progress)
@@ -175,19 +175,19 @@ def watched(at_least_s: float, place: Place) -> Iterator[StallWatch | None]:
 
 
 def _write(text: str) -> None:
-    with suppress(OSError):  # in one piece, as several ranks may write
+    with suppress(OSError):  # in one write, as several ranks may print
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
 def behind(progress: Mapping[int, int]) -> Sequence[int]:
-    """The ranks that have come less far than others; none where all are equal."""
+    """The ranks that are behind the others; none if all are equal."""
     furthest = max(progress.values(), default=0)
     return sorted(rank for rank, batches in progress.items() if batches < furthest)
 
 
 def role_of(rank: int, progress: Mapping[int, int]) -> str:
-    """Decides what `rank` does about a stall: show its stack, name those that are behind, or wait without a word.
+    """What `rank` does about a stall: show its stack, name the ranks that are behind, or wait silently.
 
     A rank that is behind may be unable to write, so the first of the others names it.
     """
@@ -198,7 +198,7 @@ def role_of(rank: int, progress: Mapping[int, int]) -> str:
 
 
 def stacks(thread: int) -> Iterator[str]:
-    """Lines that say where `thread` (threading.get_ident) stands, each with its end."""
+    """The stack of `thread` (a threading.get_ident()) and the latest collectives, as lines with newlines."""
     frame = sys._current_frames().get(thread)
     yield from (f"{INDENT}{line}\n" for line in stack_of(frame))
     for line in collectives(recorded()):
@@ -218,7 +218,7 @@ def _short(path: str) -> str:
 
 
 def recorded() -> Mapping[str, Any]:
-    """torch's flight recorder: what it has of collectives, by torch's names; empty where there is none.
+    """The content of torch's flight recorder of collectives; empty if there is none.
 
     https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
     """
