@@ -96,15 +96,16 @@ def attribute(name: str, value: Any) -> str:
 
 # ---- tables that never change
 
-_urls: dict[type, dict[str, Callable[..., Any]]] = {}
+_urls: dict[tuple[type, int], dict[str, Callable[..., Any]]] = {}
 _urls_of, _offerings = BaseBackend.urls.fget, InstanceTypeOfferingBackend.describe_instance_type_offerings
 _offered: dict[tuple[str, ...], list[Any]] = {}
 
 
 def urls_of(backend: BaseBackend) -> dict[str, Callable[..., Any]]:
-    if type(backend) not in _urls:
-        _urls[type(backend)] = _urls_of(backend)
-    return _urls[type(backend)]
+    known = type(backend), len(backend._url_module.url_paths)  # patches may add to them
+    if known not in _urls:
+        _urls[known] = _urls_of(backend)
+    return _urls[known]
 
 
 def offerings(backend: Any, place: str | None = None, filters: dict[str, Any] | None = None) -> list[Any]:

@@ -253,6 +253,7 @@ class Access:
     tokens: dict[str, str] = field(default_factory=dict)  # session tokens by access key, for server.served
     throttling: Throttling = field(default_factory=Throttling)
     groups: Mapping[str, Any] = field(default_factory=dict)  # placement groups, by name
+    service_jobs: Mapping[str, Any] = field(default_factory=dict)  # of AWS Batch, by id
     others: list[Check] = field(default_factory=list)  # further checks
 
     def add(self, key: str, arn: str, name: str, *more: Policy) -> Caller:
@@ -277,7 +278,7 @@ class Access:
         return self.throttling.check(signed)
 
     def _view(self, account: str, region: str) -> Any:
-        return view_of(account, region, self.groups)
+        return view_of(account, region, self.groups, self.service_jobs)
 
 
 def _dry_run(signed: SignedCall) -> Refusal | None:

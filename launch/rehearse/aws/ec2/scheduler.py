@@ -129,7 +129,7 @@ def _run(rules: Any, account: str, region: str, target: dict[str, Any]) -> None:
     """
     if target["Arn"] != AUTOMATION:
         return
-    view, wanted = view_of(account, region, {}), json.loads(target["Input"])
+    view, wanted = view_of(account, region, {}, {}), json.loads(target["Input"])
     starter = Caller(target["RoleArn"], (policy("scheduler"),))
     document = view.arn("ssm", f"document/{wanted['DocumentName']}")
     start = Need("ssm:StartAutomationExecution", document, {"aws:PrincipalAccount": account})

@@ -97,8 +97,8 @@ def denied(service: str, caller: Caller, need: Need) -> Refusal:
 # ---- moto's account as IAM sees it
 
 
-def view_of(account: str, region: str, groups: Mapping[str, Any]) -> AccountView:
-    """groups: placement groups by name, which moto does not have."""
+def view_of(account: str, region: str, groups: Mapping[str, Any], service_jobs: Mapping[str, Any]) -> AccountView:
+    """groups, service_jobs: placement groups by name and service jobs by id, which moto does not have."""
     iam, ec2 = iam_backends[account]["aws"], ec2_backends[account][region]
 
     def tags_of(name: str) -> Mapping[str, str]:
@@ -107,7 +107,7 @@ def view_of(account: str, region: str, groups: Mapping[str, Any]) -> AccountView
                 return dict(there.tags[name])
         jobs: Mapping[str, Any] = sagemaker_backends[account][region].training_jobs
         by_id = next((group for group in groups.values() if group.group_id == name), None)
-        found = groups.get(name) or by_id or jobs.get(name)
+        found = groups.get(name) or by_id or jobs.get(name) or service_jobs.get(name)
         return {tag["Key"]: tag["Value"] for tag in (found.tags if found else ())}
 
     def roles_of(profile: str) -> list[str]:

@@ -194,10 +194,8 @@ S3 = {"HeadBucket": "ListBucket", "HeadObject": "GetObject", "ListObjectsV2": "L
 
 def needs(call: Call, view: AccountView) -> list[Need]:
     """All needs of a call; AWS refuses it if one is not granted."""
-    of_service = {"ec2": of_ec2, "s3": _s3, "sagemaker": _sagemaker, "scheduler": _scheduler, "ebs": _ebs}.get(
-        call.service, _others
-    )
-    return list(of_service(call, view)) or [Need(_action(call))]
+    known = {"ec2": of_ec2, "s3": _s3, "sagemaker": _sagemaker, "scheduler": _scheduler, "ebs": _ebs, "batch": _batch}
+    return list(known.get(call.service, _others)(call, view)) or [Need(_action(call))]
 
 
 def _action(call: Call) -> str:
@@ -270,6 +268,30 @@ def _scheduler(call: Call, view: AccountView) -> Iterator[Need]:
         yield Need(action, view.arn("scheduler", f"schedule/{params.get('GroupName', 'default')}/{params['Name']}"))
         if "Target" in params:
             yield pass_role(params["Target"]["RoleArn"], "scheduler")
+
+
+def _batch(call: Call, view: AccountView) -> Iterator[Need]:
+    """https://docs.aws.amazon.com/service-authorization/latest/reference/list_batch.html"""
+    operation, params = call.operation, call.params
+    if operation == "GetJobQueueSnapshot":
+        yield Need(_action(call), _queue_arn(params["jobQueue"], view))
+    elif operation == "TerminateServiceJob":
+        name = params["jobId"].rpartition("/")[2]
+        known = {f"aws:ResourceTag/{key}": value for key, value in view.tags_of(name).items()}
+        yield Need(_action(call), view.arn("batch", f"service-job/{name}"), known)
+    elif operation == "SubmitServiceJob":
+        job, keys = view.arn("batch", f"service-job/{NEW}"), requested(params.get("tags", {}))
+        if "schedulingPriority" in params:
+            keys["batch:SchedulingPriority"] = str(params["schedulingPriority"])
+        yield Need(_action(call), _queue_arn(params["jobQueue"], view), keys)
+        share = {"batch:ShareIdentifier": params["shareIdentifier"]} if "shareIdentifier" in params else {}
+        yield Need(_action(call), job, {**keys, **share})
+        if params.get("tags"):
+            yield Need("batch:TagResource", job, requested(params["tags"]))
+
+
+def _queue_arn(queue: str, view: AccountView) -> str:
+    return queue if queue.startswith("arn:") else view.arn("batch", f"job-queue/{queue}")
 
 
 def _ebs(call: Call, view: AccountView) -> Iterator[Need]:

@@ -14,6 +14,7 @@ from moto.sagemaker.models import sagemaker_backends
 
 from launch.aws.names import TOOLKIT, known_s3
 from launch.rehearse.aws import account
+from launch.rehearse.aws.batch.moto_patches import active
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.aws.sagemaker.rules import Rules
 
@@ -50,7 +51,8 @@ class SageMakerAccount(account.Account):
     # ---- what it contains
 
     def _resources(self) -> Iterator[str]:
-        """Training jobs that run, and warm pools.  A job that has ended costs nothing."""
+        """Training jobs that run, warm pools, and what waits in queues.  A job that has ended costs nothing."""
+        yield from (f"service job {job.request['jobName']}" for job in active(self.rules))
         for backend in sagemaker_backends[self.id].values():
             jobs: list[Any] = list(backend.training_jobs.values())
             yield from (f"training job {job.name}" for job in jobs if not job.has_ended)

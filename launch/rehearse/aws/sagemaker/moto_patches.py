@@ -8,11 +8,12 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from moto.batch.responses import BatchResponse
 from moto.core.responses import ActionResult, EmptyResult
 from moto.ecr.models import ECRBackend
 from moto.sagemaker.exceptions import SagemakerClientError
@@ -22,6 +23,7 @@ from moto.servicequotas.models import ServiceQuotasBackend
 from moto.servicequotas.responses import ServiceQuotasResponse
 
 from launch.rehearse.aws import access
+from launch.rehearse.aws.batch.moto_patches import OPERATIONS, routed
 from launch.rehearse.aws.sagemaker.changes import stopped, stopping
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob, cool, reuse
 from launch.rehearse.aws.sagemaker.refusals import (
@@ -39,19 +41,21 @@ from launch.rehearse.aws.sagemaker.rules import Rules, operation_input
 PAGE = 10  # default number of jobs in an answer
 
 
-def patched(rules: Rules) -> AbstractContextManager[None]:
+@contextmanager
+def patched(rules: Rules) -> Iterator[None]:
     """Makes moto behave as AWS under `rules` inside the block."""
-    return access.patched(rules, METHODS)
+    with access.patched(rules, {**METHODS, BatchResponse: OPERATIONS}), routed(rules):
+        yield
 
 
 # ---- the operations
 
 
 def create_training_job(rules: Rules, original: Any, response: Any) -> ActionResult:
-    return ActionResult({"TrainingJobArn": _new_job(rules, json.loads(response.body), response).arn})
+    return ActionResult({"TrainingJobArn": new_job(rules, json.loads(response.body), response).arn})
 
 
-def _new_job(rules: Rules, request: dict[str, Any], response: Any) -> TrainingJob:
+def new_job(rules: Rules, request: dict[str, Any], response: Any) -> TrainingJob:
     """The training job of a request, if that is not refused."""
     jobs = response.sagemaker_backend.training_jobs
     check_shape(operation_input("CreateTrainingJob"), request, "")

@@ -13,6 +13,7 @@ from typing import Any
 from moto.core.utils import get_service_model
 
 from launch.rehearse.aws.access import Access
+from launch.rehearse.aws.batch.jobs import Batch
 
 ON_DEMAND, SPOT, WARM = "training job usage", "spot training job usage", "training warm pool usage"
 DEFAULT_QUOTA = 20.0
@@ -83,6 +84,7 @@ class Rules:
     # Folders here, by (FileSystemId, DirectoryPath).
     file_systems: dict[tuple[str, str], Path] = field(default_factory=dict)
     access: Access = field(default_factory=Access)
+    batch: Batch = field(default_factory=Batch)  # queues in front of it
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     lock: Any = field(default_factory=threading.RLock)  # of everything that is under these rules
 

@@ -1,0 +1,221 @@
+"""The operations of AWS Batch's service jobs, which moto lacks; and job queues with a service environment."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from moto.batch import urls
+from moto.batch.exceptions import ClientException
+from moto.batch.responses import BatchResponse
+from moto.core.utils import get_service_model
+from moto.sagemaker.exceptions import SagemakerClientError
+
+from launch.rehearse.aws.batch.jobs import ACTIVE, OVER, UNIT, Queue, ServiceJob
+from launch.rehearse.aws.batch.scheduler import step, terminate
+from launch.rehearse.aws.sagemaker.refusals import check_shape
+
+if TYPE_CHECKING:
+    from launch.rehearse.aws.sagemaker.rules import Rules
+
+PAGE = 100
+FRONT = 100  # jobs in a snapshot
+# https://docs.aws.amazon.com/batch/latest/userguide/service_limits.html
+PAYLOAD_BYTES, REQUEST_BYTES, ATTEMPTS, RULES = 10 * 1024, 30 * 1024, 10, 5
+NAME = r"[a-zA-Z0-9_-]{1,128}"
+SHARE = r"[a-zA-Z0-9]{1,255}"
+
+
+@contextmanager
+def routed(rules: Rules) -> Iterator[None]:
+    """Inside the block, moto's server knows the operations, and IAM the tags of service jobs."""
+    rules.access.service_jobs = rules.batch.jobs
+    more = {f"{{0}}/v1/{method.__name__}$": BatchResponse.dispatch for method in OPERATIONS}
+    with mock.patch.dict(urls.url_paths, more):
+        yield
+
+
+def make_queue(rules: Rules, name: str, most: int, region: str, account: str, *, has_shares: bool = True) -> Queue:
+    """Makes a queue with a service environment of `most` instances, as launch.infra's stack has it."""
+
+    def arn(kind: str) -> str:
+        return f"arn:aws:batch:{region}:{account}:{kind}/{name}"
+
+    policy = arn("scheduling-policy") if has_shares else ""
+    queue = Queue(name, arn("job-queue"), arn("service-environment"), most, policy)
+    return rules.batch.queues.setdefault(queue.arn, queue)
+
+
+# ---- the operations, by the last part of their URLs, as moto names its methods
+
+
+def describejobqueues(rules: Rules, original: Any, response: Any) -> str:
+    wanted = response._get_param("jobQueues")
+    ours = rules.batch.in_region(response.region)
+    shown = [one.described for one in ours if not wanted or {one.name, one.arn} & set(wanted)]
+    return json.dumps({"jobQueues": [*json.loads(original(response))["jobQueues"], *shown]})
+
+
+def describeserviceenvironments(rules: Rules, original: Any, response: Any) -> str:
+    wanted, keys = response._get_param("serviceEnvironments"), ("serviceEnvironmentName", "serviceEnvironmentArn")
+    rows = [queue.environment_described for queue in rules.batch.in_region(response.region)]
+    shown = [row for row in rows if not wanted or {row[key] for key in keys} & {*wanted}]
+    return json.dumps({"serviceEnvironments": shown})
+
+
+def submitservicejob(rules: Rules, original: Any, response: Any) -> str:
+    """https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html"""
+    request = json.loads(response.body)
+    _check(request, len(response.body))
+    queue = _queue(rules, request["jobQueue"], response.region)
+    if queue.state != "ENABLED":
+        raise ClientException(f"Job queue {queue.name} is not enabled.")  # [?]
+    if bool(queue.policy) != ("shareIdentifier" in request):
+        must = "must be specified for a" if queue.policy else "can't be specified for a FIFO"
+        raise ClientException(f"shareIdentifier {must} job queue {'with a fair-share policy' if queue.policy else ''}")
+    token = request.get("clientToken")
+    if token in rules.batch.tokens:
+        known = rules.batch.jobs[rules.batch.tokens[token]]
+        if known.request["serviceRequestPayload"] == request["serviceRequestPayload"]:
+            raise ClientException("A request with the same clientToken was submitted already.")  # [?] it "is rejected"
+    name = str(uuid.uuid4())
+    arn = f"arn:aws:batch:{response.region}:{response.current_account}:service-job/{name}"
+    job = ServiceJob(name, arn, queue, request, rules.now())
+    rules.batch.jobs[name] = job
+    if token:
+        rules.batch.tokens[token] = name
+    return json.dumps({"jobArn": arn, "jobName": request["jobName"], "jobId": name})
+
+
+def describeservicejob(rules: Rules, original: Any, response: Any) -> str:
+    step(rules)
+    return json.dumps(_job(rules, response).described)
+
+
+def listservicejobs(rules: Rules, original: Any, response: Any) -> str:
+    """https://docs.aws.amazon.com/batch/latest/APIReference/API_ListServiceJobs.html"""
+    step(rules)
+    ask = response._get_param
+    queue, filters = _queue(rules, ask("jobQueue"), response.region), ask("filters") or []
+    newest_first = _listed(rules.batch.of(queue)[::-1], filters, ask("jobStatus"))
+    start, size = int(ask("nextToken") or 0), int(ask("maxResults") or PAGE)
+    answer: dict[str, Any] = {"jobSummaryList": [job.summary for job in newest_first[start : start + size]]}
+    if start + size < len(newest_first):
+        answer["nextToken"] = str(start + size)
+    return json.dumps(answer)
+
+
+def _listed(jobs: list[ServiceJob], filters: list[dict[str, Any]], status: str | None) -> list[ServiceJob]:
+    """Those that match: without a filter only running ones by default, and with one but a share's of any status."""
+    if len(filters) > 1:
+        raise ClientException("Only one filter can be used at a time.")  # [?]
+    wanted = status or "RUNNING"
+    if filters:
+        wanted = (status or "") if filters[0]["name"] in ("SHARE_IDENTIFIER", "QUOTA_SHARE_NAME") else ""
+        jobs = [job for job in jobs if _fits(job, filters[0])]
+    return [job for job in jobs if wanted in ("", job.status)]
+
+
+def getjobqueuesnapshot(rules: Rules, original: Any, response: Any) -> str:
+    step(rules)
+    queue = _queue(rules, response._get_param("jobQueue"), response.region)
+    now_ms = int(rules.now().timestamp() * 1000)
+    front = [
+        {"jobArn": job.arn, "earliestTimeAtPosition": int((job.runnable_since or job.created).timestamp() * 1000)}
+        for job in rules.batch.in_order(queue)[:FRONT]
+    ]
+    used: dict[str, Any] = {"totalCapacityUsage": _usage(rules.batch.in_use(queue)), "lastUpdatedAt": now_ms}
+    if queue.policy:
+        shares = {job.share: rules.batch.in_use(queue, job.share) for job in rules.batch.of(queue, *ACTIVE)}
+        rows = [{"shareIdentifier": share, "capacityUsage": _usage(count)} for share, count in shares.items()]
+        used["fairshareUtilization"] = {"activeShareCount": len(rows), "topCapacityUtilization": rows}
+    return json.dumps({"frontOfQueue": {"jobs": front, "lastUpdatedAt": now_ms}, "queueUtilization": used})
+
+
+def terminateservicejob(rules: Rules, original: Any, response: Any) -> str:
+    step(rules)
+    terminate(_job(rules, response), json.loads(response.body)["reason"], rules)
+    step(rules)
+    return "{}"
+
+
+OPERATIONS: Sequence[Callable[..., str]] = (
+    describejobqueues,
+    describeserviceenvironments,
+    submitservicejob,
+    describeservicejob,
+    listservicejobs,
+    getjobqueuesnapshot,
+    terminateservicejob,
+)
+
+
+# ---- what it refuses
+
+
+def _check(request: dict[str, Any], size: int) -> None:
+    """Raises ClientException, as AWS does for everything; the words are ours [?]."""
+    shape = get_service_model("batch").operation_model("SubmitServiceJob").input_shape
+    try:
+        check_shape(shape, request, "")
+    except SagemakerClientError as error:
+        raise ClientException(error.message) from error
+    strategy = request.get("retryStrategy", {"attempts": 1})
+    wrong = {
+        "jobName": not re.fullmatch(NAME, request["jobName"]),
+        "serviceRequestPayload is too large": len(request["serviceRequestPayload"].encode()) > PAYLOAD_BYTES,
+        "request is too large": size > REQUEST_BYTES,
+        "attempts": not 1 <= strategy["attempts"] <= ATTEMPTS,
+        "evaluateOnExit": len(strategy.get("evaluateOnExit", ())) > RULES,
+        "schedulingPriority": not 0 <= request.get("schedulingPriority", 0) <= 9999,
+        "shareIdentifier": not re.fullmatch(SHARE, request.get("shareIdentifier", "x")),
+        "attemptDurationSeconds": request.get("timeoutConfig", {}).get("attemptDurationSeconds", 60) < 60,
+    }
+    if found := [name for name, is_wrong in wrong.items() if is_wrong]:
+        raise ClientException(f"Error executing request, Exception : Invalid {found[0]}")
+
+
+def _queue(rules: Rules, name: str, region: str) -> Queue:
+    queue = rules.batch.queue(name or "", region)
+    if queue is None:
+        raise ClientException(f"Job queue {name} does not exist.")
+    return queue
+
+
+def _job(rules: Rules, response: Any) -> ServiceJob:
+    name = str(json.loads(response.body)["jobId"]).rpartition("/")[2]
+    if name not in rules.batch.jobs:
+        raise ClientException(f"Service job {name} does not exist.")  # [?]
+    return rules.batch.jobs[name]
+
+
+def _fits(job: ServiceJob, one: dict[str, Any]) -> bool:
+    """Whether a job passes a filter."""
+    created_ms = job.created.timestamp() * 1000
+    passes: dict[str, Callable[[str], bool]] = {
+        "JOB_NAME": lambda value: _is_named(job.request["jobName"].lower(), value.lower()),
+        "SHARE_IDENTIFIER": lambda value: job.share == value,
+        "AFTER_CREATED_AT": lambda value: created_ms > float(value),
+        "BEFORE_CREATED_AT": lambda value: created_ms < float(value),
+    }
+    if one["name"] not in passes:
+        raise ClientException(f"Unknown filter {one['name']}")  # [?]
+    return any(passes[one["name"]](value) for value in one["values"])
+
+
+def _is_named(name: str, pattern: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+def _usage(instances: int) -> list[dict[str, Any]]:
+    return [{"capacityUnit": UNIT, "quantity": instances}]
+
+
+def active(rules: Rules) -> list[ServiceJob]:
+    """The jobs that wait or run."""
+    return [job for job in rules.batch.jobs.values() if job.status not in OVER]

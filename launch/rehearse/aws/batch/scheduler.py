@@ -1,0 +1,126 @@
+"""What AWS Batch does by itself: starts what waits, sees what became of it, tries again."""
+
+from __future__ import annotations
+
+import uuid
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from moto.sagemaker.exceptions import SagemakerClientError
+from moto.sagemaker.models import sagemaker_backends
+
+from launch.rehearse.aws.batch.jobs import ACTIVE, FROM_SAGEMAKER, OVER, STATUS_OF, WAITING, Attempt, Queue, ServiceJob
+from launch.rehearse.aws.sagemaker.changes import stopping
+from launch.rehearse.aws.sagemaker.jobs import MESSAGES, TrainingJob
+
+if TYPE_CHECKING:
+    from launch.rehearse.aws.sagemaker.rules import Rules
+
+# A training job is called so, with 23 characters of the payload's name and an id of the attempt: the page's example is
+# AWSBatchmy-training-job88b610a69aa8380ca5b0a7aba3f81cb8, and SageMaker takes 63 characters.
+# https://docs.aws.amazon.com/batch/latest/userguide/service-job-events.html
+PREFIX, OURS = "AWSBatch", 23
+TIMED_OUT = "Job attempt duration exceeded timeout"  # [?]
+
+
+def step(rules: Rules) -> None:
+    """Brings every job up to date, and starts those that have room."""
+    with rules.lock:
+        for job in list(rules.batch.jobs.values()):
+            if job.status in ACTIVE:
+                _see(job, rules)
+        for queue in list(rules.batch.queues.values()):
+            _start(queue, rules)
+
+
+def terminate(job: ServiceJob, reason: str, rules: Rules) -> None:
+    """Ends a job that waits at once, and stops the training job of one that runs."""
+    if job.status in OVER:
+        return
+    job.is_terminated, job.reason = True, reason
+    if job.status in WAITING:
+        _end(job, "FAILED", reason, rules)
+        return
+    running = job.last.training_job if job.last else None
+    if running is not None and running.status == "InProgress":
+        stopping(running)
+
+
+def _see(job: ServiceJob, rules: Rules) -> None:
+    """What became of the last attempt."""
+    attempt = job.last
+    assert attempt is not None
+    training_job = attempt.training_job
+    if training_job is None:
+        _ended(job, attempt, rules)
+        return
+    if not training_job.has_ended:
+        job.status = STATUS_OF.get(training_job.secondary, "RUNNING")
+        attempt.started = attempt.started or training_job.described.get("TrainingStartTime")
+        limit = job.request.get("timeoutConfig", {}).get("attemptDurationSeconds")
+        if limit and (rules.now() - attempt.at).total_seconds() > limit:
+            terminate(job, TIMED_OUT, rules)
+        return
+    attempt.started = attempt.started or training_job.described.get("TrainingStartTime")
+    failure = training_job.described.get("FailureReason")
+    attempt.reason = f"{FROM_SAGEMAKER}{failure or MESSAGES.get(training_job.secondary, training_job.secondary)}"
+    if training_job.status == "Completed":
+        attempt.ended = rules.now()
+        _end(job, "SUCCEEDED", attempt.reason, rules)
+    else:
+        _ended(job, attempt, rules)
+
+
+def _ended(job: ServiceJob, attempt: Attempt, rules: Rules) -> None:
+    """After an attempt that failed.  Without capacity it is repeated, and does not count."""
+    attempt.ended = attempt.ended or rules.now()
+    has_no_capacity = "CapacityError" in attempt.reason and not job.is_terminated
+    if has_no_capacity:
+        job.used -= 1
+    if has_no_capacity or job.may_retry:
+        job.status, job.runnable_since = "RUNNABLE", rules.now()
+    else:
+        _end(job, "FAILED", job.reason if job.is_terminated else attempt.reason, rules)
+
+
+def _end(job: ServiceJob, status: str, reason: str, rules: Rules) -> None:
+    job.status, job.reason, job.stopped = status, reason, rules.now()
+
+
+def _start(queue: Queue, rules: Rules) -> None:
+    """Starts jobs from the front of the queue; the first that does not fit holds up those behind it."""
+    batch = rules.batch
+    for job in batch.of(queue, "SUBMITTED"):
+        job.status, job.runnable_since = "RUNNABLE", rules.now()
+    while (waiting := batch.in_order(queue)) and batch.in_use(queue) + waiting[0].count <= queue.most:
+        _attempt(waiting[0], rules)
+
+
+def _attempt(job: ServiceJob, rules: Rules) -> None:
+    """Makes the training job, by Batch's own service role."""
+    from launch.rehearse.aws.sagemaker.moto_patches import new_job  # which imports Batch's operations
+
+    if "CapacityError" in (job.last.reason if job.last else ""):
+        job.attempts.pop()  # AWS deletes such a training job, too
+    payload = job.payload
+    payload["TrainingJobName"] = f"{PREFIX}{payload.get('TrainingJobName', '')[:OURS]}{uuid.uuid4().hex}"
+    if rules.batch.passes_tags_on:
+        payload["Tags"] = job.tags
+    job.used += 1
+    job.status = "SCHEDULED"
+    try:
+        made: TrainingJob | None = new_job(rules, payload, _place(job))
+        attempt = Attempt(made, rules.now())
+    except SagemakerClientError as error:
+        reason = f"{FROM_SAGEMAKER}{error.code}: {error.message}"
+        attempt = Attempt(None, rules.now(), ended=rules.now(), reason=reason)
+    job.attempts.append(attempt)
+    if attempt.training_job is None:
+        _ended(job, attempt, rules)
+
+
+def _place(job: ServiceJob) -> Any:
+    """The account and region, as moto's answers have them."""
+    _, _, _, region, account, *_ = job.arn.split(":")
+    backend = sagemaker_backends[account][region]
+    return SimpleNamespace(region=region, current_account=account, sagemaker_backend=backend)
