@@ -45,6 +45,15 @@ class SetUpOptions(RegionOptions):
         description="create a security group in the VPC for launch.ec2 --security-group (default: unchanged)",
     )
 
+    queue: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?(:[1-9][0-9]{0,4})?$",
+        description="create a queue for launch.sagemaker --queue, whose jobs have at most MAX instances at a time "
+        "(default: unchanged; new queue: 4)",
+        json_schema_extra={"metavar": "NAME[:MAX]"},
+    )
+    no_queue: bool = Field(False, description="remove the queue")
+
 
 class PlanOptions(SetUpOptions):
     """Options of the verb plan."""
@@ -80,6 +89,11 @@ def parameters(options: SetUpOptions) -> Mapping[str, str]:
     }
     if options.security_group is not None:
         given["SecurityGroup"] = "yes" if options.security_group else "no"
+    if options.no_queue:
+        given["QueueName"] = ""
+    elif options.queue is not None:
+        name, _, most = options.queue.partition(":")
+        given |= {"QueueName": name, "QueueInstances": most or None}
     return {name: str(value) for name, value in given.items() if value is not None}
 
 

@@ -360,6 +360,8 @@ def check_settings(options: SetUpOptions) -> None:
         )
     if options.email and not re.fullmatch(ADDRESS, options.email):
         raise SettingsError(f"--email {options.email!r} is not an address; give one such as you@example.org.")
+    if options.queue and options.no_queue:
+        raise SettingsError("--queue and --no-queue contradict each other; give one of them.")
     if options.log_days is not None:
         _check_log_days(options.log_days)
     if options.region is not None:

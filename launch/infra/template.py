@@ -20,7 +20,7 @@ from launch.core.templates import fill_yaml
 STACK = TOOLKIT
 TEMPLATE = "cloudformation/account.yaml"
 POLICIES = ("builder", "data", "image-builder", "image-builder-trust", "launcher",
-            "launcher-sagemaker", "node", "node-trust", "publisher", "reader",
+            "launcher-queue", "launcher-sagemaker", "node", "node-trust", "publisher", "reader",
             "sagemaker", "sagemaker-trust", "scheduler", "scheduler-trust", "sweeper")  # fmt: skip
 
 # Resources with data: kept when the stack is deleted, adopted if they exist.
@@ -35,6 +35,10 @@ RATES: Mapping[str, tuple[Mapping[str, float], str]] = {
     "AWS::Logs::LogGroup": (
         {"usd_per_gb_written": 0.50, "usd_per_gb_month": 0.03},
         "0.50 USD per GB written, 0.03 per GB and month",
+    ),
+    "AWS::Batch::JobQueue": (
+        {"usd_per_month": 0},
+        "free: AWS Batch costs nothing, and a job in the queue nothing until its training job starts",
     ),
     "AWS::CodeBuild::Project": (
         {"usd_per_minute": 0.005, "most_minutes": 60},

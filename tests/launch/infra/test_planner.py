@@ -202,6 +202,19 @@ def test_up_asks_for_no_type_that_the_region_lacks_and_names_what_it_leaves_out(
         assert set(shown.values()) == lacked
 
 
+def test_a_queue_is_made_on_request_and_costs_nothing() -> None:
+    plan = made(NEW, queue="demo:8")
+    slots = {row["ParameterKey"]: row.get("ParameterValue") for row in plan.payload.create.params["Parameters"]}
+
+    assert (slots["QueueName"], slots["QueueInstances"]) == ("demo", "8")
+    kinds = {thing.type for thing in plan.payload.holds if thing.type.startswith("AWS::Batch::")}
+    assert kinds == {"AWS::Batch::ServiceEnvironment", "AWS::Batch::SchedulingPolicy", "AWS::Batch::JobQueue"}
+    assert {fact.name: fact.value for fact in plan.rates}["Queue"] == {"usd_per_month": 0}
+    assert not [thing for thing in made(NEW).payload.holds if thing.type.startswith("AWS::Batch::")]
+    without = made(NEW, no_queue=True).payload.create.params["Parameters"]
+    assert {"ParameterKey": "QueueName", "ParameterValue": ""} in without
+
+
 def test_what_the_regions_lack_is_what_botocore_knows_no_endpoint_of() -> None:
     lacking = {region for region in REGIONS if "AWS::CodeBuild::Project" in absent_types(region)}
     assert lacking == {*REGIONS} - {*botocore.session.Session().get_available_regions("codebuild")}

@@ -63,6 +63,8 @@ ARGUED = {
     "ec2:DescribeDhcpOptions": "up --vpc-id, of a VPC with DNS servers of its own",
     "cloudformation:TagResource": "CreateChangeSet with tags",
     "sagemaker:DescribeTrainingJob": "down: which jobs run; there are none here",
+    "batch:DescribeServiceJob": "the same, through a queue",
+    "batch:ListServiceJobs": "the same",
     "sagemaker:ListTags": "the same",
     "billing:GetBillingViewData": "CreateBudget, by what AWS's schema of AWS::Budgets::Budget needs",
 }

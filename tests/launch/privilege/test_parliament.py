@@ -24,6 +24,15 @@ ARGUED = {
     "which the condition names",
     ("administrator-stack", "TheStacksData", "UNKNOWN_ACTION"): NEWER,
     ("administrator", "WhichIsOfAView", "UNKNOWN_ACTION"): NEWER,
+    **{
+        (name, statement, "UNKNOWN_ACTION"): "service jobs of AWS Batch are newer than the linter's table: "
+        "https://docs.aws.amazon.com/service-authorization/latest/reference/list_batch.html"
+        for name, statement in (
+            ("administrator", "LookUp"), ("administrator-stack", "TheStacksQueue"),
+            ("administrator-stack", "AndLookAtIt"), ("launcher-queue", "SubmitOwnJobs"),
+            ("launcher-sagemaker", "EndOwnJobsInQueues"), ("launcher-sagemaker", "LookAtQueues"),
+        )
+    },
     ("builder", "FromOurBucketAlone", "UNKNOWN_CONDITION_FOR_ACTION"): "newer than the linter's table: "
     "https://docs.aws.amazon.com/codebuild/latest/userguide/action-context-keys.html",
     ("data", "CopyFromTheAccounts", "UNKNOWN_CONDITION_FOR_ACTION"): NEWER,

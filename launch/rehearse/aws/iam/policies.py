@@ -34,7 +34,7 @@ class Need:
 # https://docs.aws.amazon.com/organizations/latest/userguide/orgs_manage_policies_scps.html: FullAWSAccess.
 FULL_ACCESS: Policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
 # Callers with several policies, as a policy has 6,144 characters at most.
-LAUNCHER = ("launcher", "launcher-sagemaker", "reader")
+LAUNCHER = ("launcher", "launcher-sagemaker", "launcher-queue", "reader")
 FILES = {"launcher": LAUNCHER, "doctor": ("doctor", *LAUNCHER), "data-on-ec2": ("data", "launcher", "reader")}
 
 
