@@ -127,6 +127,14 @@ class Aws:
                 answer[name] = BytesIO(_whole(answer[name]))
         return answer
 
+    def violation(self, service: str, operation: str, params: Mapping[str, Any]) -> str:
+        """What AWS's model finds wrong with a request that somebody else will make; "" for nothing.  No call."""
+        from botocore.validate import ParamValidator
+
+        shape = self.client(service).meta.service_model.operation_model(operation).input_shape
+        report = ParamValidator().validate(params, shape)
+        return str(report.generate_report()) if report.has_errors() else ""
+
     def _method(self, operation: str) -> str:
         """The name of an operation's method.  Raises NotSetUp without boto3."""
         assert self.session is not None

@@ -78,6 +78,11 @@ class LogTail:
         """Whether the next call of new_lines() may have more lines at once."""
         return self._rest is not None
 
+    def turn_to(self, streams: Streams) -> None:
+        """Read on in these streams, such as those of the job's next attempt."""
+        if streams != self._streams:
+            self._streams, self._rest = streams, None
+
     def new_lines(self) -> list[str]:
         """read() as text."""
         return [str(line) for line in self.read()]

@@ -56,7 +56,7 @@ class Resolved:
 
     @property
     def detaches(self) -> bool:
-        return self.options.detach or not self.options.wait
+        return self.options.detach or not self.options.wait or self.options.queue is not None
 
     @property
     def instance(self) -> Instance:
@@ -100,9 +100,14 @@ class Resolved:
         )
 
     @property
+    def attempts(self) -> int:
+        """Training jobs at most: a queue tries again, and each attempt has the whole time limit."""
+        return min(MOST_ATTEMPTS, 1 + self.options.max_restarts) if self.options.queue is not None else 1
+
+    @property
     def most_s(self) -> float:
-        """Maximum billed seconds: the job reaches its time limit, and its warm pool stays unused."""
-        return self.max_run_s + STOP_RETRY_S + self.options.warm_pool_s
+        """Maximum billed seconds: every attempt reaches its time limit, and the warm pool stays unused."""
+        return self.attempts * (self.max_run_s + STOP_RETRY_S) + self.options.warm_pool_s
 
     @property
     def most_usd(self) -> float:
@@ -127,6 +132,7 @@ def resolve(job: Job[SageMakerOptions], found: Mapping[str, Instance] = MappingP
     job.train.check_limit(options.max_hours)
     _check_network(options, channels)
     _check_spot(options)
+    _check_queue(options)
     check_capacity(options, instances)
     _check_key(options, instances)
     for instance in instances if options.image is not None else ():
@@ -262,6 +268,18 @@ def _check_spot(options: SageMakerOptions) -> None:
             f"--max-wait-hours {options.max_wait_hours:g} includes the training of up to --max-hours "
             f"{options.max_hours:g}; raise it, or lower --max-hours."
         )
+
+
+MOST_ATTEMPTS = 10  # https://docs.aws.amazon.com/batch/latest/userguide/service_limits.html
+
+
+def _check_queue(options: SageMakerOptions) -> None:
+    if options.queue is None:
+        flags = [f"--{name}" for name in ("priority", "share") if getattr(options, name) is not None]
+        if flags:
+            raise SettingsError(f"{' and '.join(flags)}: of a job in a queue; add --queue, or leave it out.")
+    elif options.warm_pool_s:
+        raise SettingsError("--warm-pool-s: instances that are kept would not count in the queue; leave it out.")
 
 
 def _max_wait_s(options: SageMakerOptions) -> int | None:

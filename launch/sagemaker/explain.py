@@ -68,6 +68,7 @@ def facts_of(
         Fact("source", source, "{files} files, {bytes:,} bytes, SHA-256 {sha256:.16}".format(**source), is_detail=True),
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items()), is_detail=True),
         *_limits(resolved),
+        *((facts.queue.fact,) if facts.queue else ()),
         *_trackers(resolved.options),
         *upload.facts(train, facts.earlier, facts.is_sent),
         *secrets.facts(options.secret),
@@ -153,6 +154,8 @@ def _notes(resolved: Resolved, *, is_expected: bool) -> tuple[str, ...]:
     """The notes under the price.  is_expected: whether there is a forecast."""
     options = resolved.options
     notes = [f"the maximum includes {STOP_RETRY_S / 60:g} min for SageMaker to end the job"]
+    if resolved.attempts > 1:
+        notes[0] += f", in each of {resolved.attempts} attempts; --max-restarts 0 makes it one"
     if options.warm_pool_s:
         notes[0] += f" and {options.warm_pool_s} s in the warm pool, where the instances wait for the next job"
     if options.spot:
@@ -175,6 +178,7 @@ def warnings(resolved: Resolved, facts: Facts, image: Image, train: Training) ->
         *facts.unknown,
         *_about_the_types(resolved),
         *_about_quotas(facts),
+        *_about_queue(facts),
         *warnings_about(resolved.options, image, facts.now.date()),
         *_about_permissions(resolved, facts, image),
         *_about_options(resolved, train),
@@ -208,11 +212,24 @@ def _about_quotas(facts: Facts) -> Iterator[str]:
     if facts.running is not None:  # nothing is started, and the use is this job's own
         return
     for quota in facts.quotas:
-        if quota.is_exceeded:
+        # What other jobs use now may be free when the job's turn comes.
+        if quota.is_exceeded and (facts.queue is None or quota.needed > quota.limit):
             unit = "" if quota.unit == "instances" else f" {quota.unit}"
             yield (
                 f"the quota {quota.name!r} is {quota.limit:,.0f}{unit}: SageMaker will refuse the job.  Lower "
                 f"{quota.lower}, or ask for more with\n  {quota.increase(facts.region)}"
+            )
+
+
+def _about_queue(facts: Facts) -> Iterator[str]:
+    """Quotas below the queue's limit: Batch starts jobs up to that, and SageMaker refuses those beyond the quota."""
+    queue = facts.queue
+    for quota in facts.quotas if queue and facts.running is None else ():
+        if queue and quota.unit == "instances" and quota.is_shared and quota.needed <= quota.limit < queue.most:
+            yield (
+                f"queue {queue.name} starts jobs up to {queue.most} instances, and the quota {quota.name!r} is "
+                f"{quota.limit:,.0f}: jobs beyond it fail.  Lower the queue's limit: python -m launch.infra up --queue "
+                f"{queue.name}:{quota.limit:.0f}"
             )
 
 
@@ -228,6 +245,8 @@ def _about_permissions(resolved: Resolved, facts: Facts, image: Image) -> Iterat
 
 def _about_options(resolved: Resolved, train: Training) -> Iterator[str]:
     options = resolved.options
+    if options.queue is not None and (options.spot or len(options.types) > 1):
+        yield "AWS does not document spot, or several types, through a queue."
     if not options.checkpoints and train.digest:
         yield (
             "without checkpoints nothing that the script writes to $DDP_RUN_DIR is kept but metrics.jsonl and "

@@ -8,6 +8,7 @@ from launch.aws.refusals import quota_increase
 from launch.core.catalog import Instance
 from launch.core.earlier import Earlier
 from launch.core.manifest import Content
+from launch.core.plan import Fact
 from launch.core.price import CATALOGS, Prices
 from launch.sagemaker.training_job import TrainingJob
 from trainer.errors import TrainerError
@@ -57,6 +58,25 @@ def quotas_of(training_job: TrainingJob) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
+class QueueFacts:
+    """A queue's state."""
+
+    name: str
+    most: int  # instances at a time
+    in_use: int  # instances
+    waiting: tuple[str, ...] = ()  # starts of jobs in line, the next one first; at most 100
+    has_shares: bool = True
+
+    @property
+    def fact(self) -> Fact:
+        """It, in a plan."""
+        first, more = ", ".join(self.waiting[:3]), ", ..." if len(self.waiting) > 3 else ""
+        line = f"{len(self.waiting)} in line: {first}{more}" if self.waiting else "no job waits"
+        value = {"name": self.name, "most": self.most, "in_use": self.in_use, "waiting": list(self.waiting)}
+        return Fact("queue", value, f"{self.name}: {self.in_use} of {self.most} instances in use, {line}")
+
+
+@dataclass(frozen=True)
 class Facts:
     """Everything that the planner knows about the account and the job."""
 
@@ -74,6 +94,7 @@ class Facts:
     taken: tuple[str, ...] = ()  # names of existing training jobs that are, or look like, starts of this job
     etag: str = ""  # of job.json, which an earlier start wrote
     running: TrainingJob | None = None  # the start that has not ended yet
+    queue: QueueFacts | None = None  # that the job is to wait in
     spent_usd: float | None = None  # cost of the ended starts, None without any
     is_sent: bool = False  # whether the script's source is in S3
     old_stack: str = ""  # the region of the account's stack, if its role may not read that source

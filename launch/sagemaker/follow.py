@@ -75,10 +75,11 @@ class Follower:
     ) -> None:
         self._runtime, self._poll_s = runtime, poll_s
         several, since = training_job.nodes > 1, training_job.created
-        tail = LogTail(runtime.aws, streams_of(training_job.name), several=several, since=since)
-        self._display = LogDisplay(tail, runtime.clock, runtime.say, shows, poll_s)
+        self._tail = LogTail(runtime.aws, streams_of(training_job.name), several=several, since=since)
+        self._display = LogDisplay(self._tail, runtime.clock, runtime.say, shows, poll_s)
         self._training_job = training_job
         self._transitions_shown = 0
+        self._place = ""
 
     @property
     def lines(self) -> deque[str]:
@@ -89,7 +90,7 @@ class Follower:
         retry = Retry(self._runtime.clock)
         while True:
             try:
-                self._training_job = refreshed(self._runtime.aws, self._training_job)
+                self._refresh()
                 self._show_transitions()
                 self._display.show()
                 if self._training_job.is_over:
@@ -100,6 +101,18 @@ class Follower:
                 retry.failure(error)
                 self._display.warn(f"{error}\n  trying again")
             self._runtime.clock.sleep(self._poll_s)
+
+    def _refresh(self) -> None:
+        """Look at the job; through a queue it may have another training job than before, or none."""
+        before, self._training_job = self._training_job.name, refreshed(self._runtime.aws, self._training_job)
+        now = self._training_job
+        if now.name != before:
+            self._transitions_shown = 0
+            self._tail.turn_to(streams_of(now.name))
+        place = now.queued.in_words if now.queued and now.waits and not now.is_over else ""
+        if place and place != self._place:
+            self._runtime.say(f"{now.job} {place}")
+        self._place = place
 
     def _show_transitions(self) -> None:
         transitions = self._training_job.transitions
@@ -146,7 +159,7 @@ def stop(training_job: TrainingJob, runtime: Runtime) -> None:
             end(lambda _: runtime.aws, [training_job], runtime.clock, unless_gone(runtime.say))
     except KeyboardInterrupt:
         stop_it = command("stop", training_job.job, training_job.region)
-        runtime.say(f"{training_job.name} may not have stopped yet; make sure that it ends:\n  {stop_it}")
+        runtime.say(f"{training_job.start} may not have stopped yet; make sure that it ends:\n  {stop_it}")
         raise
 
 

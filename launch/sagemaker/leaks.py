@@ -23,7 +23,7 @@ def leaks_of(training_jobs: Sequence[TrainingJob], now: datetime) -> tuple[Leak,
 def _leak(one: TrainingJob, now: datetime) -> Leak:
     is_leak, why = _why(one, now)
     row = (
-        one.name,
+        one.start,
         one.region,
         one.pool if one.is_over and one.pool else one.status,
         f"{one.nodes} x {one.instance_type}",
@@ -32,7 +32,7 @@ def _leak(one: TrainingJob, now: datetime) -> Leak:
         why,
     )
     return Leak(
-        one.name, one.region, is_leak, why, one.usd_per_hour_now, (row,), (one.name,), one.is_start, resources=one
+        one.start, one.region, is_leak, why, one.usd_per_hour_now, (row,), (one.name,), one.is_start, resources=one
     )
 
 
@@ -46,7 +46,7 @@ def _why(training_job: TrainingJob, now: datetime) -> tuple[bool, str]:
     if training_job.is_over:
         return True, "instances kept for the next job"
     if training_job.deadline is None:
-        return False, "waiting for instances"
+        return False, f"waits in queue {training_job.queued.queue}" if training_job.queued else "waiting for instances"
     return (True, "past its time limit") if _is_late(training_job, now) else (False, "within its time limit")
 
 
@@ -56,7 +56,7 @@ def _is_late(training_job: TrainingJob, now: datetime) -> bool:
 
 def jobs(aws: Aws, now: datetime) -> tuple[str, ...]:
     """The jobs of a region that cost money, each with the command that stops it.  Raises TrainerError."""
-    return tuple(f"{one.name} in {aws.region} ({_remedy(one)})" for one in training_jobs.costing(aws, now))
+    return tuple(f"{one.start} in {aws.region} ({_remedy(one)})" for one in training_jobs.costing(aws, now))
 
 
 def _remedy(training_job: TrainingJob) -> str:

@@ -30,12 +30,12 @@ from launch.core.errors import AwsError
 from launch.core.price import CATALOGS
 from launch.sagemaker.channels import located, whole_in_s3
 from launch.sagemaker.checks import Resolved
-from launch.sagemaker.facts import ACROSS_JOBS, Facts, Quota, quotas_of
+from launch.sagemaker.facts import ACROSS_JOBS, Facts, QueueFacts, Quota, quotas_of
 from launch.sagemaker.images import choose
 from launch.sagemaker.names import BACKEND, NOTEBOOK, SESSIONS_BUCKET
 from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.training_job import RUNNING, TrainingJob, read_training_job
-from launch.sagemaker.training_jobs import LONGEST_LIFE, Listed, describe, listed_since, starts_of
+from launch.sagemaker.training_jobs import LONGEST_LIFE, Listed, listed_since, look_at, queues, starts_of
 from trainer.errors import SettingsError, TrainerError
 
 # The stack of infra/cloudformation, and its outputs.
@@ -72,6 +72,8 @@ def look_up(
     no_starts: tuple[Listed, ...] = ()
     starts = lookups.required(lambda: starts_of(aws, job, now), no_starts)
     etag = lookups.required(lambda: spec_version(aws, Folder(bucket, job), BACKEND)[1], "")
+    no_queue: QueueFacts | None = None
+    queue = lookups.required(lambda: queues(aws).facts(options.queue or ""), no_queue) if options.queue else None
     no_quotas: tuple[Quota, ...] = ()
     no_types: dict[str, Instance] = {}
     facts = Facts(
@@ -89,6 +91,7 @@ def look_up(
         taken=tuple(start.name for start in starts),
         etag=etag,
         running=lookups.required(lambda: _running_start(aws, job, starts), None),
+        queue=queue,
         spent_usd=lookups.optional("what earlier starts cost", lambda: _spent(aws, job, starts, now), None),
         prices=lookups.optional(
             "the region's prices",
@@ -172,13 +175,13 @@ def _role(aws: Aws, wanted: str | None, outputs: Mapping[str, str], caller: Mapp
 
 def _running_start(aws: Aws, job: str, starts: Sequence[Listed]) -> TrainingJob | None:
     """The running start of `job`.  Training jobs of such a name without the toolkit's tags do not count."""
-    described = (describe(aws, start.name) for start in starts if start.is_alive)
+    described = (look_at(aws, start) for start in starts if start.is_alive)
     return next((one for one in described if one.is_start and one.job == job and not one.is_over), None)
 
 
 def _spent(aws: Aws, job: str, starts: Sequence[Listed], now: datetime) -> float | None:
     """USD of the newest ended starts of `job`, including one that was not followed to its end; None without any."""
-    described = [describe(aws, start.name) for start in starts[:MOST_DESCRIBED]]
+    described = [look_at(aws, start) for start in starts[:MOST_DESCRIBED]]
     own = [one for one in described if one.is_start and one.job == job]
     return sum(one.cost(now) for one in own if one.is_over) if own else None
 

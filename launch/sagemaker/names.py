@@ -7,6 +7,9 @@ REGISTER_TAG = "aws-ddp-toolkit:register"
 NOTEBOOK = "this notebook"  # as the source of a role
 # How the SDK names a session's default bucket: sagemaker-REGION-ACCOUNT.  AmazonSageMakerFullAccess covers it.
 SESSIONS_BUCKET = "sagemaker-"
+QUEUES = "aws-ddp-toolkit-"  # begins the names of the toolkit's queues on AWS
+ATTEMPT = "AWSBatch"  # how AWS Batch begins the names of its training jobs
+OURS = 23  # characters of such a name: SageMaker takes 63, and what Batch adds has 40
 _SEPARATOR = "--"
 
 
@@ -26,6 +29,21 @@ def number_of(name: str, job: str) -> int | None:
 def job_of(name: str) -> str:
     """The job whose training job is called `name`."""
     return re.sub(re.escape(_SEPARATOR) + r"\d{1,4}$", "", name)
+
+
+def attempt_name(start: str) -> str:
+    """The name to give to Batch, so that it can be read in those of the start's training jobs."""
+    return start[:OURS].rstrip("-")
+
+
+def attempt_prefix(job: str) -> str:
+    """How the names of a job's training jobs in a queue begin; those of others may, too."""
+    return f"{ATTEMPT}{attempt_name(job)}"
+
+
+def queue_name(name: str) -> str:
+    """The name on AWS of a queue."""
+    return f"{QUEUES}{name}"
 
 
 def command(verb: str, job: str, region: str, *flags: str) -> str:

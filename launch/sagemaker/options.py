@@ -4,6 +4,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -74,6 +75,20 @@ class SageMakerOptions(Options):
         None, ge=1, le=16_384, description="GB of EBS for types without local disks (default: 30, or 250 for S3 data)"
     )
 
+    queue: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$",
+        description="wait in this queue (see launch.infra up --queue) and return at once; attach follows the job",
+    )
+    priority: int | None = Field(
+        None, ge=0, le=9999, description="jobs of a share with a higher priority leave the queue first (default: 0)"
+    )
+    share: str | None = Field(
+        None,
+        pattern=r"^[a-zA-Z0-9]{1,255}$",
+        description="share of the queue, such as a team; the one that uses least is next (default: default)",
+    )
+
     training_plan: str | None = Field(
         None,
         description="ARN of a training plan (reserved capacity) for the first --instance-type",
@@ -90,7 +105,12 @@ class SageMakerOptions(Options):
     warm_pool_s: int = Field(
         0, ge=0, le=3600, description="seconds to keep the instances for the next job; they are billed"
     )
-    max_restarts: int = Field(3, ge=0, le=30, description="restarts after an internal error of SageMaker")
+    max_restarts: int = Field(
+        3,
+        ge=0,
+        le=30,
+        description="restarts after an internal error of SageMaker; with --queue also after an interruption",
+    )
 
     subnet: WordList = Field((), description="subnets of your VPC; needs --security-group")
     security_group: WordList = Field(
@@ -157,6 +177,8 @@ class SageMakerOptions(Options):
     @property
     def beyond_sdk_2(self) -> str:
         """The option that SDK 2's estimator has no argument for; empty if there is none."""
+        if self.queue is not None:
+            return f"--queue {self.queue}"
         if self.mlflow_config:
             return "--mlflow-config"
         if len(self.types) > 1:
@@ -172,8 +194,12 @@ class NodeSshOptions(SshOptions):
     node: int = Field(1, ge=1, description="the instance; algo-1 is number 1")
 
 
+class FollowOptions(AttachOptions):
+    outcome: Path | None = Field(None, description="folder to write outcome.json into: state, exit code, seconds, USD")
+
+
 # Verbs with other options than in launch.core.jobs.
-VERB_OPTIONS: dict[str, type[Options]] = {"logs": NodeLogsOptions, "ssh": NodeSshOptions, "attach": AttachOptions}
+VERB_OPTIONS: dict[str, type[Options]] = {"logs": NodeLogsOptions, "ssh": NodeSshOptions, "attach": FollowOptions}
 
 
 MOST_TAGS, OWN_TAGS = 50, 10  # the toolkit's own are fewer

@@ -1,7 +1,7 @@
 """Job + facts -> the plan: description, every request in order, price, warnings and problems.  Pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ from launch.sagemaker.checks import Resolved, check_price
 from launch.sagemaker.description import Description, describe, source_key
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import choose
-from launch.sagemaker.names import BACKEND, number_of, start_name
+from launch.sagemaker.names import ATTEMPT, BACKEND, number_of, start_name
 from launch.sagemaker.options import SageMakerOptions, Through
-from launch.sagemaker.request import OPERATION, request_of
+from launch.sagemaker.request import OPERATION, SUBMIT, request_of, submission, too_long
 from launch.sagemaker.training_job import TrainingJob
 from trainer.contract import SAGEMAKER_ARCHIVE, SAGEMAKER_CHANNEL, SAGEMAKER_HYPERPARAMETER, SAGEMAKER_MODEL
 from trainer.errors import SettingsError, TrainerError
@@ -43,6 +43,11 @@ class Launch:
     through: Through
     running: TrainingJob | None  # the existing training job
 
+    @property
+    def queue(self) -> str | None:
+        """The queue that it goes through."""
+        return self.resolved.options.queue
+
 
 SageMakerPlan = Plan[Launch]
 
@@ -56,11 +61,12 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
         job = replace(job, train=job.train.on_gpus())
     image = choose(resolved.options, resolved.instances, facts.region, facts.now.date())
     bundle = make_bundle(requirements_of(resolved.options, image, job.train), tracking_of(resolved.options, job.train))
-    start = running.name if running else _next_name(name, facts)
+    start = running.start if running else _next_name(name, facts)
     description = describe(resolved, job.train, start, folder, image, bundle, facts)
     # Upload the source first: if that is rejected, nothing has started, and the job's name is still free.
     code = (*_script(job, folder, facts), _source(folder, bundle))
-    steps = () if running else (*code, _spec(job, folder, start, facts), _create(description, through))
+    create = _create(description, through, resolved, facts)
+    steps = () if running else (*code, _spec(job, folder, start, facts), create)
     quotes = tuple(explain.quote_of(job.train, resolved.on(instance), facts) for instance in resolved.instances)
     return Plan(
         title=_title(resolved, name, start, running),
@@ -75,6 +81,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
             *_differences(job, resolved, running),
             *_unreadable_source(facts),
             *_too_expensive(resolved, facts),
+            *_never_its_turn(create, resolved, facts),
             *(() if running else misfits(quotes, anyway=job.where.anyway)),
         ),
         arguments=_arguments(description, through),
@@ -86,7 +93,8 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
 def _title(resolved: Resolved, name: str, start: str, running: TrainingJob | None) -> str:
     title = f"{resolved.options.nodes} x {resolved.options.instance_type} on SageMaker, job {name}"
     if running is not None:
-        return f"{title}: already running as {running.name}; nothing to start, --new starts another"
+        how = "in the queue" if running.waits else "running"
+        return f"{title}: already {how} as {running.start}; nothing to start, --new starts another"
     return title if start == name else f"{title}, started again as {start}"
 
 
@@ -101,7 +109,8 @@ def _later(resolved: Resolved, description: Description) -> tuple[tuple[str, tup
     group, name = resolved.options.register, description.name
     if group is None:
         return ()
-    model, token = f"{description.output}/{name}/output/model.tar.gz", description.tags[STARTED_TAG]
+    of = f"<{ATTEMPT}...>" if resolved.options.queue else name  # Batch names the training job
+    model, token = f"{description.output}/{of}/output/model.tar.gz", description.tags[STARTED_TAG]
     return ((register.HEADING, register.requests(group, name, description.region, model, token)),)
 
 
@@ -143,7 +152,29 @@ def _too_expensive(resolved: Resolved, facts: Facts) -> tuple[TrainerError, ...]
     return ()
 
 
-def _create(description: Description, through: Through) -> Request:
+def _never_its_turn(create: Request, resolved: Resolved, facts: Facts) -> Iterator[TrainerError]:
+    """Problems of a job that its queue would not take, or never start."""
+    options, queue = resolved.options, facts.queue
+    if options.queue is None or facts.running is not None:
+        return
+    if error := too_long(create.params):
+        yield error
+    if queue is None:
+        return
+    if options.nodes > queue.most:
+        yield SettingsError(
+            f"--nodes {options.nodes}: queue {queue.name} has {queue.most} instances; give fewer, or raise its limit: "
+            f"python -m launch.infra up --queue {queue.name}:{options.nodes}"
+        )
+    if options.share is not None and not queue.has_shares:
+        yield SettingsError(f"--share {options.share}: queue {queue.name} has no scheduling policy; leave it out.")
+
+
+def _create(description: Description, through: Through, resolved: Resolved, facts: Facts) -> Request:
+    if resolved.options.queue is not None:
+        has_shares = facts.queue is None or facts.queue.has_shares
+        params = submission(description, resolved.options, resolved.attempts, has_shares=has_shares)
+        return Request("batch", SUBMIT, params, f"put the job into queue {resolved.options.queue}")
     why = "start the job, through the SDK's estimator" if through == "estimator" else "start the job"
     return Request("sagemaker", OPERATION, request_of(description), why)
 

@@ -1,5 +1,7 @@
 """The CreateTrainingJob request of a description, with the hyperparameters that AWS's container toolkit reads.  Pure.
 
+With --queue it is the payload of a SubmitServiceJob.
+
 The SDK's estimator makes the same request of the same description; a test compares the two.  The fields:
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
 """
@@ -8,10 +10,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from launch.aws.names import client_token
 from launch.sagemaker.channels import FILE_SYSTEMS, Channel
 from launch.sagemaker.description import Description
+from launch.sagemaker.names import attempt_name, queue_name
+from launch.sagemaker.options import SageMakerOptions
+from trainer.errors import SettingsError
 
-OPERATION = "CreateTrainingJob"
+OPERATION, SUBMIT = "CreateTrainingJob", "SubmitServiceJob"
 LOG_LEVEL = 20  # of AWS's toolkit: logging.INFO
 
 
@@ -161,3 +167,59 @@ def _channel(channel: Channel, mode: str) -> dict[str, Any]:
         }
     }
     return {"ChannelName": channel.name, "DataSource": source}
+
+
+# ---- through a queue
+
+SHARE = "default"
+# https://docs.aws.amazon.com/batch/latest/userguide/service_limits.html
+PAYLOAD_BYTES = 10 * 1024
+# Batch's own limit for an attempt comes after SageMaker's, which lets the job save: for the start and the upload.
+SLACK_S = 3600
+# What is tried again.  Batch tries again by itself without capacity, and SageMaker restarts a spot job in its attempt.
+# https://docs.aws.amazon.com/batch/latest/userguide/service-job-retries.html
+RETRIED = ("*exit code 75:*", "*InternalServerError*", "*ResourceLimitExceeded*", "*nterrupted*")
+
+
+def submission(
+    description: Description, options: SageMakerOptions, attempts: int, *, has_shares: bool
+) -> dict[str, Any]:
+    """The SubmitServiceJob that puts the training job into a queue.
+
+    Batch rejects a repeated request by its token.  The tags are the service job's, as in SageMaker's SDK:
+    https://github.com/aws/sagemaker-python-sdk, aws_batch/batch_api_helper.py
+    """
+    payload = {**request_of(description), "TrainingJobName": attempt_name(description.name)}
+    del payload["Tags"]
+    payload.pop("RetryStrategy", None)  # Batch tries again
+    text = json.dumps(payload, separators=(",", ":"))
+    rules = [*(("RETRY", pattern) for pattern in RETRIED), ("EXIT", "*")]  # without the last one all is tried again
+    request: dict[str, Any] = {
+        "jobName": description.name,
+        "jobQueue": queue_name(options.queue or ""),
+        "serviceJobType": "SAGEMAKER_TRAINING",
+        "serviceRequestPayload": text,
+        "retryStrategy": {
+            "attempts": attempts,
+            "evaluateOnExit": [{"action": action, "onStatusReason": pattern} for action, pattern in rules],
+        },
+        "timeoutConfig": {"attemptDurationSeconds": (description.max_wait_s or description.max_run_s) + SLACK_S},
+        "tags": dict(description.tags),
+        "clientToken": client_token(options.queue, description.name, text),
+    }
+    if options.priority is not None:
+        request["schedulingPriority"] = options.priority
+    if has_shares:
+        request["shareIdentifier"] = options.share or SHARE
+    return request
+
+
+def too_long(request: Mapping[str, Any]) -> SettingsError | None:
+    """The error for a payload that Batch does not take."""
+    size = len(request["serviceRequestPayload"].encode())
+    if size <= PAYLOAD_BYTES:
+        return None
+    return SettingsError(
+        f"the request for the training job has {size:,} bytes, and a queue takes {PAYLOAD_BYTES:,}; shorten "
+        "--environment, --metrics or the training's arguments, or start it without --queue."
+    )

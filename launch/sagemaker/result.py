@@ -27,7 +27,7 @@ def fetch_job(aws: Aws, training_job: TrainingJob, folder: Path, choice: Choice)
 
     Raises AwsError, MachineError.
     """
-    target, rest = folder / training_job.name, command("fetch", training_job.job, training_job.region, "--all")
+    target, rest = folder / training_job.start, command("fetch", training_job.job, training_job.region, "--all")
     files = dict[str, int]()
     if training_job.is_over and training_job.model is not None and choice({ARCHIVE: 0}):
         fetch_result(aws, training_job, folder)
@@ -45,7 +45,7 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
     """
     if training_job.model is None:
         raise AwsError(f"{training_job.name} left no result.")
-    target = folder / training_job.name
+    target = folder / training_job.start
     try:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as packed, tempfile.TemporaryDirectory(dir=folder) as unpacked:

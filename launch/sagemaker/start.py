@@ -4,6 +4,7 @@ A training job ends by itself with the training or at its time limit.  So if the
 closed, the job keeps running; Ctrl-C asks.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,21 +24,22 @@ from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.sagemaker import sdk
 from launch.sagemaker.channels import located
 from launch.sagemaker.checks import resolve
-from launch.sagemaker.description import Description
 from launch.sagemaker.follow import detached, follow, stop
 from launch.sagemaker.lookup import look_up, stack_without_sources
 from launch.sagemaker.names import command, job_of
 from launch.sagemaker.options import SageMakerOptions, Through
 from launch.sagemaker.planner import Launch, SageMakerPlan
 from launch.sagemaker.planner import plan as make_plan
-from launch.sagemaker.request import OPERATION
+from launch.sagemaker.request import OPERATION, SUBMIT
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.training_job import TrainingJob
-from launch.sagemaker.training_jobs import find, running_names
+from launch.sagemaker.training_jobs import find, queues, running_names
 from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome
 
+# Batch's code for every request that it refuses, a repeated one among them.
+BATCH_REFUSED = "ClientException"
 # Retry for this long to find out whether a job was started.
 SURE_S, LOOK_EVERY_S = 60.0, 3.0
 # After a request without an answer, the job may still appear for this long.
@@ -96,8 +98,10 @@ def begin(plan: SageMakerPlan, runtime: Runtime) -> TrainingJob:
     """
     todo = plan.payload
     if todo.running is not None:
-        runtime.say(f"{todo.running.name} is already running")
+        runtime.say(f"{todo.running.start} is already {'in the queue' if todo.running.waits else 'running'}")
         return todo.running
+    if todo.queue is not None:
+        _check_payload(plan.steps[-1].params, runtime.aws)  # type: ignore[union-attr]
     # Shown before anything costs money, so that the user can find and stop the job in any case.
     runtime.say(f"job {todo.folder.job}; from any terminal:")
     for verb in ("status", "logs", "stop"):
@@ -106,7 +110,7 @@ def begin(plan: SageMakerPlan, runtime: Runtime) -> TrainingJob:
     asked: list[str] = []
 
     def call(service: str, operation: str, params: Mapping[str, Any]) -> Answer:
-        if operation != OPERATION:
+        if operation not in (OPERATION, SUBMIT):
             return runtime.aws.call(service, operation, params)
         asked.append(operation)
         _create(todo, params, runtime)
@@ -119,26 +123,38 @@ def begin(plan: SageMakerPlan, runtime: Runtime) -> TrainingJob:
         except (KeyboardInterrupt, Hangup) as interruption:
             raise _undo(todo, runtime, unsure=bool(asked)) from interruption
     assert training_job is not None
-    runtime.say(f"{training_job.name} is started: {training_job.console}")
+    if training_job.queued is not None and training_job.waits:
+        runtime.say(f"{training_job.start} {training_job.queued.in_words}")
+    else:
+        runtime.say(f"{training_job.start} is started: {training_job.console}")
     return training_job
+
+
+def _check_payload(request: Mapping[str, Any], aws: Aws) -> None:
+    """Raise SettingsError if SageMaker would refuse the payload, which Batch passes on unread."""
+    wrong = aws.violation("sagemaker", OPERATION, json.loads(request["serviceRequestPayload"]))
+    if wrong:
+        raise SettingsError(f"SageMaker would refuse the job when its turn comes: {wrong}")
 
 
 def _create(todo: Launch, request: Mapping[str, Any], runtime: Runtime) -> None:
     """Start the training job once.  Raises AwsError."""
     try:
-        if todo.through == "estimator":
+        if todo.queue is not None:
+            runtime.aws.call("batch", SUBMIT, request)
+        elif todo.through == "estimator":
             sdk.send(todo.description, request, runtime.aws)
         else:
             runtime.aws.call("sagemaker", OPERATION, request)
     except AwsError as error:
         # An answer was lost, and botocore may have retried the request.
-        is_unclear = isinstance(error, NoAnswer) or error.aws_code == "ResourceInUse"
-        training_job = _started(todo, runtime, unsure=True) if is_unclear else None
+        is_unclear = isinstance(error, NoAnswer) or error.aws_code in ("ResourceInUse", BATCH_REFUSED)
+        training_job = _started(todo, runtime, unsure=error.aws_code != BATCH_REFUSED) if is_unclear else None
         if training_job is None:
             raise with_remedy(error, todo.region) from error
         if training_job.is_over:
             raise SettingsError(
-                f"{training_job.name} was already started from this plan, and has ended; create a new plan."
+                f"{training_job.start} was already started from this plan, and has ended; create a new plan."
             ) from error
 
 
@@ -152,7 +168,7 @@ def _started(todo: Launch, runtime: Runtime, *, accepted: bool = False, unsure: 
     until, sure_at = began + SURE_S, began + (SETTLE_S if unsure else 0.0)
     while True:
         try:
-            training_job = _find(todo.description, runtime)
+            training_job = _find(todo, runtime)
             if training_job is not None or not (accepted or runtime.clock.now() < sure_at):
                 return training_job
             trouble: TrainerError = AwsError("SageMaker does not show it.")  # or its tags are not visible yet
@@ -165,8 +181,16 @@ def _started(todo: Launch, runtime: Runtime, *, accepted: bool = False, unsure: 
         runtime.clock.sleep(LOOK_EVERY_S)
 
 
-def _find(description: Description, runtime: Runtime) -> TrainingJob | None:
-    """The training job if this plan has started it, else None.  Raises AwsError."""
+def _find(todo: Launch, runtime: Runtime) -> TrainingJob | None:
+    """The training job if this plan has started it, else None.  Raises AwsError.
+
+    In a queue, a start of this name is what the same command has put there, at whatever time.
+    """
+    description = todo.description
+    if todo.queue is not None:
+        rows = queues(runtime.aws).starts_of(description.name)
+        ids = [row["jobId"] for row in rows if row["jobName"] == description.name]
+        return queues(runtime.aws).read(ids[0]) if ids else None
     found = find(runtime.aws, description.name)
     return found if found is not None and found.token == description.tags.get(STARTED_TAG) else None
 
@@ -185,7 +209,7 @@ def _undo(todo: Launch, runtime: Runtime, *, unsure: bool) -> Ended:
         if training_job is None:
             return Ended("stopped before the job was started", STOPPED)
         stop(training_job, runtime)
-    return Ended(f"{training_job.name} was started, and is stopped as requested", STOPPED)
+    return Ended(f"{training_job.start} was started, and is stopped as requested", STOPPED)
 
 
 # Pattern of AWS's message -> explanation with a remedy.

@@ -60,7 +60,7 @@ def summary_of(training_job: TrainingJob, now: datetime) -> Summary:
 
 def _row(training_job: TrainingJob, now: datetime) -> tuple[str, ...]:
     return (
-        training_job.name,
+        training_job.start,
         training_job.status if training_job.is_over else training_job.detail,
         training_job.machines,
         duration(now - training_job.created),
@@ -88,7 +88,8 @@ def job_state(
 
     epoch: its newest metrics; recorded: its outcome.json; pace: the progress of a script.
     """
-    rows = [*_progress(training_job, epoch, pace, now), *_money(training_job, now), *_places(training_job)]
+    rows = [*_progress(training_job, epoch, pace, now), *_queue(training_job)]
+    rows += [*_money(training_job, now), *_places(training_job)]
     summary = summary_of(training_job, now)
     summary = replace(summary, metrics=values_of(epoch) if epoch else None, next=tuple(_next(training_job)))
     summary = summary.ended_with(recorded) if recorded else summary
@@ -97,8 +98,10 @@ def job_state(
 
 def _headline(training_job: TrainingJob, now: datetime, recorded: Outcome | None) -> str:
     title = f"job {training_job.job} in {training_job.region}"
-    if training_job.name != training_job.job:
-        title += f" (as {training_job.name})"
+    if training_job.start != training_job.job:
+        title += f" (as {training_job.start})"
+    if training_job.waits and training_job.queued and not training_job.is_over:
+        return f"{title}: {training_job.queued.in_words}, for {duration(now - training_job.created)}"
     if not training_job.is_over:
         return f"{title}: {training_job.detail}, started {duration(now - training_job.created)} ago"
     ended = f" {duration(now - training_job.ended)} ago" if training_job.ended else ""
@@ -115,6 +118,17 @@ def _progress(
         yield "training", in_words(epoch, _epochs(training_job))
     if pace is not None:
         yield "progress", pace_in_words(pace, None if training_job.is_over else now.timestamp())
+
+
+def _queue(training_job: TrainingJob) -> Iterator[tuple[str, str]]:
+    queued = training_job.queued
+    if queued is None or not queued.id:
+        return
+    yield "queue", f"{queued.queue} ({queued.status}{': ' + queued.reason if queued.reason else ''})"
+    last = len(queued.attempts)
+    for number, name in enumerate(queued.attempts, 1):
+        is_now = number == last and not training_job.waits and not training_job.is_over
+        yield f"attempt {number}", f"{name}{', runs' if is_now else ''}"
 
 
 def _money(training_job: TrainingJob, now: datetime) -> Iterator[tuple[str, str]]:

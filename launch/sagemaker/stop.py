@@ -36,15 +36,19 @@ class Stopping:
             try:
                 results.append(step(training_job))
             except TrainerError as error:
-                self.failures.append(f"{training_job.name}: {error}")
+                self.failures.append(f"{training_job.start}: {error}")
         return results
 
     def ask(self, training_job: TrainingJob) -> TrainingJob:
         """Ask SageMaker to stop the training job."""
         if training_job.status != RUNNING:
             return training_job
-        self._say(f"stopping {training_job.name}")
+        self._say(f"stopping {training_job.start}")
         aws = self._aws_of(training_job)
+        if training_job.queued is not None:  # also while it waits; Batch takes it for one that is over, too
+            asked = {"jobId": training_job.queued.id, "reason": "stopped as requested"}
+            self._call(aws, "TerminateServiceJob", asked, "batch")
+            return training_job
         try:
             self._call(aws, "StopTrainingJob", {"TrainingJobName": training_job.name})
         except AwsError as error:
@@ -92,9 +96,9 @@ class Stopping:
                 raise
         return training_job
 
-    def _call(self, aws: Aws, operation: str, params: Mapping[str, Any]) -> None:
-        """Call SageMaker, retrying: the account shares rate limits, and a missed stop costs money."""
-        retrying(lambda: aws.call("sagemaker", operation, params), self._clock, self._say)
+    def _call(self, aws: Aws, operation: str, params: Mapping[str, Any], service: str = "sagemaker") -> None:
+        """Call AWS, retrying: the account shares rate limits, and a missed stop costs money."""
+        retrying(lambda: aws.call(service, operation, params), self._clock, self._say)
 
     def _refreshed(self, training_job: TrainingJob) -> TrainingJob:
         return retrying(lambda: refreshed(self._aws_of(training_job), training_job), self._clock, self._say)

@@ -22,6 +22,26 @@ LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
 
 @dataclass(frozen=True)
+class Queued:
+    """The service job of AWS Batch that has a training job as its attempt; see queue.py."""
+
+    id: str
+    queue: str
+    start: str  # its name: a start of the job
+    status: str  # Batch's, such as RUNNABLE
+    reason: str
+    attempts: tuple[str, ...] = ()  # names of its training jobs, oldest first
+    place: int | None = None  # in line, from 1; None: not in line, or behind the first 100
+    in_line: int = 0  # jobs
+
+    @property
+    def in_words(self) -> str:
+        """Where it waits."""
+        place = "behind the first 100" if self.place is None else f"number {self.place} of {self.in_line} in line"
+        return f"waits in queue {self.queue}, {place if self.status == 'RUNNABLE' else 'just submitted'}"
+
+
+@dataclass(frozen=True)
 class TrainingJob:
     """A training job with the toolkit's tags.  Times are in UTC; seconds are as SageMaker reports them."""
 
@@ -53,10 +73,22 @@ class TrainingJob:
     has_shell: bool = False  # --remote-debug
     is_reserved: bool = False  # on capacity of a training plan
     tuning_job: str = ""  # the tuning job from which it has its tags
+    queued: Queued | None = None  # through a queue
+    earlier_s: int = 0  # billed seconds per instance of earlier attempts through a queue
+
+    @property
+    def start(self) -> str:
+        """The toolkit's name of this start of the job."""
+        return self.queued.start if self.queued else self.name
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has no training job yet, or none since an attempt that failed."""
+        return self.queued is not None and self.name == self.queued.start
 
     @property
     def job(self) -> str:
-        return self.tags.get(JOB_TAG, job_of(self.name))
+        return self.tags.get(JOB_TAG, job_of(self.start))
 
     @property
     def folder(self) -> Folder | None:
@@ -72,7 +104,7 @@ class TrainingJob:
     @property
     def is_start(self) -> bool:
         """Whether its name is that of a start of the job in its tag; tuning jobs pass their tags to other jobs."""
-        return is_ours(self.tags) and number_of(self.name, self.tags[JOB_TAG]) is not None
+        return is_ours(self.tags) and number_of(self.start, self.tags[JOB_TAG]) is not None
 
     @property
     def owner(self) -> str:
@@ -94,7 +126,9 @@ class TrainingJob:
 
     @property
     def deadline(self) -> datetime | None:
-        """When SageMaker ends it; None while it waits for on-demand instances, which is free."""
+        """When SageMaker ends it; None while it waits in a queue or for on-demand instances, which is free."""
+        if self.waits:
+            return None
         if self.max_wait_s is not None:
             return self.created + timedelta(seconds=self.max_wait_s)
         return self.started + timedelta(seconds=self.max_run_s) if self.started else None
@@ -108,7 +142,10 @@ class TrainingJob:
     def console(self) -> str:
         """Its page in the AWS console."""
         suffix = "amazonaws.cn" if self.region.startswith("cn-") else "aws.amazon.com"
-        return f"https://{self.region}.console.{suffix}/sagemaker/home?region={self.region}#/jobs/{self.name}"
+        place = f"https://{self.region}.console.{suffix}"
+        if self.waits:
+            return f"{place}/batch/home?region={self.region}"
+        return f"{place}/sagemaker/home?region={self.region}#/jobs/{self.name}"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -150,7 +187,7 @@ class TrainingJob:
 
     def cost(self, now: datetime) -> float:
         """USD so far.  Spot's saving is included only at the end, when SageMaker reports billed_s."""
-        hours = self.billed(now).total_seconds() / 3600 + self.pool_s / 3600
+        hours = (self.billed(now).total_seconds() + self.pool_s + self.earlier_s) / 3600
         return self.usd_per_hour * hours
 
 

@@ -1,18 +1,22 @@
 """Finds training jobs: by name, by job, and all of the toolkit's in a region by their tags.  Reads only.
 
+Those of a queue are found through it: see queue.py.
+
 SageMaker accepts a name once, so each start of a job is a separate training job; see names.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from launch.aws.client import Aws
 from launch.aws.refusals import DENIED
 from launch.core.errors import AwsError
 from launch.core.job import check_job_name
-from launch.sagemaker.names import number_of, start_name
+from launch.sagemaker.names import attempt_prefix, number_of, start_name
+from launch.sagemaker.queue import Queues, alone, is_alive, is_attempt
 from launch.sagemaker.training_job import RUNNING, STOPPING, TrainingJob, read_training_job
 from trainer.errors import SettingsError, did_you_mean
 
@@ -22,10 +26,17 @@ RECENT = timedelta(days=1)
 LONGEST_LIFE = timedelta(days=60)
 KNOWN_FOR = timedelta(days=365)
 
+REMEMBERED = timedelta(days=7)  # how long Batch has ended jobs: .../batch/latest/userguide/job_states.html
+
 _COSTING = ({"StatusEquals": RUNNING}, {"StatusEquals": STOPPING}, {"WarmPoolStatusEquals": "Available"})
 
 
 # ---- one training job
+
+
+def queues(aws: Aws) -> Queues:
+    """The toolkit's queues."""
+    return Queues(aws, _described)
 
 
 def find(aws: Aws, name: str) -> TrainingJob | None:
@@ -41,6 +52,8 @@ def describe(aws: Aws, name: str) -> TrainingJob:
 
 def refreshed(aws: Aws, training_job: TrainingJob) -> TrainingJob:
     """The current state of `training_job`, with its previous tags.  Raises AwsError."""
+    if training_job.queued is not None and training_job.queued.id:
+        return queues(aws).read(training_job.queued.id, training_job)
     described = aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": training_job.name})
     return read_training_job(described, training_job.tags, aws.region)
 
@@ -60,11 +73,12 @@ def _with_tags(aws: Aws, described: Mapping[str, Any]) -> TrainingJob:
 
 
 def running_names(aws: Aws, now: datetime) -> list[str]:
-    """The names of all training jobs that run in the region; none without credentials.  Raises AwsError."""
+    """The names of all starts that wait or run in the region; none without credentials.  Raises AwsError."""
     if not aws.has_credentials:
         return []
     rows = listed_since(aws, now - LONGEST_LIFE, {"StatusEquals": RUNNING})
-    return [row["TrainingJobName"] for row in rows]
+    waiting = [row["jobName"] for row in queues(aws).since(now - LONGEST_LIFE) if is_alive(row)]
+    return [*(row["TrainingJobName"] for row in rows if not is_attempt(row["TrainingJobName"])), *waiting]
 
 
 # ---- the starts of a job
@@ -72,10 +86,12 @@ def running_names(aws: Aws, now: datetime) -> list[str]:
 
 @dataclass(frozen=True)
 class Listed:
-    """A row of SageMaker's list of training jobs."""
+    """A row of SageMaker's list of training jobs, or of a queue."""
 
     name: str
     status: str  # InProgress, Completed, Failed, Stopping, Stopped
+    service_job: str = ""  # its id, for a start through a queue
+    attempt: str = ""  # its training job, if Batch has forgotten it
 
     @property
     def is_alive(self) -> bool:
@@ -102,6 +118,7 @@ def starts_of(aws: Aws, job: str, now: datetime) -> tuple[Listed, ...]:
         for row in rows
         if (number := number_of(row["TrainingJobName"], job)) is not None
     }
+    starts |= {number_of(start.name, job) or 1: start for start in _through_queues(aws, job, now)}
     # The list may not include a job that was started a moment ago.
     following = max(starts, default=0) + 1
     while (described := _described(aws, start_name(job, following))) is not None:
@@ -110,9 +127,39 @@ def starts_of(aws: Aws, job: str, now: datetime) -> tuple[Listed, ...]:
     return tuple(starts[number] for number in sorted(starts, reverse=True))
 
 
+def _through_queues(aws: Aws, job: str, now: datetime) -> list[Listed]:
+    """The starts of `job` through a queue."""
+    ours = queues(aws)
+    if not ours.names():
+        return []
+    known = [
+        Listed(row["jobName"], RUNNING if is_alive(row) else "Completed", row["jobId"]) for row in ours.starts_of(job)
+    ]
+    return [*_forgotten(aws, job, now), *known]
+
+
+def _forgotten(aws: Aws, job: str, now: datetime) -> list[Listed]:
+    """The starts whose service jobs Batch no longer has, by what their training jobs say, oldest first."""
+    named = {"NameContains": attempt_prefix(job), "CreationTimeBefore": now - REMEMBERED}
+    found = list[Listed]()
+    for row in listed_since(aws, now - KNOWN_FOR, named)[::-1]:
+        described = _described(aws, row["TrainingJobName"]) or {}
+        start = described.get("HyperParameters", {}).get("sagemaker_job_name", "").strip('"')
+        if number_of(start, job) is not None:
+            found.append(Listed(start, row["TrainingJobStatus"], attempt=row["TrainingJobName"]))
+    return found
+
+
+def look_at(aws: Aws, start: Listed) -> TrainingJob:
+    """The training job of a start.  Raises AwsError."""
+    if start.attempt:
+        return alone(describe(aws, start.attempt), start.name)
+    return queues(aws).read(start.service_job) if start.service_job else describe(aws, start.name)
+
+
 def of_job(aws: Aws, job: str, now: datetime) -> tuple[TrainingJob, ...]:
     """All starts of `job`, newest first.  Raises AwsError."""
-    described = (describe(aws, start.name) for start in starts_of(aws, job, now))
+    described = (look_at(aws, start) for start in starts_of(aws, job, now))
     return tuple(one for one in described if one.is_start and one.job == job)
 
 
@@ -139,23 +186,36 @@ def _names(training_jobs: tuple[TrainingJob, ...]) -> str:
 
 
 def costing(aws: Aws, now: datetime) -> tuple[TrainingJob, ...]:
-    """The tagged training jobs that run or have a warm pool; see TrainingJob.is_start.  Raises AwsError."""
-    return _tagged(aws, *((now - LONGEST_LIFE, query) for query in _COSTING))
+    """The tagged training jobs that wait, run or have a warm pool; see TrainingJob.is_start.  Raises AwsError."""
+    return _newest_first(_tagged(aws, *((now - LONGEST_LIFE, query) for query in _COSTING)), _in_queues(aws, now))
 
 
 def recent(aws: Aws, now: datetime) -> tuple[TrainingJob, ...]:
     """costing() and the training jobs of the last day, newest first.  Raises AwsError."""
-    return _tagged(aws, *((now - LONGEST_LIFE, query) for query in _COSTING), (now - RECENT, {}))
+    tagged = _tagged(aws, *((now - LONGEST_LIFE, query) for query in _COSTING), (now - RECENT, {}))
+    return _newest_first(tagged, _in_queues(aws, now, since=now - RECENT))
 
 
-def _tagged(aws: Aws, *queries: tuple[datetime, Mapping[str, Any]]) -> tuple[TrainingJob, ...]:
+def _newest_first(*found: Iterable[TrainingJob]) -> tuple[TrainingJob, ...]:
+    return tuple(sorted(chain(*found), key=lambda one: one.created, reverse=True))
+
+
+def _in_queues(aws: Aws, now: datetime, since: datetime | None = None) -> list[TrainingJob]:
+    """The starts that wait or run through a queue, and those submitted `since`."""
+    ours, since_ms = queues(aws), since.timestamp() * 1000 if since else None
+    rows = [row for row in ours.since(now - LONGEST_LIFE)
+            if is_alive(row) or (since_ms is not None and row["createdAt"] > since_ms)]  # fmt: skip
+    return [one for one in (ours.read(row["jobId"]) for row in rows) if one.is_tagged]
+
+
+def _tagged(aws: Aws, *queries: tuple[datetime, Mapping[str, Any]]) -> list[TrainingJob]:
+    """Without a queue's attempts, which are found through the queue."""
     names = dict[str, None]()
     for since, query in queries:
         rows = listed_since(aws, since, query)
-        names |= dict.fromkeys(row["TrainingJobName"] for row in rows)
+        names |= dict.fromkeys(row["TrainingJobName"] for row in rows if not is_attempt(row["TrainingJobName"]))
     described = (_unless_denied(aws, name) for name in names)
-    tagged = [one for one in described if one is not None and one.is_tagged]
-    return tuple(sorted(tagged, key=lambda one: one.created, reverse=True))
+    return [one for one in described if one is not None and one.is_tagged]
 
 
 def _unless_denied(aws: Aws, name: str) -> TrainingJob | None:

@@ -14,7 +14,7 @@ from launch.aws.regions import query_regions
 from launch.aws.retry import is_busy, retrying
 from launch.aws.session import shell_on
 from launch.core.clock import Clock
-from launch.core.errors import AwsError
+from launch.core.errors import AwsError, Ended
 from launch.core.jobs import Choice, Connection, Leak, Log, Overview, Results, Show, State
 from launch.core.terminal import Say
 from launch.sagemaker import status, training_jobs
@@ -27,8 +27,8 @@ from launch.sagemaker.result import fetch_job
 from launch.sagemaker.runtime import Runtime, RuntimeOf
 from launch.sagemaker.stop import end
 from launch.sagemaker.training_job import TrainingJob
-from trainer.errors import SettingsError
-from trainer.outcome import Outcome
+from trainer.errors import SettingsError, TrainerError
+from trainer.outcome import Outcome, state_of
 from trainer.script.pace import Pace
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def shell_of(training_job: TrainingJob, node: int) -> Connection:
     job, region = training_job.job, training_job.region
     if training_job.is_over:
         raise SettingsError(f"job {job} has ended; for its logs run {command('logs', job, region)}")
+    if training_job.queued and training_job.waits:
+        raise SettingsError(f"job {job} {training_job.queued.in_words}; wait until it runs.")
     if not training_job.has_shell:
         # While it is Downloading or Training:
         # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_UpdateTrainingJob.html, RemoteDebugConfig
@@ -94,8 +96,13 @@ class SageMakerJobs:
         several = training_job.nodes > 1
         tail = LogTail(aws, streams_of(training_job.name), only=options.node, several=several, since=since)
 
+        def is_running() -> bool:
+            now = training_jobs.refreshed(aws, training_job)
+            tail.turn_to(streams_of(now.name))  # of the next attempt, through a queue
+            return not now.is_over
+
         def follow_to_end(show: Show) -> str:
-            follow(tail, lambda: not training_jobs.refreshed(aws, training_job).is_over, self.clock, show)
+            follow(tail, is_running, self.clock, show)
             return f"{job} has ended; for its result:\n  {command('status', job, region)}"
 
         return Log(
@@ -144,7 +151,19 @@ class SageMakerJobs:
         return shell_of(self._newest(options, "ssh"), options.node)
 
     def attach(self, options: Any) -> Outcome | None:
-        return follow_job(self._newest(options, "attach"), self.runtime, fetch=options.fetch)
+        try:
+            outcome = follow_job(self._newest(options, "attach"), self.runtime, fetch=options.fetch)
+        except TrainerError as error:
+            known = error.outcome if isinstance(error, Ended) else None
+            _write(known or Outcome(state_of(error.code), error.code, str(error)), options)
+            raise
+        _write(outcome, options)
+        return outcome
+
+
+def _write(outcome: Outcome | None, options: Any) -> None:
+    if outcome is not None and options.outcome is not None:
+        outcome.write(options.outcome)
 
 
 def _from_the_log(aws: Aws, training_job: TrainingJob, now: datetime) -> Outcome | None:
@@ -173,5 +192,7 @@ def _no_logs(training_job: TrainingJob, options: Any) -> str:
         raise SettingsError(f"--node {options.node}: {training_job.job} has {training_job.nodes}, numbered from 1.")
     if options.since is not None:
         return f"{training_job.job} logged nothing in the last {options.since:g} min"
+    if training_job.queued and training_job.waits and not training_job.is_over:
+        return f"{training_job.job} {training_job.queued.in_words}"
     yet = "" if training_job.is_over else " yet"
     return f"{training_job.job} has logged nothing{yet}; it is {training_job.detail}"

@@ -13,7 +13,9 @@ from moto.s3.models import s3_backends
 from launch.aws.client import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.rehearse.aws.sagemaker.changes import complete
+from launch.rehearse.aws.batch.moto_patches import make_queue
+from launch.rehearse.aws.batch.scheduler import step
+from launch.rehearse.aws.sagemaker.changes import advance, complete
 from launch.slurm.__main__ import main
 from launch.slurm.names import SCRIPT, comment_of
 from launch.slurm.runtime import Runtime
@@ -110,6 +112,26 @@ def on_sagemaker(_: Path) -> Iterator[World]:
 
 
 @contextmanager
+def through_a_queue(_: Path) -> Iterator[World]:
+    """SageMaker again: the job is an attempt that AWS Batch has started."""
+    with Stage.opened(instance_type="ml.g5.12xlarge", queue="demo", job_name=JOB, remote_debug=True) as stage:
+        make_queue(stage.account.rules, "aws-ddp-toolkit-demo", 4, stage.account.region, stage.account.id)
+        stage.launch()
+        step(stage.account.rules)
+        (job,) = stage.account.jobs.values()
+        advance(job)
+        yield World(
+            "sagemaker",
+            stage.type,
+            stage.said,
+            stage.results / JOB,
+            lambda file, content: _put(stage.account, f"jobs/{JOB}/run/{file}", content),
+            lambda: (stage.leave_result(job.name, {"model.pt": WEIGHTS.decode()}), complete(job)),
+            lambda line: stage.account.log(job.name, "algo-1", [line]),
+        )
+
+
+@contextmanager
 def on_slurm(folder: Path) -> Iterator[World]:
     """Slurm is a program that prints a line of the queue."""
     path, said = left(folder / "runs" / JOB), list[str]()
@@ -151,4 +173,9 @@ def on_slurm(folder: Path) -> Iterator[World]:
     yield World("slurm", run, said, path, put, end, log, is_cloud=False)
 
 
-WORLDS: Mapping[str, Callable[[Path], Any]] = {"ec2": on_ec2, "sagemaker": on_sagemaker, "slurm": on_slurm}
+WORLDS: Mapping[str, Callable[[Path], Any]] = {
+    "ec2": on_ec2,
+    "sagemaker": on_sagemaker,
+    "queue": through_a_queue,
+    "slurm": on_slurm,
+}

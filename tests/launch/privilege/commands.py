@@ -13,6 +13,7 @@ from moto.ec2.models import EC2Backend
 from launch.aws.client import Aws
 from launch.aws.names import ALLOWED_TAG, tags
 from launch.ec2.backend import Runtime
+from launch.rehearse.aws.batch.moto_patches import make_queue
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.aws.sagemaker.changes import complete
 from tests.conftest import ROOT
@@ -185,12 +186,24 @@ def every_command_on_sagemaker(stage: Stage) -> list[Words]:
     type_in(*machines, "--warm-pool-s", "3600", "--job-name", "warm", "--detach")
     complete(stage.account.jobs["warm"])
     type_in("leaks", "--delete", "--yes", "--all-regions")
+    in_queue(stage, type_in)
     stage.started("runs")
     ours = ("--instance-type", "ml.g5.12xlarge", "--max-hours", "2", "--script", SCRIPT, "--source-dir", FOLDER)
     type_in(*ours, "--job-name", "mine", "--detach", "--", "--lr", "1")
     type_in("stop", "--all", "--yes")
     assert stage.account.left() == []
     return typed
+
+
+def in_queue(stage: Stage, type_in: Callable[..., None]) -> None:
+    """One runs and one waits; both are stopped."""
+    make_queue(stage.account.rules, "aws-ddp-toolkit-demo", 1, stage.account.region, stage.account.id)
+    for name, more in (("queued", ()), ("urgent", ("--priority", "10", "--share", "team"))):
+        type_in("--instance-type", "ml.g5.2xlarge", "--queue", "demo", "--job-name", name, "--yes", *more)
+    type_in("status", "urgent")
+    type_in("leaks")
+    type_in("stop", "urgent")
+    type_in("stop", "queued")
 
 
 def _group(account: Account) -> str:

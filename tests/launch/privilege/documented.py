@@ -10,7 +10,7 @@ Words = tuple[str, ...]
 # A verb, or "" for a launch, and one of its flags, or "" for none.
 Use = tuple[str, str]
 
-PAGES = ("README.md", "infra/account.md", "infra/data.md", "infra/container.md", "infra/ec2.md",
+PAGES = ("README.md", "infra/account.md", "infra/data.md", "infra/container.md", "infra/ec2.md", "infra/queue.md",
          "infra/sagemaker.md", "notebooks/README.md", "trainer/README.md", "launch/rehearse/README.md")  # fmt: skip
 # Rehearsals use an embedded account, not this one.
 REHEARSED = {"--rehearse", "--inject"}

@@ -4,6 +4,7 @@ evaluates policies for every call, and cannot do anything that the policy is not
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from launch.aws.client import Aws
 from launch.aws.refusals import DENIED
 from launch.core.errors import AwsError
+from launch.rehearse.aws.batch.jobs import ServiceJob
+from launch.rehearse.aws.batch.moto_patches import make_queue
 from launch.rehearse.aws.iam.policies import actions
 from tests.launch.privilege.commands import (
     Shell,
@@ -90,6 +93,23 @@ def test_an_instance_without_the_toolkits_tag_cannot_be_terminated() -> None:
         assert {one.id for one in shell.account.nodes} == {theirs, ours}
         aws.call("ec2", "TerminateInstances", {"InstanceIds": [ours]})
         assert ours not in {one.id for one in shell.account.nodes if one.state == "running"}
+
+
+def test_a_job_goes_into_the_toolkits_queues_only_and_ends_only_the_toolkits() -> None:
+    with on_sagemaker(instance_type="ml.g5.2xlarge", queue="demo") as (stage, _):
+        aws, batch = Aws("us-east-1"), stage.account.rules.batch
+        for name in ("aws-ddp-toolkit-demo", "production"):
+            make_queue(stage.account.rules, name, 1, stage.account.region, stage.account.id)
+        asked = dict(stage.plan().steps[-1].params)  # type: ignore[union-attr]
+        assert refused(lambda: aws.call("batch", "SubmitServiceJob", {**asked, "jobQueue": "production"})) == (
+            "batch:SubmitServiceJob"
+        )
+        untagged = {**asked, "tags": {"Name": "database"}}
+        assert refused(lambda: aws.call("batch", "SubmitServiceJob", untagged)) == "batch:SubmitServiceJob"
+        batch.jobs["1"] = ServiceJob("1", "arn", next(iter(batch.queues.values())), untagged, datetime.now(UTC))
+        assert refused(lambda: aws.call("batch", "TerminateServiceJob", {"jobId": "1", "reason": "-"})) == (
+            "batch:TerminateServiceJob"
+        )
 
 
 @pytest.mark.parametrize("kind", ["instance", "volume", "network-interface"])

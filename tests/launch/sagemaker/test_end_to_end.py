@@ -15,13 +15,17 @@ from launch.aws.client import Aws
 from launch.core.clock import Clock
 from launch.core.job import Job
 from launch.core.training.classifier import Classifier
+from launch.rehearse.aws.batch.moto_patches import make_queue
 from launch.sagemaker.backend import BACKEND
+from launch.sagemaker.follow import follow
 from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.start import launch, prepare
+from launch.sagemaker.training_jobs import newest
 from tests import needs
 from tests.launch.sagemaker.agent import playing
 from trainer.config import TrainConfig
+from trainer.contract import METRICS
 from trainer.metrics.log import read_records
 from trainer.settings import flags
 
@@ -62,3 +66,40 @@ def test_two_instances_train_one_model(tmp_path: Path, monkeypatch: pytest.Monke
     assert json.loads(request["HyperParameters"]["sagemaker_torch_distributed_enabled"])
     assert [line for line in said if line.startswith("[1] ")]
     assert [line for line in said if line.startswith("[2] ")]
+
+
+@needs.sagemaker_hosts()
+@pytest.mark.timeout(300)
+@pytest.mark.slow("a job in a queue whose machine dies ends with the weights of one that ran through")
+def test_an_attempt_that_is_lost_is_resumed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit, on the CPU; nobody is there but `attach`, which only looks."""
+    said = list[str]()
+    with playing(tmp_path / "sagemaker", ranks=1) as agent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", agent.url)
+        make_queue(agent.account.rules, "aws-ddp-toolkit-demo", 1, "us-east-1", agent.account.id)
+
+        def kill_once(seconds: float) -> None:
+            time.sleep(min(seconds, 0.2))
+            first = next(iter(agent.account.jobs.values()), None)
+            has_saved = f"jobs/broken/run/{METRICS}" in agent.account.objects()
+            if first is not None and first.name.startswith("AWSBatch") and has_saved and not first.has_ended:
+                agent.runs[first.name].end_abruptly("died")
+
+        runtime = Runtime(Aws("us-east-1"), Clock(sleep=kill_once), said.append, lambda: False, tmp_path / "runs")
+        assert launch(prepare(_job("broken", queue="demo"), runtime), runtime) is None
+        follow(newest(runtime.aws, "broken", "attach", runtime.clock.utc()), runtime, fetch=True)
+        attempts = list(agent.account.jobs)
+        launch(prepare(_job("whole"), runtime), runtime)
+
+    assert len(attempts) == 2, said
+    assert [line for line in said if line.startswith("resuming ")], said
+    broken, whole = (torch.load(tmp_path / f"runs/{name}/model.pt", weights_only=True) for name in ("broken", "whole"))
+    assert all(torch.equal(broken[name], whole[name]) for name in whole)
+
+
+def _job(name: str, **more: object) -> Job[SageMakerOptions]:
+    settings = {**BACKEND.defaults, **SETTINGS, "nodes": 1, "epochs": 4, "job_name": name, **more}
+    where, train = flags.build(settings, [SageMakerOptions, TrainConfig])
+    assert isinstance(where, SageMakerOptions)
+    assert isinstance(train, TrainConfig)
+    return Job(Classifier(train), where)

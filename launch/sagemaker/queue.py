@@ -1,0 +1,184 @@
+"""AWS Batch's queue in front of SageMaker: a start of a job is a service job there, and its attempts are training jobs.
+
+A queue called demo is aws-ddp-toolkit-demo on AWS; launch.infra makes it.  Batch calls a training job AWSBatch, then
+some of our name and an id, so attempts are found by their ARNs in DescribeServiceJob, and take their tags from there:
+AWS does not document whether the training jobs get them.
+https://docs.aws.amazon.com/batch/latest/userguide/service-jobs.html
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from launch.aws.client import Aws
+from launch.aws.names import BUCKET_TAG, JOB_TAG, parse_s3
+from launch.aws.refusals import DENIED
+from launch.core.errors import AwsError, NotSetUp
+from launch.sagemaker.facts import QueueFacts
+from launch.sagemaker.names import ATTEMPT, QUEUES, job_of, number_of, queue_name
+from launch.sagemaker.training_job import RUNNING, STOPPING, Queued, TrainingJob, read_training_job
+from trainer.errors import did_you_mean
+
+OVER = ("SUCCEEDED", "FAILED")
+WAITING = "Queued"  # in place of SageMaker's secondary status
+
+Described = Mapping[str, Any]
+
+
+@dataclass
+class Queues:
+    """The toolkit's queues of a region, as one command sees them.  described: of a training job, None if it is gone."""
+
+    aws: Aws
+    described: Callable[[Aws, str], Described | None]
+    _lines: dict[str, list[str]] = field(default_factory=dict)  # ids in line, by queue
+    _snapshot: Described = field(default_factory=dict)  # of the queue that was looked at last
+
+    def names(self) -> Sequence[str]:
+        """Their names on AWS; none for a user who may not look.  Raises AwsError."""
+        try:
+            rows = self.aws.pages("batch", "DescribeJobQueues", "jobQueues")
+        except AwsError as error:
+            if error.aws_code in DENIED:
+                return ()
+            raise
+        return [row["jobQueueName"] for row in rows if row["jobQueueName"].startswith(QUEUES)]
+
+    def facts(self, name: str) -> QueueFacts:
+        """The queue's state.  Raises NotSetUp if there is none of this name, AwsError."""
+        queue = queue_name(name)
+        rows = self.aws.call("batch", "DescribeJobQueues", {"jobQueues": [queue]})["jobQueues"]
+        if not rows or rows[0]["state"] != "ENABLED":
+            raise self._missing(name)
+        front = self.line(queue)
+        names = {row["jobId"]: row["jobName"] for row in self._rows(queue, jobStatus="RUNNABLE")} if front else {}
+        used = self._snapshot["queueUtilization"].get("totalCapacityUsage", ())
+        return QueueFacts(
+            name=name,
+            most=self._most(rows[0]),
+            in_use=int(sum(one["quantity"] for one in used)),
+            waiting=tuple(names.get(one, one) for one in front),
+            has_shares="schedulingPolicyArn" in rows[0],
+        )
+
+    def _most(self, queue: Described) -> int:
+        places = [place["serviceEnvironment"] for place in queue["serviceEnvironmentOrder"]]
+        answer = self.aws.call("batch", "DescribeServiceEnvironments", {"serviceEnvironments": places})
+        limits = [one for place in answer["serviceEnvironments"] for one in place["capacityLimits"]]
+        return sum(int(one["maxCapacity"]) for one in limits)
+
+    def _missing(self, name: str) -> NotSetUp:
+        known = [one.removeprefix(QUEUES) for one in self.names()]
+        near = did_you_mean(name, known) or f".  There are: {', '.join(known) or 'none'}."
+        make = f"python -m launch.infra up --queue {name}"
+        return NotSetUp(f"no queue {name!r} in {self.aws.region}{near}  To make it: {make}")
+
+    def line(self, queue: str) -> list[str]:
+        """The ids of the jobs in line, the next one first; Batch shows the first 100."""
+        if queue not in self._lines:
+            self._snapshot = self.aws.call("batch", "GetJobQueueSnapshot", {"jobQueue": queue})
+            jobs = self._snapshot.get("frontOfQueue", {}).get("jobs", ())
+            self._lines[queue] = [row["jobArn"].rpartition("/")[2] for row in jobs]
+        return self._lines[queue]
+
+    def starts_of(self, job: str) -> list[Described]:
+        """Batch's rows of the starts of `job`."""
+        named = {"name": "JOB_NAME", "values": [f"{job}*"]}
+        rows = [row for queue in self.names() for row in self._rows(queue, filters=[named])]
+        return [row for row in rows if number_of(row["jobName"], job) is not None]
+
+    def since(self, moment: datetime) -> list[Described]:
+        """Batch's rows of the jobs that were submitted since."""
+        after = {"name": "AFTER_CREATED_AT", "values": [str(int(moment.timestamp() * 1000))]}
+        return [row for queue in self.names() for row in self._rows(queue, filters=[after])]
+
+    def _rows(self, queue: str, **asked: Any) -> list[Any]:
+        return self.aws.pages("batch", "ListServiceJobs", "jobSummaryList", {"jobQueue": queue, **asked})
+
+    def read(self, service_job: str, known: TrainingJob | None = None) -> TrainingJob:
+        """The start of a job with this id: its newest attempt, or while it waits what it will be.  Raises AwsError.
+
+        known: an earlier look, so that earlier attempts are not looked up again.
+        """
+        answer = self.aws.call("batch", "DescribeServiceJob", {"jobId": service_job})
+        queued = self._queued(answer)
+        latest = self.described(self.aws, queued.attempts[-1]) if queued.attempts else None
+        found = merged(answer, latest, queued, self.aws.region)
+        if known is not None and known.queued and (known.name, known.queued.attempts) == (found.name, queued.attempts):
+            return replace(found, earlier_s=known.earlier_s)
+        earlier = queued.attempts if found.waits else queued.attempts[:-1]
+        return replace(found, earlier_s=sum(map(self._billed, earlier)))
+
+    def _queued(self, answer: Described) -> Queued:
+        arns = [one["serviceResourceId"]["value"] for one in answer.get("attempts", ()) if "serviceResourceId" in one]
+        name, queue = answer["jobId"], answer["jobQueue"].rpartition("/")[2]
+        line = self.line(queue) if answer["status"] == "RUNNABLE" else []
+        return Queued(
+            id=name,
+            queue=queue.removeprefix(QUEUES),
+            start=answer["jobName"],
+            status=answer["status"],
+            reason=answer.get("statusReason", ""),
+            attempts=tuple(arn.rpartition("/")[2] for arn in arns),
+            place=line.index(name) + 1 if name in line else None,
+            in_line=len(line),
+        )
+
+    def _billed(self, name: str) -> int:
+        found = self.described(self.aws, name)
+        return int(found.get("BillableTimeInSeconds") or 0) if found else 0
+
+
+# ---- a start of a job as its training job
+
+
+def is_alive(row: Described) -> bool:
+    """Whether Batch has more to do for a service job."""
+    return row["status"] not in OVER
+
+
+def is_attempt(name: str) -> bool:
+    """Whether Batch has named this training job."""
+    return name.startswith(ATTEMPT)
+
+
+def alone(attempt: TrainingJob, start: str) -> TrainingJob:
+    """An attempt whose service job Batch has forgotten, with the tags that it would have, as far as it shows them."""
+    job, folder = job_of(start), parse_s3(attempt.checkpoints or attempt.model or "")
+    tags = {JOB_TAG: job, **({BUCKET_TAG: folder.bucket} if folder else {}), **attempt.tags}
+    return replace(attempt, tags=tags, queued=Queued("", "", start, "", "", (attempt.name,)))
+
+
+def merged(answer: Described, latest: Described | None, queued: Queued, region: str) -> TrainingJob:
+    """The start of a job, of Batch's answer and the newest attempt.  Pure.
+
+    After an attempt that failed it waits again until Batch has given it up; after `stop` it is stopped, whatever became
+    of its attempt.
+    """
+    tags, is_terminated = answer.get("tags", {}), bool(answer.get("isTerminated"))
+    attempt = None if latest is None else replace(read_training_job(latest, tags, region), queued=queued)
+    if attempt is not None and not attempt.is_over:
+        return attempt
+    if is_alive(answer):
+        return _waiting(answer, queued, region, STOPPING if is_terminated else RUNNING, WAITING)
+    if attempt is None:
+        status = "Stopped" if is_terminated else "Failed"
+        reason = queued.reason.removeprefix("Received status from SageMaker: ")
+        return replace(_waiting(answer, queued, region, status, status), failure=reason)
+    return replace(attempt, status="Stopped") if is_terminated and attempt.status == "Failed" else attempt
+
+
+def _waiting(answer: Described, queued: Queued, region: str, status: str, detail: str) -> TrainingJob:
+    """What the job will be, by the request that waits."""
+    payload = json.loads(answer["serviceRequestPayload"])
+    times = {"CreationTime": _time(answer["createdAt"])}
+    if answer.get("stoppedAt") and status not in (RUNNING, STOPPING):
+        times["TrainingEndTime"] = _time(answer["stoppedAt"])
+    made = {**payload, **times, "TrainingJobName": queued.start, "TrainingJobStatus": status, "SecondaryStatus": detail}
+    return replace(read_training_job(made, answer.get("tags", {}), region), queued=queued)
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
