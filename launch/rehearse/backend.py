@@ -88,7 +88,7 @@ class RehearsedJob:
     @property
     def is_detached(self) -> bool:
         """Whether the launcher leaves the job running by itself."""
-        return bool(self.options.get("detach")) or self.options.get("wait") is False
+        return any(self.options.get(name) for name in ("detach", "queue")) or self.options.get("wait") is False
 
     @property
     def launch_words(self) -> list[str]:

@@ -15,9 +15,12 @@ from pathlib import Path
 
 from moto.logs.models import logs_backends
 
+from launch.aws.names import TOOLKIT
 from launch.core import catalog
 from launch.core.errors import NotSetUp
 from launch.rehearse.accounts import fill_sagemaker, first_type, grant
+from launch.rehearse.aws.batch.moto_patches import make_queue
+from launch.rehearse.aws.batch.scheduler import step
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.aws.sagemaker.moto_patches import patched
@@ -32,6 +35,7 @@ from trainer.errors import SettingsError
 
 NEEDED = ("sagemaker_training", "sagemaker_pytorch_container", "mpi4py")
 RANKS_PER_CORE = 4
+QUEUED = 4  # instances at a time of a rehearsed queue, as in a new one of launch.infra
 FIRST_WORDS = " parameters, on "  # in the first line of rank 0, when all ranks have met
 
 ALONE = (
@@ -40,6 +44,7 @@ ALONE = (
     "ssh, which mpirun uses to reach other hosts, is a stand-in.",
 )
 SHARED = ("The instance is processes on this machine, with a folder as its /opt/ml.",)
+QUEUES = "AWS Batch is ours, by AWS's pages and model; its queue has no other jobs."
 DIFFERENCES = (
     "SageMaker is moto, extended by what it lacks; some of its messages are from memory.",
     "There is no capacity to wait for and no image to pull, so Starting and Downloading take no time.",
@@ -61,6 +66,8 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[SageMak
         stack.enter_context(patched(account.rules))
         account.rules.answers_stopping = None  # a job has stopped when its containers have
         fill_sagemaker(account, job)
+        if queue := job.options.get("queue"):
+            make_queue(account.rules, f"{TOOLKIT}-{queue}", max(QUEUED, job.nodes), job.region, account.id)
         grant(account.rules.access, account.id, job, "sagemaker", KEY, TOKEN)
         serve = partial(served, log, account.rules.access.tokens)
         endpoint = f"http://127.0.0.1:{stack.enter_context(serve())}"
@@ -92,7 +99,8 @@ class SageMaker(RehearsedBackend):
             f"There are no GPUs: nvidia-smi is a stand-in that shows {ranks} on each instance{fewer}, and their ranks "
             "compute on the CPU."
         )
-        return (*(ALONE if self.agent.in_network else SHARED), on_cpu, *DIFFERENCES)
+        queued = (QUEUES,) if self.job.options.get("queue") else ()
+        return (*(ALONE if self.agent.in_network else SHARED), on_cpu, *DIFFERENCES, *queued)
 
     @property
     def node_runs(self) -> Mapping[str, InstanceRun]:
@@ -102,6 +110,7 @@ class SageMaker(RehearsedBackend):
         return {instance.name: instance.rank for instance in self._running()}
 
     def poll(self) -> None:
+        step(self.account.rules)  # of queues
         self.agent.step()
         for container in list(self.full):
             container.fill_disk()  # again, as files may have been removed since

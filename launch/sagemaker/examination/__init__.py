@@ -19,6 +19,7 @@ EXAMINATION = Examination(
     needs=(
         Check("job's permissions", checks.of_training_job),
         Check("quota", checks.quotas),
+        Check("queue", checks.queue),
         Check("image", checks.image, checks.PUSH_THERE),
         Check("VPC", checks.vpc, checks.OWN_NETWORK),
         Check("data channels", checks.channels, "give another --data"),

@@ -22,7 +22,7 @@ from launch.aws.examination.case import (
     warning,
 )
 from launch.aws.examination.image import PUSH, examined
-from launch.aws.examination.permissions import find_role, of_role, of_script, trusting
+from launch.aws.examination.permissions import find_role, of_role, of_script, trusting, verdict
 from launch.aws.instances.facts import find_subnets
 from launch.aws.names import parse_s3
 from launch.aws.network import closed_to, describe_vpc, own_dns, without_dns
@@ -31,6 +31,7 @@ from launch.core.errors import AwsError
 from launch.sagemaker import bundle, images, lookup, training_jobs
 from launch.sagemaker.channels import Channel, located
 from launch.sagemaker.checks import Resolved
+from launch.sagemaker.names import queue_name
 
 TrainingCase = Case[Resolved]
 
@@ -60,6 +61,22 @@ def image(case: TrainingCase) -> Iterator[Verdict]:
         yield ok(f"AWS's own, with kernels for {processor}: {chosen.uri.rpartition('/')[2]}")
 
 
+def queue(case: TrainingCase) -> Iterator[Verdict]:
+    """The queue of --queue exists, has room for the job, and these credentials may submit to it."""
+    options = case.resolved.options
+    if options.queue is None:
+        return
+    facts = training_jobs.queues(case.aws).facts(options.queue)
+    if options.nodes > facts.most:
+        raise_it = f"python -m launch.infra up --queue {facts.name}:{options.nodes}"
+        yield missing(f"{facts.name} has {facts.most} instances, and the job needs {options.nodes}", raise_it)
+    else:
+        yield ok(f"{facts.fact.text}")
+    if not case.identity.is_root:
+        attach = "attach the policy aws-ddp-toolkit-launcher-queue: infra/queue.md"
+        yield verdict(case, case.identity.principal, QUEUED, lambda _policies: attach, "submit the job")
+
+
 def left(case: TrainingCase) -> Iterator[Verdict]:
     names = [job.name for job in training_jobs.costing(case.aws, case.now)]
     if names:
@@ -83,6 +100,13 @@ LAUNCHER = [
     *JOB_FOLDER,
 ]
 
+SERVICE_JOB = "arn:aws:batch:{REGION}:{ACCOUNT}:service-job/x"
+QUEUED = [
+    Right(["batch:SubmitServiceJob"], ["arn:aws:batch:{REGION}:{ACCOUNT}:job-queue/{QUEUE}", SERVICE_JOB], TAGGED),
+    Right(["batch:TagResource"], [SERVICE_JOB], TAGGED),
+    Right(["batch:TerminateServiceJob"], [SERVICE_JOB], CARRIES),
+]
+
 TRAINING_JOB = [
     Right(["s3:GetObject", "s3:PutObject"], [f"{FOLDER}run/x"], OWN_ACCOUNT),
     Right(["logs:CreateLogStream", "logs:PutLogEvents"], [f"{LOGS}/aws/sagemaker/TrainingJobs:log-stream:x"]),
@@ -93,7 +117,7 @@ LISTS_SOURCES = [Right(["s3:ListBucket"], ["arn:aws:s3:::{BUCKET}"], {**OWN_ACCO
 
 def names(case: TrainingCase) -> Mapping[str, str]:
     """The values of {NAMES} that only these permissions use."""
-    return {"JOB_ROLE": _role_of(case)}
+    return {"JOB_ROLE": _role_of(case), "QUEUE": queue_name(case.resolved.options.queue or "")}
 
 
 def _role_of(case: TrainingCase) -> str:

@@ -13,6 +13,7 @@ from launch.aws.client import Aws
 from launch.aws.examination.permissions import Refusal
 from launch.doctor.__main__ import main
 from launch.doctor.commands import Runtime
+from launch.rehearse.aws.batch.moto_patches import make_queue
 from launch.rehearse.aws.iam.policies import policy
 from launch.sagemaker.examination import checks
 from tests.launch.aws.examination.rights import ungranted
@@ -120,6 +121,28 @@ def no_endpoint(ward: Ward) -> None:
     ward.allow(ward.group)
 
 
+def into_queue(ward: Ward, most: int, name: str = "demo") -> None:
+    make_queue(ward.account.rules, f"aws-ddp-toolkit-{name}", most, ward.account.region, ward.account.id)
+    ward.words += ["--queue", "demo"]
+
+
+def no_submitter(ward: Ward) -> None:
+    into_queue(ward, 2)
+    rights = {
+        "Version": "2012-10-17",
+        "Statement": [one for one in policy("launcher")["Statement"] if one.get("Sid") != "SubmitOwnJobs"],
+    }
+    ward.iam.put_user_policy("moto", "launcher", json.dumps(rights))
+
+
+def test_a_queue_is_examined(ward: Ward) -> None:
+    into_queue(ward, 2)
+    code, found = ward.examine()
+
+    assert code == 0
+    assert [row["state"] for row in found if row["check"] == "queue"] == ["ok", "ok"]
+
+
 HARMS: list[tuple[str, Callable[[Ward], object], str, str]] = [
     ("type", lambda ward: ward.account.quota.update({"ml.g5.12xlarge for training job usage": 0}),
      "quota", "and the quota is 0"),
@@ -127,6 +150,9 @@ HARMS: list[tuple[str, Callable[[Ward], object], str, str]] = [
      "quota", "Number of instances across all training jobs: 2 for the job, 0 in use, and the quota is 1"),
     ("longest run", lambda ward: ward.account.quota.update({"Longest run time for a training job": 3600}),
      "quota", "Longest run time for a training job: 43,200 s for the job, and the quota is 3,600 s"),
+    ("no queue", lambda ward: into_queue(ward, 2, "other"), "queue", "no queue 'demo' in us-east-1"),
+    ("small queue", lambda ward: into_queue(ward, 1), "queue", "demo has 1 instances, and the job needs 2"),
+    ("may not submit", no_submitter, "queue", "moto may not batch:SubmitServiceJob"),
     ("trust", no_trust, "job role", f"role {ROLE} may not be assumed by sagemaker.amazonaws.com"),
     ("rights", lambda ward: ward.iam.delete_role_policy(ROLE, "sagemaker"),
      "job's permissions", f"{ROLE} may not s3:GetObject, s3:PutObject, logs:"),
