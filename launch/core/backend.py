@@ -96,6 +96,8 @@ class Backend:
     active_jobs: str = ""
     # Seconds for which the run in a folder has held its machines so far; None: as long as its launcher ran.
     held_s: Callable[[Path], float | None] = lambda folder: None
+    # Whether its launcher returns at once with these options: then a sweep submits all runs before it follows one.
+    returns_at_once: Callable[[Any], bool] = lambda where: False
     batch: str = ""  # "module:function" that submits several of its jobs as one, see job.Batch; empty: one by one
 
     @property

@@ -64,5 +64,7 @@ BACKEND = Backend(
     outlives_launcher=True,
     examination="launch.sagemaker.examination",
     active_jobs="launch.sagemaker.leaks:jobs",
+    returns_at_once=lambda where: where.queue is not None,
+    batch="launch.sagemaker.batch:submit",
     rehearsal="launch.rehearse.sagemaker:opened",
 )

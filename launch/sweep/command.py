@@ -269,7 +269,8 @@ def _carry_out(plan: Plan, env: Mapping[str, str]) -> int:
 def _swept(plan: Plan, context: Context) -> list[Run]:
     """Perform the runs, in one submission if the backend supports it; return them as they ended."""
     work, places = plan.work, plan.places
-    if len(places) > 1:
+    is_queued = not context.rehearsed and any(run.backend.returns_at_once(run.where) for run in work.todo)
+    if len(places) > 1 or is_queued:
         work, context = submitted(work, context, len(places))
     return sweep(work, context, places)
 

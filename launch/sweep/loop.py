@@ -198,7 +198,7 @@ class _Batch:
         """If waiting runs would fail alike, end the submitted batch, which would begin without this process."""
         if self._todo and self._context.batch and not self._gave_up and self._hopeless:
             self._gave_up = self._hopeless
-            self._context.end_together(self._todo[0])
+            self._context.end_together(list(self._todo))
 
     def conclude(self, asked_by: int | None) -> None:
         """Raise if the sweep was asked to stop, or if the remaining runs would fail as well."""

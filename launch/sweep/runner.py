@@ -3,7 +3,7 @@
 import math
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,10 +77,10 @@ def command(run: Planned, context: "Context") -> list[str]:
     """The launcher's command line."""
     folder = context.folder(run).resolve()
     if context.is_attached(run):
-        named = str(
-            context.folder(run).absolute()
-        )  # absolute() instead of resolve(): the same path as when it was submitted
-        return [*this_python(), "-m", run.backend.module, "attach", named, "--outcome", str(folder / LAUNCHER)]
+        # absolute() instead of resolve(): the same path as when it was submitted
+        named = str(context.folder(run).absolute()) if run.backend.shares_folders else context.job(run)
+        module, _, *place = stopping(run, named)[1:]
+        return [*this_python(), "-m", module, "attach", *place, "--outcome", str(folder / LAUNCHER)]
     words = ["--yes", "--outcome", str(folder / LAUNCHER)]
     if run.backend.shares_folders:
         words += ["--run-dir", str(context.folder(run))]
@@ -116,9 +116,14 @@ class Context:
     def job(self, run: Planned) -> str:
         return job_name(self.sweep, run.name, self.identity)
 
-    def end_together(self, run: Planned) -> None:
-        """End all waiting and running jobs of the batch of `run`."""
-        shell.run_captured([*this_python(), "-m", run.backend.module, "stop", self.batch], self.env)
+    def end_together(self, left: Sequence[Planned]) -> None:
+        """End the jobs of `left`, which wait or run, and where they are one batch all of it."""
+        if left[0].backend.shares_folders:
+            shell.run_captured([*this_python(), "-m", left[0].backend.module, "stop", self.batch], self.env)
+            return
+        for run in left:
+            if self.is_attached(run):
+                shell.run_captured([*this_python(), *stopping(run, self.job(run))], self.env)
 
     def is_attached(self, run: Planned) -> bool:
         return self.job(run) in self.attached
