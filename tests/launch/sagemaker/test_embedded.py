@@ -220,7 +220,7 @@ def test_what_a_training_plan_reserves_takes_none_of_the_quota(stage: Stage) -> 
     stage.settings = {"detach": True}
     stage.launch()
     assert len(stage.account.jobs) == 2
-    assert "is 1; ask for more" in refused_launch(stage, job_name="third")
+    assert "usage' is 1; " in refused_launch(stage, job_name="third")
 
 
 # ---- states: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html

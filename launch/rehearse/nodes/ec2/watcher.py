@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -112,9 +113,10 @@ class Watcher:
             run.end(how)
 
 
-def _script(user_data: bytes) -> str:
-    """The boot script, as cloud-init reads it."""
-    return (gzip.decompress(user_data) if user_data.startswith(GZIP) else user_data).decode()
+def _script(user_data: object) -> str:
+    """The boot script, as cloud-init reads it.  user_data: in base64, as moto has it."""
+    data = base64.b64decode(str(user_data))
+    return (gzip.decompress(data) if data.startswith(GZIP) else data).decode()
 
 
 def _usd_per_hour(instance: Any, gib: int) -> float:
