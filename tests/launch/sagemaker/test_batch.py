@@ -113,7 +113,7 @@ about: Four learning rates.
 backend: sagemaker
 options: {sagemaker: {instance_type: ml.g5.2xlarge, max_hours: 1}}
 fixed: {model: cnn, dataset: digits, epochs: 1}
-grid: {lr: [0.1, 0.2, 0.3, 0.4]}
+grid: {lr: [0.1, 0.2, 0.3]}
 """
 
 
@@ -139,10 +139,10 @@ def test_a_killed_sweep_goes_on_where_its_jobs_are(stage: Stage, tmp_path: Path)
     with serving() as url:
         env = {**os.environ, "AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": account.region, "PYTHONPATH": str(ROOT)}
         words = [sys.executable, "-m", "launch.sweep", "rates.yaml", "--backend", "sagemaker", "--queue", "demo"]
-        words += ["--yes"]
+        words += ["--yes", "--parallel", "3"]
         trainer.start()
         first = subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        while len(account.rules.batch.jobs) < 3 and first.poll() is None:
+        while len(account.rules.batch.jobs) < 2 and first.poll() is None:
             time.sleep(0.1)
         first.kill()
         first.communicate()
@@ -152,6 +152,6 @@ def test_a_killed_sweep_goes_on_where_its_jobs_are(stage: Stage, tmp_path: Path)
         trainer.join()
 
     assert again.returncode == 0, again.stdout + again.stderr
-    assert len(account.rules.batch.jobs) == 4
+    assert len(account.rules.batch.jobs) == 3
     rows = list(csv.DictReader((tmp_path / "runs/sweep-rates" / CSV).read_text().splitlines()))
-    assert sorted(row["state"] for row in rows) == ["done", "done", "done", "failed"]
+    assert sorted(row["state"] for row in rows) == ["done", "done", "failed"]

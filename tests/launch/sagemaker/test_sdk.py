@@ -188,6 +188,7 @@ def python(program: str) -> subprocess.CompletedProcess[str]:
 def test_the_sdks_import_calls_nobody_prints_nothing_and_changes_neither_tracebacks_nor_logs() -> None:
     done = python(
         "import logging, os, socket, sys, warnings\n"
+        "import tests.conftest\n"
         "called = []\n"
         "socket.socket.connect = lambda self, address: called.append(address)\n"
         "def state():\n"
