@@ -286,7 +286,18 @@ def cluster_file(cluster: Cluster, fleet: Fleet, previous: Mapping[str, Any] | N
     ]
     generation = max((node.generation for node in chosen), default=1)
     content = _content(cluster, generation, _restarts(cluster, generation, previous), rows)
-    return {**content, "deadline": _deadline(cluster, chosen, previous)}
+    more = _taken_over(cluster, chosen, previous)
+    return {**content, **more, "deadline": _deadline(cluster, chosen, previous)}
+
+
+def _taken_over(cluster: Cluster, nodes: Sequence[Node], previous: Mapping[str, Any] | None) -> dict[str, list[str]]:
+    """The nodes that were warm nodes of another job; nothing without any.
+
+    They have trained before: one that ends without a report is lost, rather than unable to start.
+    """
+    warm = [node.id for node in cluster.warm.fleet.living] if cluster.warm else (previous or {}).get("taken_over", ())
+    found = [node.id for node in nodes if node.id in warm]
+    return {"taken_over": found} if found else {}
 
 
 def _deadline(cluster: Cluster, nodes: Sequence[Node], previous: Mapping[str, Any] | None) -> int:

@@ -171,9 +171,9 @@ def _after_loss(situation: Situation, lost: list[int], max_restarts: int) -> Ver
 
 
 def _never_reported(situation: Situation, lost: list[int]) -> NeverReported | None:
-    """The first lost node that never reported, unless EC2 ended it."""
+    """The first lost node that never reported, unless EC2 ended it or it was another job's warm node."""
     by_ec2 = {node.id for node in situation.fleet.nodes if node.reason.startswith("Server.")}
-    heard_of = {*situation.reported, *situation.exits, *by_ec2}
+    heard_of = {*situation.reported, *situation.exits, *by_ec2, *situation.members.get("taken_over", ())}
     for row in situation.members["nodes"]:
         if row["rank"] in lost and row["instance"] not in heard_of:
             return NeverReported(row["rank"], row["instance"])

@@ -88,6 +88,7 @@ def test_the_next_job_starts_on_warm_nodes_and_all_that_is_theirs_is_its_own(sta
     stage.launch()
 
     assert {node.id for node in stage.account.nodes} == before == {r["instance"] for r in stage.cluster["nodes"]}
+    assert before == {*stage.cluster["taken_over"]}
     assert len(stage.account.asked("RunInstances")) == 1
     assert find(stage.aws, EARLIER).is_empty
     own = find(stage.aws, NAME)

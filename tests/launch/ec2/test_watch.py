@@ -41,6 +41,15 @@ def verdict(*nodes: Node, records: tuple[dict[str, Any], ...] = (), max_restarts
     return decide(situation(*nodes, records=records, **more), max_restarts)
 
 
+def test_a_warm_node_that_ends_as_it_is_taken_over_is_replaced() -> None:
+    """Unlike a new node that never reports, it has trained before."""
+    lost = situation(node(0), TIMER, reported={"i-0"})
+    taken_over = replace(lost, members={**lost.members, "taken_over": ["i-0", "i-1"]})
+
+    assert decide(lost, 3) == NeverReported(1, "i-1")
+    assert decide(taken_over, 3) == Replace((1,))
+
+
 def ended(*nodes: Node, **more: Any) -> Outcome:
     outcome = verdict(*nodes, **more)
     assert isinstance(outcome, Outcome)
