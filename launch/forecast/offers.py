@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ OPTIONAL = ("s/epoch range", "USD/epoch", "spot", "efficiency", "USD range", "ba
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offer:
+class Offer(ABC):
     """A number of nodes of a type, with time and cost of the job."""
 
     name: str  # of the type, as given, with or without ml.
@@ -39,14 +40,14 @@ class Offer:
         return self.label
 
     @property
+    @abstractmethod
     def cells(self) -> Mapping[str, str]:
         """Cells of the table by column; empty if not known."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def figures(self) -> Mapping[str, Any]:
         """For --json, beside those that all offers have."""
-        raise NotImplementedError
 
     @property
     def usd(self) -> float | None:
