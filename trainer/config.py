@@ -67,7 +67,7 @@ class TrainConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
     model: str = Field(
-        datasets.USUAL_MODEL,
+        datasets.DEFAULT_MODEL,
         description=f"{', '.join(models.OWN)} or any torchvision classifier; if it is not given, digits use cnn",
     )
     image_size: int | None = Field(None, ge=8, le=1024, description="pixels a side (default: the data set's own size)")
@@ -244,7 +244,7 @@ class TrainConfig(BaseModel):
         if not isinstance(values, Mapping) or values.get("model"):
             return validate(values)
         dataset = values.get("dataset") or cls.model_fields["dataset"].default
-        config = validate({**values, "model": datasets.usual_model(dataset)})
+        config = validate({**values, "model": datasets.default_model(dataset)})
         config.__pydantic_fields_set__.discard("model")
         return config
 
@@ -253,7 +253,7 @@ class TrainConfig(BaseModel):
         """The settings that differ from their defaults, which is all that another process needs to be passed."""
         usual = {name: field.default for name, field in type(self).model_fields.items()}
         if "model" not in self.model_fields_set or self.model == usual["model"]:
-            usual["model"] = datasets.usual_model(self.dataset)
+            usual["model"] = datasets.default_model(self.dataset)
         return {name: getattr(self, name) for name in usual if getattr(self, name) != usual[name]}
 
 

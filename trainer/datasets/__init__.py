@@ -1,4 +1,4 @@
-"""The table of data sets and what a launcher must know of each.  Torch-free: loading one imports it.
+"""The table of data sets, and what a launcher must know about each.  Imports no torch; only loading a data set does.
 
 To add a data set, write its module and add one line here.
 """
@@ -9,25 +9,19 @@ from types import MappingProxyType
 
 from trainer.errors import look_up
 
-USUAL_MODEL = "resnet18"
-SMALL_PX = 32  # a side, of the images of the sets that are kept in memory, unless asked otherwise
+DEFAULT_MODEL = "resnet18"
+SMALL_PX = 32  # default side of the images of data sets that are kept in memory
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """load: its function, as "module:function".
+    """How to load a data set, and what it needs."""
 
-    needs_data: its files must be provided; without this it downloads them, generates them or ships them.
-    is_folder: it is a folder of images with train/ and val/, large enough to be kept on a volume.
-    reads_data_dir: it reads --data-dir (or downloads to it), so a container must have that folder.
-    model: the one that is trained on it where none is given.
-    """
-
-    load: str
-    needs_data: bool = False
-    is_folder: bool = False
-    reads_data_dir: bool = True
-    model: str = USUAL_MODEL
+    load: str  # its loader, as "module:function"
+    needs_data: bool = False  # the user must provide its files; otherwise they are downloaded, generated or included
+    is_folder: bool = False  # a folder of images with train/ and val/, large enough to be kept on a volume
+    reads_data_dir: bool = True  # it reads --data-dir or downloads to it, so a container must have that folder
+    model: str = DEFAULT_MODEL  # the default model to train on it
 
 
 TABLE: Mapping[str, DataSet] = MappingProxyType(
@@ -43,22 +37,22 @@ NAMES = tuple(TABLE)
 
 
 def find(name: str) -> DataSet:
-    """The data set of that name.  Raises SettingsError with the nearest one."""
+    """The data set of that name.  Raises SettingsError suggesting the nearest known name."""
     return look_up("dataset", name, TABLE)
 
 
-def usual_model(name: object) -> str:
-    """The model that is trained on the data set of that name where none is given."""
-    return TABLE[name].model if isinstance(name, str) and name in TABLE else USUAL_MODEL
+def default_model(name: object) -> str:
+    """The default model for the data set of that name."""
+    return TABLE[name].model if isinstance(name, str) and name in TABLE else DEFAULT_MODEL
 
 
 def needs_data(name: str) -> bool:
-    """Whether the files of this data set must be provided."""
+    """Whether the user must provide the files of this data set."""
     return find(name).needs_data
 
 
 def downloads(name: str) -> bool:
-    """Whether a training fetches this data set from the internet where its files are not provided."""
+    """Whether a training downloads this data set if its files are missing."""
     dataset = find(name)
     return dataset.reads_data_dir and not dataset.needs_data
 

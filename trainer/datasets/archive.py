@@ -1,4 +1,4 @@
-"""Archives from elsewhere, read without unpacking anything."""
+"""Read files from tar archives without unpacking them to disk."""
 
 import bz2
 import gzip
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-# The last three: of damaged headers, which tarfile believes.
+# The last three are raised for damaged headers, which tarfile does not validate.
 DAMAGED = (
     tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, ValueError,
     OverflowError, RecursionError,
@@ -24,7 +24,7 @@ MAGIC: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
 
 
 class Part:
-    """A file from `start` on, for tarfile, which counts from the first byte."""
+    """A file that begins at byte `start`, for tarfile, which counts from the first byte."""
 
     def __init__(self, file: IO[bytes] | gzip.GzipFile, start: int = 0) -> None:
         self._file, self._start = file, start
@@ -36,18 +36,18 @@ class Part:
     def tell(self) -> int:
         return self._file.tell() - self._start
 
-    def seek(self, place: int, whence: int = 0) -> int:
-        return self._file.seek(place + self._start if whence == 0 else place, whence) - self._start
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset + self._start if whence == 0 else offset, whence) - self._start
 
 
 def tar_of(part: Part) -> tarfile.TarFile:
-    """A tar that is not compressed, to read from.  Raises tarfile.TarError."""
+    """Open an uncompressed tar for reading.  Raises tarfile.TarError."""
     file: Any = part
     return tarfile.open(fileobj=file, mode="r:")
 
 
 def opener_of(path: Path) -> Callable[[Path], Any] | None:
-    """What decompresses the file, by its first bytes; None where it is not compressed."""
+    """The function that opens the compressed file, by its first bytes; None if it is not compressed."""
     with path.open("rb") as file:
         start = file.read(8)
     return next((opener for magic, opener in MAGIC if start.startswith(magic)), None)
@@ -56,28 +56,28 @@ def opener_of(path: Path) -> Callable[[Path], Any] | None:
 def starts_as_zip(path: Path) -> bool:
     """Whether the file is a zip, by its first bytes."""
     with path.open("rb") as file:
-        return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")  # the second: an empty one
+        return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")  # the second: an empty archive
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[tarfile.TarFile]:
-    """A tar, compressed or not, whose files are read whole.  Raises one of DAMAGED."""
+    """Open a tar, compressed or not.  Raises one of DAMAGED."""
     opener = opener_of(path)
     with opener(path) if opener else path.open("rb") as file, tar_of(Part(file)) as tar:
         yield tar
 
 
-def contents(tar: tarfile.TarFile, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """The name and the content of each ordinary file that is wanted.  Raises one of DAMAGED."""
+def contents(tar: tarfile.TarFile, select: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """The name and content of each regular file whose name `select` accepts.  Raises one of DAMAGED."""
     for info in entries(tar):
-        file = tar.extractfile(info) if info.isreg() and wanted(info.name) else None
+        file = tar.extractfile(info) if info.isreg() and select(info.name) else None
         if file is not None:
             yield info.name, file.read()
 
 
 def entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The members of a tar in order, without files that have holes.  Raises tarfile.TarError."""
+    """The members of a tar in order, except sparse files.  Raises tarfile.TarError."""
     while (info := tar.next()) is not None:
-        tar.members = []  # type: ignore[attr-defined]  # or it keeps a kilobyte of each
+        tar.members = []  # type: ignore[attr-defined]  # otherwise tarfile keeps about 1 kB per member
         if info.sparse is None:
             yield info

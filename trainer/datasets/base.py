@@ -1,4 +1,4 @@
-"""What a data set gives the training: two splits that yield normalised batches on the device."""
+"""The interface of a data set: two splits that yield normalised batches on the device."""
 
 import json
 import math
@@ -14,22 +14,22 @@ from trainer.datasets.order import Order
 from trainer.datasets.tree import class_name
 from trainer.errors import SettingsError
 
-# The label of an image that could not be read: cross_entropy's default ignore_index, so it weighs nothing.
+# The label of an image that could not be read: cross_entropy's default ignore_index, so it does not count.
 UNREADABLE = -100
 Channels = tuple[float, float, float]
 
 
 class Batch(NamedTuple):
-    """images: (B, 3, H, W) float32, normalised, on the device; labels: (B,) int64, UNREADABLE where skipped."""
+    """The images of one forward pass with their labels, on the device."""
 
-    images: Tensor
-    labels: Tensor
+    images: Tensor  # (B, 3, H, W) float32, normalised
+    labels: Tensor  # (B,) int64, UNREADABLE for skipped images
 
 
 class Split(Protocol):
-    """One half of a data set."""
+    """The training or the evaluation half of a data set."""
 
-    size: int
+    size: int  # number of images
 
     def train_batches(self, order: Order, positions: Sequence[slice]) -> Generator[Batch]:
         """Augmented batches: the images at `positions` of `order`, one batch per slice."""
@@ -47,21 +47,17 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class Signature:
-    """How an image becomes the input of a model, and what its outputs are called.
+    """How an image becomes the input of a model, and which class each output stands for."""
 
-    classes: their names, in the order of the outputs.  image_size: pixels a side.  mean, std: per channel, red
-    first, of pixels scaled to 0..1.  middle: the square that is cut out of an image's middle and resized, as a
-    share of the image's shorter side.
-    """
-
-    classes: tuple[str, ...]
-    image_size: int
-    mean: Channels
+    classes: tuple[str, ...]  # class names in the order of the outputs
+    image_size: int  # pixels per side
+    mean: Channels  # per channel, red first, of pixels scaled to 0..1
     std: Channels
-    middle: float = 1.0
+    middle: float = 1.0  # side of the centre crop that is resized, as a share of the image's shorter side
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", tuple(map(class_name, self.classes)))  # the data, or a model, may be older
+        # Prepared data and models of earlier versions may have names that are not normalised.
+        object.__setattr__(self, "classes", tuple(map(class_name, self.classes)))
 
     def as_json(self, model: str) -> str:
         """The text of model.json for the model of that name."""
@@ -70,31 +66,28 @@ class Signature:
 
 @dataclass(frozen=True)
 class Data:
-    """A loaded data set.  signature: the names of its classes, and how its images become batches.
-
-    eval_split: what its authors call the half to evaluate on; sizes: a remark on images of several sizes, or "".
-    """
+    """A loaded data set."""
 
     train: Split
     evaluation: Split
     signature: Signature
-    eval_split: str = "test"
-    sizes: str = ""
+    eval_split: str = "test"  # what the authors of the data set call the evaluation half
+    sizes: str = ""  # a remark if images have several sizes
 
     @property
     def classes(self) -> int:
-        """How many there are."""
+        """The number of classes."""
         return len(self.signature.classes)
 
     @property
     def image_size(self) -> int:
-        """Pixels a side of what the batches hold."""
+        """The side of the images in a batch, in pixels."""
         return self.signature.image_size
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a loader needs to know; it reads no settings and no environment itself."""
+    """The input of a loader, which reads no settings and no environment itself."""
 
     data_dir: Path
     cache_dir: Path
@@ -111,7 +104,7 @@ class Request:
     data_url: str | None = None
     data_cache_gb: float = 50.0
     shuffle_shards: int = 16
-    first_size: int | None = None  # in the first of `epochs`, from which images grow to their full size
+    first_size: int | None = None  # image side in the first epoch, from which it grows to the full size
     epochs: int = 1
     decodes_on_gpu: bool = False
     by_processes: bool = False  # decode in `workers` processes, not threads
@@ -133,7 +126,7 @@ IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def from_json(text: str | bytes, source: Path) -> tuple[str, Signature]:
-    """The model's name and signature in a model.json.  Raises SettingsError naming `source`."""
+    """Parse the model's name and signature from a model.json.  Raises SettingsError naming `source`."""
     try:
         content: Any = json.loads(text)
     except (ValueError, RecursionError):
@@ -144,7 +137,7 @@ def from_json(text: str | bytes, source: Path) -> tuple[str, Signature]:
 
 
 def from_values(content: Any, source: Path) -> Signature:
-    """The signature among the values of a model.json or a checkpoint.  Raises SettingsError naming `source`."""
+    """Parse the signature from the values of a model.json or a checkpoint.  Raises SettingsError naming `source`."""
     try:
         if isinstance(content["classes"], str):
             raise _unusable(source)
@@ -157,7 +150,7 @@ def from_values(content: Any, source: Path) -> Signature:
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _unusable(source) from error
-    if not _is_sound(signature):
+    if not _is_valid(signature):
         raise _unusable(source)
     return signature
 
@@ -167,7 +160,7 @@ def _channels(values: Any) -> Channels:
     return red, green, blue
 
 
-def _is_sound(signature: Signature) -> bool:
+def _is_valid(signature: Signature) -> bool:
     numbers = (*signature.mean, *signature.std, signature.middle)
     return (
         all(isinstance(name, str) for name in signature.classes)
@@ -182,5 +175,5 @@ def _is_sound(signature: Signature) -> bool:
 
 def _unusable(source: Path) -> SettingsError:
     return SettingsError(
-        f"{source} does not say what the model's classes and images are; give a run of this version of the trainer."
+        f"{source} does not describe the model's classes and images; give a run made with this version of the trainer."
     )

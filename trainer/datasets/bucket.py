@@ -1,7 +1,7 @@
-"""Files of a folder in S3, and a cache of them on this machine.
+"""Read files from a folder in S3, and cache them on this machine.
 
-They are read by obstore: the Rust library object_store, which finds the credentials of nodes and containers.  It is
-imported only where a training has a --data-url.
+Files are read with obstore, Python bindings for the Rust library object_store, which finds the credentials of nodes and
+containers.  It is imported only if a training has a --data-url.
 """
 
 import re
@@ -17,8 +17,8 @@ from trainer.errors import DataError, FullDisk, MachineError, SettingsError, is_
 from trainer.files import digest_of, locked
 
 URL = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>.*?))?/*")
-CHUNK = 8 * 2**20  # bytes that are written at once
-# S3 answers "slow down" to many nodes that begin at once; AWS advises to retry with growing pauses.
+CHUNK = 8 * 2**20  # bytes per write
+# S3 throttles many nodes that start at once; AWS recommends retrying with exponential back-off.
 RETRIES, RETRY_FOR_S, ANSWER_WITHIN_S = 10, 180, 60
 LOOK_UP_S = 5.0
 ATTEMPTS = 2
@@ -30,26 +30,26 @@ class Bucket:
     def __init__(self, url: str) -> None:
         match = URL.fullmatch(url)
         if match is None:
-            raise SettingsError(f"--data-url {one_line(url)} is no folder in S3; write it as s3://BUCKET/FOLDER.")
+            raise SettingsError(f"--data-url {one_line(url)} is not a folder in S3; write it as s3://BUCKET/FOLDER.")
         try:
             from obstore.store import S3Store
         except ModuleNotFoundError as error:
             raise SettingsError(
-                "--data-url needs obstore, which is not installed; pip install -c constraints.txt -e '.[s3]' in the "
-                "checkout brings it."
+                "--data-url needs obstore, which is not installed; run pip install -c constraints.txt -e '.[s3]' in "
+                "the checkout."
             ) from error
         self.url = url.rstrip("/")
         with self._errors_in_words(""):
             self._store: Any = S3Store(
                 match["bucket"],
                 prefix=match["prefix"] or None,
-                # http: where the user's own AWS_ENDPOINT_URL says so; AWS's are https.
+                # The user's AWS_ENDPOINT_URL may use http; AWS's own endpoints use https.
                 client_options={"timeout": timedelta(seconds=ANSWER_WITHIN_S), "allow_http": True},
                 retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_FOR_S)},
             )
 
     def read(self, name: str) -> bytes:
-        """The content of an object.  Raises DataError and MachineError."""
+        """Read an object.  Raises DataError and MachineError."""
         return b"".join(self._chunks(name))
 
     def fetch(self, name: str, target: Path) -> None:
@@ -78,16 +78,16 @@ class Bucket:
         try:
             yield
         except FileNotFoundError as error:
-            raise DataError(f"no {place} in S3; give --data-url the folder that trainer.prepare has filled.") from error
+            raise DataError(f"no {place} in S3; give --data-url a folder made by trainer.prepare.") from error
         except (PermissionDeniedError, UnauthenticatedError) as error:
             raise DataError(
-                f"S3 does not let this machine read {place}; give its role s3:GetObject there, or check the name."
+                f"S3 denies this machine access to {place}; give its role s3:GetObject there, or check the name."
             ) from error
         except (BaseError, OSError, ValueError) as error:
             why = one_line(str(error).partition("\n")[0], 300)
             raise MachineError(f"cannot read {place}: {why}") from error
         except BaseException as error:
-            if type(error).__name__ != "PanicException":  # obstore's, for an endpoint or a key that it cannot read
+            if type(error).__name__ != "PanicException":  # raised by obstore for a malformed endpoint or key
                 raise
             why = one_line(str(error).partition("\n")[0], 200)
             raise SettingsError(
@@ -96,7 +96,7 @@ class Bucket:
 
 
 def set_defaults(url: str, env: MutableMapping[str, str]) -> None:
-    """Set the bucket's region, which obstore reads from the environment, unless it is known."""
+    """Set AWS_REGION, which obstore needs, to the bucket's region unless a region or an endpoint is set."""
     match = URL.fullmatch(url)
     is_known = any(env.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"))
     if match and not is_known and (region := region_of(match["bucket"])):
@@ -104,9 +104,9 @@ def set_defaults(url: str, env: MutableMapping[str, str]) -> None:
 
 
 def region_of(bucket: str) -> str | None:
-    """The region of a bucket, or None where S3 does not answer.
+    """The region of a bucket, or None if S3 does not answer.
 
-    HeadBucket answers with it in a header, also to those who may not read the bucket:
+    HeadBucket returns it in a header, even without permission to read the bucket:
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadBucket.html
     """
     request = urllib.request.Request(f"https://s3.amazonaws.com/{bucket}", method="HEAD")
@@ -122,19 +122,19 @@ def region_of(bucket: str) -> str | None:
 
 
 class Cache:
-    """Files of a bucket in a folder of this machine, by their digest.  The ranks of a machine share it."""
+    """Local copies of a bucket's files, named by their digest and shared by the ranks of a machine."""
 
     def __init__(self, bucket: Bucket, folder: Path) -> None:
         self.bucket, self._folder = bucket, folder
 
     def path(self, sha256: str) -> Path:
-        """Where a file is once it is fetched."""
+        """The path of a file once it is fetched."""
         return self._folder / f"{sha256}.shard"
 
     def fetch(self, name: str, sha256: str, size: int | None = None) -> Path:
-        """The file, fetched unless it is there and whole.  Raises TrainerError.
+        """The path of the file, which is fetched unless a complete copy exists.  Raises TrainerError.
 
-        size: in bytes, to find a file that was cut off when its machine stopped; None: compare the digest.
+        size: in bytes, to detect a file that was truncated when the machine stopped; None: compare the digest.
         """
         path = self.path(sha256)
         try:
@@ -156,7 +156,7 @@ class Cache:
             self.bucket.fetch(name, part)
             if digest_of(part) == sha256:
                 return
-        raise DataError(f"{self.bucket.url}/{name} is not what was prepared; publish the data again.")
+        raise DataError(f"{self.bucket.url}/{name} does not match its digest; publish the data again.")
 
 
 def _is_whole(path: Path, sha256: str, size: int | None) -> bool:

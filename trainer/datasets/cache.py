@@ -1,6 +1,7 @@
-"""Results kept on disk between starts.  Safe when several processes read and write at once: a file is
-either whole or absent.  What is kept must be rebuildable: a file that cannot be read counts as absent.
-A file holds no code: trainer/state/plain.py.
+"""Results cached on disk between runs.
+
+Safe for concurrent readers and writers: a file is either complete or absent.  An unreadable file counts as absent, so
+only what can be rebuilt belongs here.  The format, trainer/state/plain.py, cannot contain code.
 """
 
 import hashlib
@@ -21,23 +22,23 @@ from trainer.state import plain
 
 Content = dict[str, Any]
 
-VERSION = 7  # to be raised with any change to what is kept, or to how it is made
+VERSION = 7  # raise it with any change to what is cached, or to how it is computed
 SUFFIX = ".safetensors"
 
 log = logging.getLogger(__name__)
 
 
 def cache_path(cache_dir: Path, kind: str, source: Path) -> Path:
-    """The file that holds what was made of the folder `source`; `kind` says what and how."""
+    """The cache file for a result computed from the folder `source`.  kind: what was computed, and how."""
     digest = hashlib.sha256(os.fsencode(source.resolve())).hexdigest()
     return cache_dir.expanduser() / f"{kind}-{digest[:12]}{SUFFIX}"
 
 
 def recall(path: Path, is_current: Callable[[Content], bool], build: Callable[[], Content]) -> Content:
-    """Reads `path` if it is current; else calls `build` and keeps its result there for the next start.
+    """Read `path` if it is current; else call `build` and cache its result there.
 
-    A content holds tensors, numbers, strings, lists and dicts.  Tensors read back are mapped from the
-    file, so that processes of one machine share the memory.
+    The content consists of tensors, numbers, strings, lists and dicts.  Tensors read back are mapped from the file, so
+    that processes of one machine share the memory.
     """
     found = _read(path)
     if found is not None and is_current(found):
@@ -46,13 +47,13 @@ def recall(path: Path, is_current: Callable[[Content], bool], build: Callable[[]
     try:
         _write(path, built)
     except OSError as error:
-        log.warning("could not keep %s (%s): the next start is slow again; --cache-dir moves it", path, error)
+        log.warning("could not write %s (%s), so the next start is slow again; try another --cache-dir", path, error)
     return built
 
 
 def _read(path: Path) -> Content | None:
     try:
-        if not path.is_file():  # raises where the folder may not be entered
+        if not path.is_file():  # raises if the folder cannot be entered
             return None
     except OSError:
         return None
@@ -62,7 +63,7 @@ def _read(path: Path) -> Content | None:
             return None
         content: Content = kept["content"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        log.warning("%s is damaged and will be made again (%s)", path, one_line(error))
+        log.warning("%s is damaged and will be rebuilt (%s)", path, one_line(error))
         return None
     return content
 
@@ -72,13 +73,13 @@ def _write(path: Path, content: Content) -> None:
     write_atomically(path, plain.pieces({"version": VERSION, "content": content}))
 
 
-# ---- The files of a folder: listing a million takes long
+# ---- The files of a folder, cached because listing a million takes long
 
 
 class PackedNames(Sequence[str]):
-    """Names as bytes behind each other, mapped from the cache: a million strings of Python's would take 100 MB a rank.
+    """File names as one concatenated byte array, mapped from the cache.
 
-    text: (bytes,) uint8; ends: (names,) int64, where each one ends.
+    A million Python strings would take 100 MB per rank.  text: (bytes,) uint8; ends: (names,) int64, where each ends.
     """
 
     def __init__(self, text: Tensor, ends: Tensor) -> None:
@@ -102,7 +103,7 @@ class PackedNames(Sequence[str]):
 
 
 def indexed_files(cache_dir: Path, tree: Tree) -> tuple[Files, Files]:
-    """The images to train and to evaluate on.  Raises DataError naming a class without images."""
+    """The training and the evaluation images.  Raises DataError naming a class without images."""
     return _indexed(cache_dir, tree.train, tree.classes), _indexed(cache_dir, tree.evaluation, tree.classes)
 
 
@@ -129,7 +130,7 @@ def _packed_files(files: Files, classes: tuple[str, ...]) -> Content:
 
 
 def _unchanged(root: Path, folders: dict[str, int]) -> bool:
-    """Whether no file came or went: that changes the modification time of its folder."""
+    """Whether no file was added or removed, which would change the modification time of its folder."""
     try:
         return all((root / name).stat().st_mtime_ns == time for name, time in folders.items())
     except FileNotFoundError:

@@ -27,14 +27,14 @@ PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 TRAIN, TEST = [f"data_batch_{number}" for number in range(1, 6)], ["test_batch"]
 SIDE = 32
 TIMEOUT_S = 30.0
-# In the order of the labels, as batches.meta in the archive has them.
+# In the order of the labels, as in the archive's batches.meta.
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 log = logging.getLogger(__name__)
 
 
 def load(request: Request) -> Data:
-    """50,000 images to train on, 10,000 to evaluate.  Raises DataError when they are missing or damaged."""
+    """Load 50,000 training and 10,000 evaluation images.  Raises DataError if they are missing or damaged."""
     source = _find(request)
     side = request.image_size or SIDE
     path = cache_path(request.cache_dir, f"cifar10-{side}", source)
@@ -43,7 +43,7 @@ def load(request: Request) -> Data:
 
 
 def _find(request: Request) -> Path:
-    """The unpacked folder, else the archive, else the archive after downloading it."""
+    """The unpacked folder if there is one, else the archive, downloaded if missing."""
     folder, archive = request.data_dir / FOLDER, request.data_dir / ARCHIVE
     if folder.is_dir():
         return folder
@@ -74,7 +74,7 @@ def _download(archive: Path) -> None:
 
 @contextlib.contextmanager
 def _timeout(seconds: float) -> Iterator[None]:
-    """Without it, a machine with no way out waits minutes for each address it tries."""
+    """Limit how long sockets wait: without internet access each address would take minutes to fail."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
@@ -85,7 +85,7 @@ def _timeout(seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _bar_on_terminals() -> Iterator[None]:
-    """Shows torchvision's progress bar on a terminal and keeps it out of logs."""
+    """Show torchvision's progress bar on a terminal and keep it out of logs."""
     if sys.stderr.isatty():
         yield
         return
@@ -94,7 +94,7 @@ def _bar_on_terminals() -> Iterator[None]:
 
 
 def _fingerprint(source: Path) -> str:
-    """Changes whenever a file of the source does."""
+    """A string that changes whenever a file of the source does."""
     files = sorted(source.iterdir()) if source.is_dir() else [source]
     return repr([(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files])
 
@@ -105,15 +105,15 @@ def _decode(source: Path, side: int) -> Decoded:
         return Decoded(_half(arrays, TRAIN, side), _half(arrays, TEST, side), classes=10)
     except (*DAMAGED, FileNotFoundError, KeyError) as error:
         raise DataError(
-            f"{source} is damaged or incomplete; delete it, and it is downloaded again, or put {ARCHIVE} from {PAGE} "
-            "in its place."
+            f"{source} is damaged or incomplete; delete it to download it again, or replace it by {ARCHIVE} from "
+            f"{PAGE}."
         ) from error
     except OSError as error:
-        raise MachineError(f"cannot read {source} ({error}); see to the disk, or put {ARCHIVE} elsewhere.") from error
+        raise MachineError(f"cannot read {source} ({error}); check the disk, or put {ARCHIVE} elsewhere.") from error
 
 
 def _files(source: Path) -> Iterator[tuple[str, bytes]]:
-    """The name and the content of each official file of the folder or archive, which is never unpacked."""
+    """The name and content of each official file in the folder, or in the archive without unpacking it."""
     if source.is_dir():
         yield from ((name, (source / name).read_bytes()) for name in (*TRAIN, *TEST))
         return
@@ -123,7 +123,7 @@ def _files(source: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _half(contents: Mapping[str, Mapping[str, Any]], names: Iterable[str], side: int) -> Images:
-    """Raises KeyError where a file is missing."""
+    """Join the named files into one half.  Raises KeyError if one is missing."""
     rows = np.concatenate([contents[name]["data"] for name in names]).reshape(-1, 3, SIDE, SIDE)
     labels = [label for name in names for label in contents[name]["labels"]]
     pixels = torch.from_numpy(np.ascontiguousarray(rows.transpose(0, 2, 3, 1)))

@@ -1,8 +1,8 @@
-"""From the bytes of an image file to a crop of its pixels, resized; and from pixels to normalised numbers.
+"""Decode image files to resized crops, and normalise pixels.
 
-simplejpeg reads JPEGs; Pillow the other FORMATS and what simplejpeg refuses.  torch's vectorised kernel resizes: its
-antialiased bilinear filter gives Pillow's pixels to within one level of 255 in a fifth of its time
-(tests/bench/RESULTS.md).  All release the GIL while they work, so threads suffice; none may start threads of torch's.
+simplejpeg reads JPEGs; Pillow reads the other FORMATS and what simplejpeg refuses.  torch's vectorised kernel resizes:
+its antialiased bilinear filter matches Pillow's to within one level of 255 in a fifth of the time
+(tests/bench/RESULTS.md).  All three release the GIL, so threads suffice; no call here may start torch's own threads.
 """
 
 import math
@@ -17,32 +17,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.datasets.base import Normalisation
-from trainer.datasets.encoded import Pixels, because, decoded, jpeg_shape
+from trainer.datasets.encoded import Pixels, as_unreadable, decoded, jpeg_shape
 from trainer.datasets.order import Crop
 
-# Decoding to 1/2, 1/4 or 1/8 saves time; to 7/8 or 3/4 costs more than it saves.
+# Decoding to 1/2, 1/4 or 1/8 saves time; decoding to 7/8 or 3/4 costs more than it saves.
 WORTHWHILE = 2.0
-ROWS = 16  # of an image, at most, for which the constants are repeated: fewer take longer, more need more of the cache
-MOST_KEPT = 2**25  # bytes of memory that a thread keeps: an image of 11 million pixels
-# What torch.nn.functional.interpolate(mode="bilinear", antialias=True) calls, which cannot write to memory of ours.
+ROWS = 16  # at most this many rows normalised at once: fewer take longer, more need more of the CPU cache
+MOST_KEPT = 2**25  # bytes of scratch memory that a thread keeps: an image of 11 million pixels
+# The operator behind torch.nn.functional.interpolate(mode="bilinear", antialias=True), which has no `out` argument.
 _interpolate = torch.ops.aten._upsample_bilinear2d_aa.out
 
 
 class Scratch(threading.local):
-    """One piece of memory for each thread that asks, in which it decodes image after image.
+    """A buffer per thread, reused for one image after another.
 
-    Memory requested anew for each image costs the system fresh pages: tests/bench/RESULTS.md has how much.
+    A new allocation per image costs page faults: see tests/bench/RESULTS.md.
     """
 
     def __init__(self) -> None:
         self._kept: NDArray[np.uint8] = np.empty(0, np.uint8)
 
     def lend(self, count: int) -> NDArray[np.uint8]:
-        """(count,) of any content, good until this thread asks again.  What is very large is made anew."""
+        """(count,) uninitialised, valid until this thread's next call.  Very large buffers are not kept."""
         if count > MOST_KEPT:
             return np.empty(count, np.uint8)
         if count > self._kept.size:
-            self._kept = np.empty(count + count // 2, np.uint8)  # so that it grows a few times only
+            self._kept = np.empty(count + count // 2, np.uint8)  # with room, so that it grows only a few times
         return self._kept[:count]
 
 
@@ -50,11 +50,11 @@ _whole, _part = Scratch(), Scratch()
 
 
 def read_crop(path: Path, choose: Callable[[int, int], Crop], size: int) -> Pixels:
-    """`crop` of what a file holds.  Raises UnreadableError."""
+    """Apply crop() to the content of a file.  Raises UnreadableError."""
     try:
         data = path.read_bytes()
     except Exception as error:
-        raise because(error) from error
+        raise as_unreadable(error) from error
     return crop(data, choose, size)
 
 
@@ -66,11 +66,11 @@ def crop(data: bytes, choose: Callable[[int, int], Crop], size: int) -> Pixels:
 
 
 def put_crop(data: bytes, choose: Callable[[int, int], Crop], to: Pixels, is_mirrored: bool = False) -> None:
-    """Fills `to`, (size, size, 3) without gaps, with what crop() gives or its mirror image.  Raises UnreadableError."""
+    """Write the result of crop(), or its mirror image, to `to`, (size, size, 3) contiguous.  Raises UnreadableError."""
     try:
         _put(data, choose, to, is_mirrored)
-    except Exception as error:  # Fed with garbage, decoders raise anything: struct.error, SyntaxError, zlib.error, ...
-        raise because(error) from error
+    except Exception as error:  # decoders raise anything for garbage: struct.error, SyntaxError, zlib.error, ...
+        raise as_unreadable(error) from error
 
 
 def _put(data: bytes, choose: Callable[[int, int], Crop], to: Pixels, is_mirrored: bool) -> None:
@@ -82,7 +82,7 @@ def _put(data: bytes, choose: Callable[[int, int], Crop], to: Pixels, is_mirrore
 
 
 def _of_jpeg(data: bytes, choose: Callable[[int, int], Crop], size: int) -> Pixels | None:
-    """The crop, for `size` pixels, of a JPEG that simplejpeg decodes; else None."""
+    """The crop of a JPEG, decoded as small as `size` allows; None if simplejpeg cannot decode it."""
     shape = jpeg_shape(data)
     if shape is None:
         return None
@@ -96,7 +96,7 @@ def _of_jpeg(data: bytes, choose: Callable[[int, int], Crop], size: int) -> Pixe
             min_factor=WORTHWHILE,
             buffer=_whole.lend(height * width * 3),
         )
-    except ValueError:  # at warnings of libjpeg's, too
+    except ValueError:  # also raised for libjpeg's warnings
         return None
     return _cut(pixels, _shrunk(part, height, pixels.shape[0]))
 
@@ -106,7 +106,7 @@ def _cut(pixels: Pixels, part: Crop) -> Pixels:
 
 
 def _shrunk(crop: Crop, height: int, decoded_height: int) -> Crop:
-    """The same crop in an image that was decoded smaller: to some eighths, rounded up, as its height says."""
+    """The same crop in an image that was decoded to a number of eighths, rounded up, inferred from its height."""
     if decoded_height == height:
         return crop
     scale = max(1, round(8 * decoded_height / height)) / 8
@@ -116,14 +116,14 @@ def _shrunk(crop: Crop, height: int, decoded_height: int) -> Crop:
 
 
 def resize(pixels: Pixels, to: Pixels, is_mirrored: bool = False) -> None:
-    """Fills `to`, (size, size, 3) without gaps, with `pixels`, (H, W, 3), resized, and flipped left to right if asked.
+    """Resize `pixels`, (H, W, 3), into `to`, (size, size, 3) contiguous, mirrored left to right if asked.
 
-    The filter is symmetric, so mirroring may come first: in the copy that is made in any case.
+    The filter is symmetric, so the image can be mirrored first, in the copy that is needed anyway.
     """
     if to.shape == pixels.shape:
         _copy(pixels, to, is_mirrored)
         return
-    # Rows without gaps, since torch would close them with threads.
+    # Copied to contiguous rows; otherwise torch would do it, with threads.
     part = _part.lend(pixels.size).reshape(pixels.shape)
     _copy(pixels, part, is_mirrored)
     _interpolate(_as_torch_has_it(part), to.shape[:2], False, None, None, out=_as_torch_has_it(to))
@@ -138,12 +138,12 @@ def _copy(pixels: Pixels, to: Pixels, is_mirrored: bool) -> None:
 
 
 def _as_torch_has_it(pixels: Pixels) -> torch.Tensor:
-    """(1, 3, H, W), channels last in memory, which is that of `pixels`."""
+    """A (1, 3, H, W) channels-last view of `pixels`."""
     return torch.from_numpy(pixels.reshape(1, *pixels.shape).transpose(0, 3, 1, 2))
 
 
 class Normaliser:
-    """Turns (B, S, S, 3) uint8 images into (B, 3, S, S) float32, S = `size`, on their device."""
+    """Convert (B, S, S, 3) uint8 images to normalised (B, 3, S, S) float32, S = `size`, on their device."""
 
     def __init__(self, normalisation: Normalisation, size: int, device: torch.device, channels_last: bool) -> None:
         mean, std = torch.tensor(normalisation.mean), torch.tensor(normalisation.std)
@@ -162,9 +162,9 @@ class Normaliser:
         return normalised if self._channels_last else normalised.contiguous()
 
     def write(self, pixels: Pixels, to: NDArray[np.float32]) -> None:
-        """The same of one image, (S, S, 3), on the CPU, within this thread.
+        """Normalise one image, (S, S, 3), on the CPU, within this thread.
 
-        to: (S, S, 3) without gaps, or a view of that shape of (3, S, S).
+        to: contiguous (S, S, 3), or a view of that shape into (3, S, S).
         """
         if not to.flags.c_contiguous:
             for channel in range(3):  # all three in one call would take ten times as long

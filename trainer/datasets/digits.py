@@ -1,4 +1,4 @@
-"""Handwritten digits that come with scikit-learn: 1,797 real images of 8x8 pixels, nothing to download."""
+"""The handwritten digits that ship with scikit-learn: 1,797 real images of 8x8 pixels, no download."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,12 +12,12 @@ from trainer.datasets import SMALL_PX
 from trainer.datasets.base import DIGITS, Data, Request
 from trainer.datasets.resident import Decoded, Images, resident_data, resized
 
-BRIGHTEST = 16  # the images hold 0..16
+BRIGHTEST = 16  # pixel values are 0..16
 HELD_OUT = 5  # every fifth image of a class is for evaluation
 
 
 def load(request: Request) -> Data:
-    """1,437 images to train on, 360 to evaluate, the same ones always; never mirrored."""
+    """Load 1,437 training and 360 evaluation images, always the same; never mirrored."""
     return resident_data(_decode(request.image_size or SMALL_PX), "0123456789", DIGITS, flip=False, request=request)
 
 
@@ -35,9 +35,9 @@ def _decode(side: int) -> Decoded:
 
 
 def _read_table() -> NDArray[np.float64]:
-    """(N, 65): the 64 pixels of an image, then its label; as sklearn.datasets.load_digits reads it.
+    """(N, 65): 64 pixels and the label of each image, as in sklearn.datasets.load_digits.
 
-    Without importing scikit-learn, which takes seconds.
+    Does not import scikit-learn, which takes seconds.
     """
     package = find_spec("sklearn")
     assert package is not None, "pyproject.toml requires scikit-learn"
@@ -46,7 +46,7 @@ def _read_table() -> NDArray[np.float64]:
 
 
 def stratified(labels: Tensor) -> Tensor:
-    """(N,) bool: a fifth of the images of every class."""
+    """(N,) bool: true for a fifth of the images of every class."""
     by_class = labels.argsort(stable=True)
     held_out = torch.zeros(len(labels), dtype=torch.bool)
     held_out[by_class[::HELD_OUT]] = True

@@ -1,4 +1,4 @@
-"""Any images by class, in folders or shards.  Small ones are decoded once and kept in memory; big ones are streamed."""
+"""Images by class, in folders or shards.  Small ones are decoded once and kept in memory; large ones are streamed."""
 
 import hashlib
 from collections.abc import Sequence
@@ -22,19 +22,19 @@ from trainer.datasets.streaming import SIDE, stream
 from trainer.datasets.tree import find_tree
 from trainer.errors import DataError, SettingsError
 
-SMALL = 64  # pixels a side
-SAMPLE = 256  # images looked at to tell small from big; more where there are more classes
+SMALL = 64  # pixels per side
+SAMPLE = 256  # images sampled to tell small from large; more if there are more classes
 CHUNK = 256  # images a thread decodes at a time
 
 
 def load(request: Request) -> Data:
-    """The images in data_dir, mirrored for training.  Raises DataError when they are not as they should be."""
+    """Load the images in data_dir, in memory if they are small.  Raises DataError if the data cannot be used."""
     found = find_halves(request)
     sides = _sides_in(found.train, request.workers)
     largest = max(sides)
     size = request.image_size or (largest if largest <= SMALL else SIDE)
     if min(size, largest) <= SMALL and fits(found.train.size + found.evaluation.size, size):
-        _refuse_what_streams(request)
+        _refuse_streaming_options(request)
         data = _resident(request, found, size)
     else:
         data = stream(request, found, size)
@@ -42,12 +42,12 @@ def load(request: Request) -> Data:
 
 
 def load_large(request: Request) -> Data:
-    """All images streamed, as for ImageNet: crops of 224 pixels unless asked otherwise.  Raises DataError."""
+    """Stream all images, as for ImageNet, by default in crops of 224 pixels.  Raises DataError."""
     return stream(request, find_halves(request), request.image_size or SIDE)
 
 
 def find_halves(request: Request) -> Halves:
-    """Both halves of what --data-dir or --data-url holds: images in folders, or shards.  Raises DataError."""
+    """Both halves of the data in --data-dir or --data-url: images in folders, or shards.  Raises DataError."""
     if request.data_url is not None:
         return open_remote(request, request.data_url)
     manifest = find_manifest(request.data_dir)
@@ -59,7 +59,7 @@ def find_halves(request: Request) -> Halves:
 
 
 def _choice(sides: Sequence[int], size: int) -> str:
-    """What was chosen for images of several sizes, and why; "" where all have one."""
+    """A remark on the size chosen for images of several sizes, and why; "" if all have the same."""
     least, most = min(sides), max(sides)
     if least == most:
         return ""
@@ -67,18 +67,18 @@ def _choice(sides: Sequence[int], size: int) -> str:
     return f"image sizes are mixed, {least} to {most} px: {size} px was chosen, {why}; --image-size changes it"
 
 
-def _refuse_what_streams(request: Request) -> None:
-    """Raises SettingsError for what only images that are read as they are needed can have."""
+def _refuse_streaming_options(request: Request) -> None:
+    """Raise SettingsError for options that only streamed images can have."""
     if request.first_size is not None or request.decodes_on_gpu:
         flag = f"--image-size-start {request.first_size}" if request.first_size else "--decode gpu"
         raise SettingsError(
-            f"{flag} is for images that are read as they are needed, and these are small and kept in memory; drop it, "
-            "or take --dataset imagenet."
+            f"{flag} needs images that are streamed, and these are small and kept in memory; drop it, or use "
+            "--dataset imagenet."
         )
 
 
 def _sides_in(source: Source, workers: int) -> Sequence[int]:
-    """The longer sides of a sample of the images; a big number where none can be read: streaming will say which."""
+    """The longer sides of a sample of the images.  SIDE if none can be read, so that streaming reports them."""
     numbers = source.sample(SAMPLE)
     with source.reading(numbers), ThreadPoolExecutor(workers) as threads:
         sides = threads.map(partial(_longer_side, source), numbers.tolist())
@@ -107,12 +107,12 @@ def _resident(request: Request, found: Halves, size: int) -> Data:
 
 
 def fingerprint(*halves: Source) -> str:
-    """Changes whenever an image is added, removed or written to.  Reads none."""
+    """A digest that changes whenever an image is added, removed or modified.  Reads no image."""
     return hashlib.sha256(" ".join(half.fingerprint() for half in halves).encode()).hexdigest()
 
 
 def decode_all(source: Source, size: int, workers: int) -> Images:
-    """All images, as their middle squares resized to `size`.  Raises DataError when not one can be read."""
+    """Decode all images to centre crops resized to `size`.  Raises DataError if none can be read."""
     pixels = np.empty((source.size, size, size, 3), np.uint8)
     rows = range(source.size)
     with source.reading(torch.arange(source.size)), ThreadPoolExecutor(workers) as threads:
@@ -121,9 +121,7 @@ def decode_all(source: Source, size: int, workers: int) -> Images:
         for part in threads.map(lambda chunk: _decode_rows(source, pixels, chunk), chunks):
             bad.update(part)
     if len(bad) == len(rows):
-        raise DataError(
-            f"not one of the {len(bad)} images in {source.place} could be read ({bad[0]}); are they images?"
-        )
+        raise DataError(f"none of the {len(bad)} images in {source.place} could be read ({bad[0]}); are they images?")
     kept = np.ones(len(rows), bool)
     kept[list(bad)] = False
     labels = torch.tensor([source.label(row) for row in rows])[torch.from_numpy(kept)]
@@ -133,7 +131,7 @@ def decode_all(source: Source, size: int, workers: int) -> Images:
 
 
 def _decode_rows(source: Source, pixels: Pixels, rows: range) -> dict[int, str]:
-    """Fills these rows of `pixels`; returns the ones that are unreadable, and why."""
+    """Fill these rows of `pixels`.  Return the unreadable rows with the reasons."""
     bad = {}
     for row in rows:
         try:

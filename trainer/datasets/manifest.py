@@ -1,8 +1,8 @@
-"""manifest.json: what a prepared folder holds.  Written last, so a folder without it is not prepared.  Torch-free.
+"""manifest.json, which describes a prepared folder.  Written last, so a folder without it is unfinished.  No torch.
 
-DST/manifest.json     this
+DST/manifest.json     this file
 DST/train/index.npy   where each image lies, in the order of the source's own listing: see ENTRY
-DST/train/000000.tar  WebDataset: KEY.jpg (or .png, ...) with KEY.cls, the number of its class, behind it
+DST/train/000000.tar  WebDataset: KEY.jpg (or .png, ...) followed by KEY.cls, the number of its class
 DST/val/...           the same
 """
 
@@ -18,15 +18,15 @@ from trainer.errors import DataError, one_line
 from trainer.files import read_json
 
 MANIFEST = "manifest.json"
-# Of index.npy.  offset: of the image's first byte in its shard; a tar's header of HEADER bytes lies before it.
+# A row of index.npy.  offset: position of the image's first byte in its shard, after a tar header of HEADER bytes.
 ENTRY = [("shard", "<u4"), ("offset", "<u8"), ("length", "<u4"), ("label", "<u4")]
 HEADER = 512
-UNFINISHED = ".prepare"  # what trainer.prepare goes on from; gone once the manifest is there
+UNFINISHED = ".prepare"  # the state from which trainer.prepare resumes; removed once the manifest is written
 FORMAT: Final = "webdataset"
 VERSION: Final = 1
 SPLITS = ("train", "val")
 
-_FILE = r"^(train|val)/[A-Za-z0-9_-]+\.(tar|npy)$"  # never out of the folder
+_FILE = r"^(train|val)/[A-Za-z0-9_-]+\.(tar|npy)$"  # never outside the folder
 _SHA256 = r"^[0-9a-f]{64}$"
 
 
@@ -35,57 +35,53 @@ class _Part(BaseModel):
 
 
 class Index(_Part):
-    """The file that says where each image lies."""
+    """The index file of a split, which holds the position of each image."""
 
     file: str = Field(pattern=_FILE)
     sha256: str = Field(pattern=_SHA256)
 
 
 class Shard(_Part):
-    """One tar.  bytes: of the file; images: none if all of its own were damaged."""
+    """One tar file."""
 
     file: str = Field(pattern=_FILE)
-    images: int = Field(ge=0)
-    bytes: int = Field(ge=1)
+    images: int = Field(ge=0)  # 0 if all images meant for it were damaged
+    bytes: int = Field(ge=1)  # size of the file
     sha256: str = Field(pattern=_SHA256)
 
 
 class Half(_Part):
-    """One split.  bytes: of its shards."""
+    """One split."""
 
     images: int = Field(ge=1)
-    bytes: int = Field(ge=1)
+    bytes: int = Field(ge=1)  # size of its shards
     index: Index
     shards: tuple[Shard, ...] = Field(min_length=1)
 
 
 class Splits(_Part):
-    """Both."""
+    """Both splits."""
 
     train: Half
     val: Half
 
 
 class Manifest(_Part):
-    """A prepared data set.
-
-    resize: most pixels of the shorter side, None: as the source has them.  quality: of the JPEGs that were made.
-    source: its kind and name.  bad_images: left out because they could not be read.
-    """
+    """A prepared data set."""
 
     format: Literal["webdataset"] = FORMAT
     version: Literal[1] = VERSION
     name: str
     classes: tuple[str, ...] = Field(min_length=1)
-    resize: int | None
-    quality: int | None
+    resize: int | None  # maximum of the shorter side in pixels; None: unchanged
+    quality: int | None  # of the JPEGs that were encoded
     splits: Splits
-    source: dict[str, Any]
-    bad_images: int = Field(ge=0)
+    source: dict[str, Any]  # its kind and name
+    bad_images: int = Field(ge=0)  # images left out because they could not be read
 
     @property
     def eval_split(self) -> str:
-        """What the half to evaluate on was called in the source."""
+        """The name of the evaluation split in the source."""
         name = self.source.get("eval_split")
         return str(name) if name in EVALUATION else "val"
 
@@ -102,7 +98,7 @@ def find_manifest(folder: Path) -> Manifest | None:
     except FileNotFoundError:
         if (folder / UNFINISHED).exists():
             raise DataError(
-                f"{one_line(folder, 300)} is not prepared to the end; run python -m trainer.prepare again to resume."
+                f"{one_line(folder, 300)} is not fully prepared; run python -m trainer.prepare again to resume."
             ) from None
         return None
     except NotADirectoryError:
@@ -112,12 +108,12 @@ def find_manifest(folder: Path) -> Manifest | None:
             return None
         raise _damaged(str(path), error) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        return None  # of another program
+        return None  # written by another program
     return read_manifest(content, str(path))
 
 
 def read_manifest(content: object, place: str) -> Manifest:
-    """The manifest that parsed JSON holds.  place: where it is from.  Raises DataError."""
+    """Validate the parsed JSON of a manifest.  place: its path, for messages.  Raises DataError."""
     if isinstance(content, dict) and content.get("version", VERSION) != VERSION:
         raise DataError(
             f"{place} has version {one_line(content['version'])}, and this toolkit reads {VERSION}; update the toolkit."

@@ -1,8 +1,8 @@
-"""Which image of an epoch goes where, which part of it is seen, and whether it is mirrored: from (seed, epoch) alone.
+"""The order of an epoch's images, their crops and their mirroring: all pure functions of (seed, epoch).
 
-Because nothing is carried from step to step, k ranks together see the same global batches as one rank
-would, and a resumed run goes on with the next image exactly.  How far an epoch has come is counted in
-images, not in updates: that means the same to any number of ranks and any size of batch.
+Because no state is carried from step to step, k ranks together see the same global batches as one rank would, and a
+resumed run continues with exactly the next image.  Progress within an epoch is counted in images, not in updates, so
+that it does not depend on the number of ranks or the batch size.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from trainer.config import Batches
 SCALE = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
 ATTEMPTS = 10
-PHILOX_BLOCK = 4  # numbers that Philox makes at a time
-DRAWS = 4 * ATTEMPTS + PHILOX_BLOCK  # for an image: four an attempt, and one for mirroring
-# Evaluation looks at the middle 224 of 256 pixels, as is usual for ImageNet.
+PHILOX_BLOCK = 4  # numbers that Philox generates at a time
+DRAWS = 4 * ATTEMPTS + PHILOX_BLOCK  # per image: four per attempt, and a block whose first decides on mirroring
+# Evaluation uses the middle 224 of 256 pixels, as is usual for ImageNet.
 MIDDLE = 224 / 256
 
 
 @dataclass(frozen=True)
 class Order:
-    """The order in which one epoch of `size` images is visited, and its own source of randomness."""
+    """The order in which one epoch visits `size` images, and its random numbers."""
 
     size: int
     seed: int
@@ -43,22 +43,22 @@ class Order:
         return torch.randperm(self.size, generator=self.generator(0))
 
     def generator(self, stream: int) -> torch.Generator:
-        """A CPU generator that depends on seed, epoch and `stream` only; take another stream per purpose."""
-        # SplitMix-like spreading: neighbouring seeds and epochs must not give related sequences.
+        """A CPU generator that depends only on seed, epoch and `stream`; use one stream per purpose."""
+        # SplitMix-like mixing: neighbouring seeds and epochs must not give related sequences.
         mixed = (self.seed * 0x9E3779B97F4A7C15 + self.epoch * 0xBF58476D1CE4E5B9 + stream * 0x94D049BB133111EB) % 2**63
         return torch.Generator().manual_seed(mixed)
 
 
 def updates_left(size: int, done: int, batches: Batches) -> int:
-    """Whole updates in what remains of an epoch of `size` images after `done`; the rest waits for the next epoch."""
+    """How many whole updates fit in the rest of an epoch of `size` images after `done`; a remainder is dropped."""
     return max(0, size - done) // batches.per_update
 
 
 def positions(batches: Batches, replica: int, replicas_here: int, done: int, updates: int) -> list[slice]:
-    """Where this process's images of the next `updates` lie in the epoch's order: one slice per forward pass.
+    """Positions in the epoch of this process's images for the next `updates`: one slice per forward pass.
 
-    done: images of the epoch that all ranks together have trained on already; replica: index of this
-    process's first replica; replicas_here: how many it drives (more than one only under DataParallel).
+    done: images that all ranks together have trained on in this epoch; replica: index of this process's first replica;
+    replicas_here: how many replicas it drives (more than one only under DataParallel).
     """
     width = batches.per_replica * batches.replicas
     first = done + batches.per_replica * replica
@@ -68,11 +68,11 @@ def positions(batches: Batches, replica: int, replicas_here: int, done: int, upd
 
 
 def shard(size: int, rank: int, world_size: int) -> range:
-    """This rank's unpadded share of `size` evaluation images: every image belongs to exactly one rank."""
+    """This rank's share of `size` evaluation images, without padding: each image belongs to exactly one rank."""
     return range(rank, size, world_size)
 
 
-# ---- Crops: sizes, seeds and positions in, crops out
+# ---- Crops: pure functions of image sizes, seeds and positions
 
 
 class Crop(NamedTuple):
@@ -85,10 +85,10 @@ class Crop(NamedTuple):
 
 
 def draw(order: Order, positions: range) -> list[list[float]]:
-    """DRAWS random numbers from 0 to 1 for each of consecutive positions of an epoch.
+    """DRAWS random numbers from 0 to 1 for each of the consecutive positions of an epoch.
 
-    They depend on the seed, the epoch and the position, and on nothing else: each position has its own part of one
-    stream, which Philox can begin anywhere.
+    They depend only on seed, epoch and position: each position has its own part of one Philox stream, which can start
+    anywhere.
     """
     stream = np.random.Philox(key=[order.seed % 2**64, order.epoch], counter=positions.start * (DRAWS // PHILOX_BLOCK))
     numbers: list[list[float]] = np.random.Generator(stream).random((len(positions), DRAWS)).tolist()
@@ -96,7 +96,7 @@ def draw(order: Order, positions: range) -> list[list[float]]:
 
 
 def random_crop(height: int, width: int, draws: Sequence[float]) -> Crop:
-    """A crop of 8-100% of the area and an aspect ratio of 3/4-4/3, or the middle where none fits.
+    """A crop of 8-100% of the area and an aspect ratio of 3/4-4/3, or the centre if no attempt fits.
 
     draws: 4 * ATTEMPTS random numbers from 0 to 1.
     """
@@ -114,9 +114,9 @@ def random_crop(height: int, width: int, draws: Sequence[float]) -> Crop:
 
 
 def middle_crop(height: int, width: int, share: float = MIDDLE) -> Crop:
-    """The centred square whose side is `share` of the shorter one.
+    """The centred square whose side is `share` of the shorter side.
 
-    Resized to S, this is Resize(S / share) then CenterCrop(S) to within a pixel's rounding.
+    Resized to S, it equals Resize(S / share) then CenterCrop(S) to within a pixel of rounding.
     """
     side = max(1, round(min(height, width) * share))
     return _centred(height, width, side, side)
@@ -127,27 +127,27 @@ def _centred(height: int, width: int, h: int, w: int) -> Crop:
 
 
 class View(NamedTuple):
-    """The crop of one image.  choose: (height, width) -> crop."""
+    """The crop of one image, and whether it is mirrored."""
 
-    choose: Callable[[int, int], Crop]
+    choose: Callable[[int, int], Crop]  # (height, width) -> crop
     mirrored: bool
 
 
 class Crops(NamedTuple):
-    """The crops of images at consecutive positions: random ones of `order`, or their middles if it is None.
+    """The crops of images at consecutive positions: random ones drawn from `order`, or centre crops if it is None.
 
-    A few bytes, from which any process makes the same views.
+    Small enough to send to another process, which derives the same views from it.
     """
 
     order: Order | None
     positions: range
 
     def of(self, rows: range) -> Crops:
-        """Those of some rows."""
+        """The crops of some rows."""
         return Crops(self.order, self.positions[rows.start : rows.stop])
 
     def views(self) -> list[View]:
-        """One for each image."""
+        """One view for each image."""
         if self.order is None:  # evaluation, and training without augmentation
             return [View(middle_crop, False)] * len(self.positions)
         return [

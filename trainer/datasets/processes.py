@@ -1,9 +1,9 @@
-"""Images decoded by processes, for a training whose interpreter has a GPU to keep busy: torch's DataLoader.
+"""Decode images in worker processes of torch's DataLoader, for trainings on a GPU.
 
-Threads share one interpreter lock with what launches the GPU's kernels: sixteen of them made a step of ResNet-18 nine
-times as long on an H100, and decoded less than as many processes (tests/bench/RESULTS.md).
+Threads would share the interpreter lock with the code that launches the GPU's kernels: sixteen of them made a step of
+ResNet-18 nine times as long on an H100, and decoded less than as many processes (tests/bench/RESULTS.md).
 
-Processes are forked from a server that has neither CUDA nor threads, not from the training, and end with it.
+The processes are forked from a server without CUDA or threads, not from the training process, and end with that.
 """
 
 from __future__ import annotations
@@ -32,44 +32,47 @@ from trainer.datasets.source import Piece
 from trainer.errors import FullDisk, MachineError, is_full
 from trainer.process.parent import REQUESTS_TO_LEAVE, end_with_starter, ignore_requests_to_leave
 
-CHUNK = 64  # images that a process hands over at a time: 10 MB at 224 pixels
-AHEAD = 2  # chunks a process may be ahead
-# What the server imports, once for all processes: this, and what `python -m trainer` imports before it trains.
+CHUNK = 64  # images per task: 10 MB at 224 pixels
+AHEAD = 2  # chunks that each process prefetches
+# What the fork server imports once for all processes.
 PRELOADED = ["trainer.config", __name__]
-HEAD = 64  # bytes before the content; the first says whether it is still read
+HEAD = 64  # bytes before the content; the first is FREE or LENT
 FREE, LENT = 0, 1
-LONGEST_TMPDIR = 60  # bytes: the path of a socket may have 103 on macOS, of which multiprocessing needs 33
+LONGEST_TMPDIR = 60  # bytes: macOS limits a socket's path to 103, of which multiprocessing needs 33
 KILLED = (
     "a process that decodes images was killed; the usual reason is too little memory. Lower --workers, and start again "
     "to resume."
 )
 FULL = (
-    "no room left in /dev/shm, through which processes hand over images; enlarge it (docker run --shm-size 1g, or "
+    "no room left in /dev/shm, which worker processes use to pass images; enlarge it (docker run --shm-size 1g, or "
     "mount -o remount,size=1g /dev/shm), or give a smaller --batch-size, fewer --workers or --worker-kind threads."
 )
 
 
 class Task(NamedTuple):
-    """Some images of a batch, to be decoded to `side` pixels.  pieces: where their bytes are."""
+    """A chunk of a batch to decode."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Piece, ...]  # where the images' bytes are
     crops: Crops
-    side: int
+    side: int  # in pixels, of the decoded images
 
 
 class Decoded:
-    """pixels: (n, S, S, 3) uint8; flips: (n,) bool, to be mirrored; bad: rows that are not filled, and why."""
+    """A decoded chunk.
+
+    pixels: (n, S, S, 3) uint8; flips: (n,) bool, images still to be mirrored; bad: unreadable rows, and why.
+    """
 
     def __init__(self, pixels: Tensor, flips: Tensor, bad: dict[int, str]) -> None:
         self.pixels, self.flips, self.bad = pixels, flips, bad
 
     def pin_memory(self) -> Decoded:
-        """A copy that a GPU fetches by itself.  A thread of DataLoader's calls this, and then drops this object."""
+        """A copy in pinned memory.  Called by a thread of DataLoader, which then drops this object."""
         return Decoded(self.pixels.pin_memory(), self.flips.pin_memory(), self.bad)
 
 
 class SharedDecoded(Decoded):
-    """What a process decoded, in memory it shares with the training: its tensors may be used as long as it lives."""
+    """A chunk in memory shared with the worker that decoded it; its tensors are valid while this object exists."""
 
     def __init__(self, piece: Tensor, count: int, side: int, bad: dict[int, str]) -> None:
         sizes = [HEAD, count * side * side * 3, count]
@@ -78,17 +81,17 @@ class SharedDecoded(Decoded):
         self._shared = piece, count, side, bad
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, self._shared
+        return _rebuild, self._shared
 
 
-def _arrived(*shared: Any) -> SharedDecoded:
+def _rebuild(*shared: Any) -> SharedDecoded:
     here = SharedDecoded(*shared)
     weakref.finalize(here, release, shared[0]).atexit = False
     return here
 
 
 class Processes:
-    """`count` processes, started with the first task."""
+    """A pool of `count` decoding processes, started with the first task."""
 
     def __init__(self, count: int, pinned: bool) -> None:
         self._count, self._pinned = count, pinned
@@ -97,11 +100,11 @@ class Processes:
         self._is_busy = False
 
     def decode(self, tasks: Iterable[Task]) -> Generator[Decoded]:
-        """Decodes what each task asks for, in order.  tasks: read ahead.
+        """Decode the tasks in order.  tasks: consumed ahead of the results.
 
         Raises MachineError if a process dies or /dev/shm is full.
         """
-        if self._is_busy:  # in the middle of another epoch
+        if self._is_busy:  # with another epoch that is not finished
             others = Processes(self._count, self._pinned)
             with closing(others.decode(tasks)) as decoded:
                 yield from decoded
@@ -118,41 +121,41 @@ class Processes:
 
     def _started(self) -> Iterator[Decoded]:
         with warnings.catch_warnings():
-            # That there are more of them than cores, which trainer.tune measures and a user may choose.
+            # It warns about more processes than cores, which trainer.tune tries and a user may choose.
             warnings.filterwarnings("ignore", message="This DataLoader will create")
             if self._loader is None:
-                self._loader = self._made()
+                self._loader = self._new_loader()
             return iter(self._loader)
 
-    def _made(self) -> DataLoader[Decoded]:
+    def _new_loader(self) -> DataLoader[Decoded]:
         return DataLoader(
             _Decoder(),
             batch_size=None,
             sampler=self._tasks,
             num_workers=self._count,
-            collate_fn=_as_it_is,
+            collate_fn=_unchanged,
             pin_memory=self._pinned,
             multiprocessing_context=_fork_server(),
             worker_init_fn=_end_with_the_training,
             prefetch_factor=AHEAD,
             persistent_workers=True,
-            generator=torch.Generator(),  # or it would draw from the one that the training resumes with
+            generator=torch.Generator(),  # otherwise it draws from the global one, whose state checkpoints restore
         )
 
 
 def _problem(error: Exception) -> MachineError | None:
-    """What the user can act on; None where it is another fault."""
+    """The error as one the user can act on; None for any other error."""
     text = str(error)
     if (isinstance(error, OSError) and is_full(error)) or "allocate shared memory" in text or "Bus error" in text:
         return FullDisk(FULL)
-    # Killed while it hands over its images, its socket is cut or gone.
+    # If a process is killed while it passes images, its socket is broken or gone.
     if isinstance(error, (ConnectionError, EOFError, FileNotFoundError)) or "exited unexpectedly" in text:
         return MachineError(KILLED)
     return None
 
 
 class _Tasks:
-    """The tasks of the epoch that is read now."""
+    """DataLoader's sampler: the tasks of the current epoch."""
 
     def __init__(self) -> None:
         self.now: Iterator[Task] = iter(())
@@ -162,7 +165,7 @@ class _Tasks:
 
 
 class _Decoder(Dataset[Decoded]):
-    """What a process does."""
+    """DataLoader's data set, which decodes a task in a worker process."""
 
     def __init__(self) -> None:
         self._memory = SharedMemory()
@@ -179,12 +182,12 @@ class _Decoder(Dataset[Decoded]):
         return decoded
 
 
-def _as_it_is(decoded: Any) -> Any:
+def _unchanged(decoded: Any) -> Any:
     return decoded
 
 
 class DecodingProcess(ForkServerProcess):
-    """A process that decodes."""
+    """A worker process that decodes images."""
 
 
 class _Context(ForkServerContext):
@@ -195,8 +198,8 @@ def _fork_server() -> ForkServerContext:
     _keep_sockets_short()
     context = _Context()
     context.set_forkserver_preload(PRELOADED)
-    # Slurm and terminals send the signals that ask a training to save and leave to all of its processes.  It needs its
-    # images until it has saved.  A program starts with the signals blocked that are blocked where it is started.
+    # Slurm and terminals send stop signals to all processes of a training, but it needs its workers until it has
+    # saved.  A child inherits the blocked signals.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS_TO_LEAVE)
     try:
         forkserver.ensure_running()
@@ -207,37 +210,36 @@ def _fork_server() -> ForkServerContext:
 
 
 def _keep_sockets_short() -> None:
-    """Has multiprocessing put its sockets below /tmp where TMPDIR is too long for the path of one."""
+    """Make multiprocessing put its sockets in /tmp if TMPDIR is too long for a socket's path."""
     usual = tempfile.gettempdir()
     if len(os.fsencode(usual)) > LONGEST_TMPDIR:
-        tempfile.tempdir = "/tmp"  # nosec B108  # multiprocessing makes a folder of its own in it, with mode 0700
+        tempfile.tempdir = "/tmp"  # nosec B108  # multiprocessing creates a folder in it with mode 0700
         try:
-            util.get_temp_dir()  # makes the folder, and remembers it, here and in the processes
+            util.get_temp_dir()  # creates the folder, and remembers it here and in the processes
         finally:
             tempfile.tempdir = usual
 
 
 def _kill_decoders() -> None:
-    """At this program's end, where multiprocessing would send them SIGTERM and wait: they do not listen to that."""
+    """Kill the workers at exit: multiprocessing would send SIGTERM, which they ignore, and wait."""
     for process in multiprocessing.active_children():
         if isinstance(process, DecodingProcess):
             process.kill()
 
 
 def _end_with_the_training(_worker: int) -> None:
-    """Has this process end at once with the training, however that ends, and not before."""
-    ignore_requests_to_leave()  # DataLoader has just begun to listen to SIGTERM
-    # DataLoader looks whether the process that forked this one is there, which is the server; and that is there for as
-    # long as any of its processes.
+    """Make this worker exit when the training does, however that ends, and not before."""
+    ignore_requests_to_leave()  # DataLoader has just installed a handler for SIGTERM
+    # DataLoader's own check watches the parent process; that is the fork server, which lives as long as its children.
     training = multiprocessing.parent_process()
     assert training is not None
     end_with_starter(training.sentinel)
 
 
 def gathered(parts: Sequence[Decoded], normalise: Normaliser, device: torch.device) -> tuple[Tensor, dict[int, str]]:
-    """(B, 3, S, S) float32 on the device, of at least one part; and which rows could not be read, and why.
+    """Join the parts of a batch: (B, 3, S, S) float32 on the device, and the unreadable rows with the reasons.
 
-    Unreadable images are copies of a readable one, rather than black, for batch norm's sake.
+    Unreadable images become copies of a readable one rather than black, which would distort batch norm.
     """
     good = next((part for part in parts if len(part.bad) < len(part.flips)), None)
     bad: dict[int, str] = {}
@@ -257,19 +259,19 @@ def _first_readable(part: Decoded) -> int:
 
 
 class SharedMemory:
-    """Memory in which a process passes images to the training, and decodes again once they are used.
+    """A worker's buffers for passing images to the training, reused once the training has released them.
 
-    Fresh pages of shared memory for each chunk of images took a fifth of all processor time: tests/bench/RESULTS.md.
+    New shared memory for each chunk of images took a fifth of all processor time: tests/bench/RESULTS.md.
     """
 
     def __init__(self) -> None:
         self._pieces: list[Tensor] = []
 
     def lend(self, count: int) -> Tensor:
-        """(HEAD + at least `count`,) uint8 of any content behind its head, until release() is called in any process."""
+        """(HEAD + at least `count`,) uint8, uninitialised after HEAD, until any process calls release()."""
         piece = next((piece for piece in self._pieces if _is_free(piece) and len(piece) >= HEAD + count), None)
         if piece is None:
-            # What is free and too small has had its time: images have grown.
+            # Drop free buffers that are too small, as images have grown.
             self._pieces = [piece for piece in self._pieces if not _is_free(piece)]
             piece = _shared_bytes(HEAD + count)
             self._pieces.append(piece)
@@ -278,7 +280,7 @@ class SharedMemory:
 
 
 def release(piece: Tensor) -> None:
-    """Allow the process that lent it to write to it again."""
+    """Allow the process that owns the buffer to write to it again."""
     piece[0] = FREE
 
 
@@ -287,6 +289,6 @@ def _is_free(piece: Tensor) -> bool:
 
 
 def _shared_bytes(count: int) -> Tensor:
-    """(count,) uint8 of any content, in memory that is handed over as it is: any other would be copied into such."""
-    storage = torch.UntypedStorage._new_shared(count)  # as torch's own collate function has it
+    """(count,) uint8, uninitialised, in shared memory, which torch passes between processes without a copy."""
+    storage = torch.UntypedStorage._new_shared(count)  # as torch's own collate function does
     return torch.empty(0, dtype=torch.uint8).set_(storage)

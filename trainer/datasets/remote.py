@@ -1,7 +1,7 @@
-"""Shards in S3, `--data-url s3://BUCKET/FOLDER`: fetched whole, ahead of their use, into a folder of limited size.
+"""Shards in S3 (`--data-url s3://BUCKET/FOLDER`), downloaded ahead of their use into a folder of limited size.
 
-reading() gets every image of the epoch that this rank still has to see.  So shards are fetched in the order of their
-first use, as far ahead as there is room, and dropped after their last one.
+reading() is given all images that this rank still has to read in the epoch.  So shards are fetched in the order of
+their first use, as far ahead as the limit allows, and deleted after their last use.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from trainer.datasets.source import Halves, ShardSource, numbers_by_shard, read_
 from trainer.errors import DataError, SettingsError, TrainerError, one_line
 
 GB = 1e9
-AT_ONCE = 8  # shards: one connection to S3 brings some 90 MB/s
+AT_ONCE = 8  # shards downloaded in parallel; one connection to S3 reaches about 90 MB/s
 
 Numbers = NDArray[np.uint32]
-STREAM = 2  # of the order's random numbers: 0 is the whole permutation's, 1 the augmentation's of small images
+STREAM = 2  # of Order's random numbers; 0 is used for permutations, 1 to augment small images
 
 
 def open_remote(request: Request, url: str) -> Halves:
@@ -51,15 +51,16 @@ def open_remote(request: Request, url: str) -> Halves:
         index = read_index(cache.fetch(half.index.file, half.index.sha256), half)
         return ShardSource(half, index, FetchingPool(cache, half.shards, limit, request.shuffle_shards, keeps))
 
-    # Its digest names what is kept of decoded small images: the address may hold other data tomorrow.
+    # The digest, not the URL, is the cache key of decoded small images: the data at a URL may change.
     place = Path("/s3", hashlib.sha256(text).hexdigest())
     return Halves(opened(both[0]), opened(both[1]), manifest.classes, place, manifest.eval_split)
 
 
 class FetchingPool:
-    """The shards of one half, out of a bucket.  limit_bytes: of shards in the folder; window: of the order's mixing.
+    """The shards of one half, fetched from a bucket.
 
-    keeps: everything fits, so nothing is dropped and a later epoch fetches nothing.
+    limit_bytes: maximum size of the shards in the cache folder; window: how many shards are shuffled together; keeps:
+    everything fits, so nothing is deleted and later epochs download nothing.
     """
 
     def __init__(self, cache: Cache, shards: Sequence[Shard], limit_bytes: float, window: int, keeps: bool) -> None:
@@ -76,7 +77,7 @@ class FetchingPool:
         return self._current.lend(shard)
 
     def give_back(self, shard: int) -> None:
-        if self._current is not None:  # else the reading has ended, and what was lent with it
+        if self._current is not None:  # otherwise the reading has ended, and closed its files
             self._current.give_back(shard)
 
     def permutation(self, order: Order, shard_of: Numbers) -> Tensor:
@@ -102,22 +103,22 @@ class FetchingPool:
             self._current = before
 
     def _fetch(self, shard: int) -> int:
-        """The open file of a shard."""
+        """Fetch a shard.  Return the descriptor of its open file."""
         one = self._shards[shard]
         while True:
             try:
                 return os.open(self._cache.fetch(one.file, one.sha256, one.bytes), os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:  # another rank, which is ahead, has dropped it this moment
+            except FileNotFoundError:  # another rank, which is ahead, has just deleted it
                 continue
 
     def _drop(self, shard: int) -> None:
-        """After this rank's last use: a rank that still reads it has it open."""
+        """Delete a shard after this rank's last use.  Ranks that still read it have it open."""
         if not self._keeps:
             self.path(shard).unlink(missing_ok=True)
 
 
 class _Reading:
-    """One pass over images: fetches shards in the order of their first use, while there is room for them."""
+    """One pass over images, which fetches shards in the order of their first use while there is room."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class _Reading:
         self._files: dict[int, Future[int]] = {}
         self._to_fetch = iter(in_order_of_use(shards))
         self._next = next(self._to_fetch, None)
-        self._held = 0.0  # bytes of shards that are fetched, or being fetched, and not yet done with
+        self._held = 0.0  # bytes of shards that are fetched or being fetched, and still needed
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fetch")
 
@@ -147,9 +148,9 @@ class _Reading:
                 os.close(file.result())
 
     def lend(self, shard: int) -> str:
-        """The path of this process's open file, once the shard is here: another rank may delete the one in the cache.
+        """A path to this process's open file of the shard, once fetched; another rank may delete the cached file.
 
-        For one image, until give_back(shard).  Raises TrainerError if it cannot be fetched.
+        Valid for one image, until give_back(shard).  Raises TrainerError if it cannot be fetched.
         """
         file = self._file(shard).result()
         return f"/proc/{os.getpid()}/fd/{file}" if sys.platform == "linux" else f"/dev/fd/{file}"
@@ -157,34 +158,34 @@ class _Reading:
     def _file(self, shard: int) -> Future[int]:
         with self._lock:
             while shard not in self._files:
-                # Its turn has come before the last images of earlier ones were read, which other threads do, or never
-                # will if the training has stopped: it must not wait for them.
+                # Needed before the last images of earlier shards were read.  Other threads read those, or nobody does
+                # if the training has stopped: so fetch now, without waiting for room.
                 self._start()
             return self._files[shard]
 
     def give_back(self, shard: int) -> None:
-        """Record that an image was read; after a shard's last one, makes room for others."""
+        """Record that an image was read; after a shard's last image, make room for other shards."""
         with self._lock:
             self._left[shard] -= 1
             if self._left[shard] != 0:
                 return
             file = self._files.pop(shard)
         try:
-            with suppress(TrainerError):  # its reader has had it
+            with suppress(TrainerError):  # already raised to the reader
                 os.close(file.result())
                 self._drop(shard)
-        finally:  # there is no room before it is gone
+        finally:  # the room is free only after the file is deleted
             with self._lock:
                 self._held -= float(self._sizes[shard])
                 self._start_more()
 
     def _start_more(self) -> None:
-        """Starts to fetch what there is room for."""
+        """Start to fetch as many shards as there is room for."""
         while self._next is not None and self._held + self._sizes[self._next] <= self._limit:
             self._start()
 
     def _start(self) -> None:
-        """Starts to fetch the next shard."""
+        """Start to fetch the next shard."""
         assert self._next is not None, "only announced images are read"
         self._held += float(self._sizes[self._next])
         self._files[self._next] = self._threads.submit(self._fetch, self._next)
@@ -192,14 +193,14 @@ class _Reading:
 
 
 def in_order_of_use(shards: Numbers) -> list[int]:
-    """Each shard once, in the order of its first image.  shards: of each image to be read."""
+    """Each shard once, in the order of its first image.  shards: the shard of each image to be read."""
     found, first = np.unique(shards, return_index=True)
     numbers: list[int] = found[np.argsort(first)].tolist()
     return numbers
 
 
 def most_at_once(shards: Numbers, sizes: NDArray[np.int64]) -> int:
-    """Bytes of the shards that are begun and not done with, where they are most.  shards: of each image to be read."""
+    """The peak size in bytes of the shards in use at the same time.  shards: the shard of each image to be read."""
     if not len(shards):
         return 0
     found, first = np.unique(shards, return_index=True)
@@ -213,10 +214,10 @@ def most_at_once(shards: Numbers, sizes: NDArray[np.int64]) -> int:
 def bounded_permutation(order: Order, by_shard: Sequence[Tensor], window: int) -> Tensor:
     """(size,) int64: the image at each position of the epoch.  by_shard: the numbers of each shard's images.
 
-    It reads a few shards at a time: shards in random order, the images of a window of them mixed.  As the order over a
-    whole set it is a pure function, of seed, epoch, shards and window.  So resuming is exact here, too, batches are the
-    same for any number of ranks, and each image comes once.  The shards must be samples of the whole set, as
-    trainer.prepare makes them.
+    Shards come in random order, and the images of `window` consecutive ones are shuffled together, so that only a few
+    shards are needed at a time.  Like the full permutation it is a pure function (of seed, epoch, shards and window),
+    so resuming is exact, batches are the same for any number of ranks, and each image comes once.  The shards must be
+    random samples of the whole set, as trainer.prepare makes them.
     """
     return torch.cat(list(_windows(order.generator(STREAM), by_shard, window)))
 

@@ -1,7 +1,7 @@
-"""Small sets: all images on the device as bytes, augmented there a batch at a time; decoded ones are kept on disk.
+"""Small data sets: all images are kept on the device as bytes and augmented there; decoded images are cached on disk.
 
-Every random draw belongs to a position of the epoch, not to a rank or a step: k ranks together see
-the images that one would, and a resumed run goes on with exactly the batches it would have seen.
+Every random draw belongs to a position of the epoch, not to a rank or a step: k ranks together see the same images as
+one rank would, and a resumed run continues with exactly the batches it would have seen.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -20,22 +20,22 @@ from trainer.datasets.order import Order
 from trainer.errors import DataError
 
 SHIFT = 4  # pixels, after He et al. 2015 (arXiv:1512.03385), section 4.2
-AUGMENTATION = 1  # the order's stream of random numbers; 0 is the permutation's
+AUGMENTATION = 1  # of Order's streams of random numbers; 0 is used for permutations
 LARGEST_BYTES = 4 * 2**30
 
 
 @dataclass(frozen=True)
 class Images:
-    """pixels: (N, S, S, 3) uint8; labels: (N,) int64; bad: files left out because they are unreadable, and why."""
+    """The decoded images of one half."""
 
-    pixels: Tensor
-    labels: Tensor
-    bad: Mapping[str, str] = field(default_factory=dict)
+    pixels: Tensor  # (N, S, S, 3) uint8
+    labels: Tensor  # (N,) int64
+    bad: Mapping[str, str] = field(default_factory=dict)  # unreadable files that were left out, and why
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """A whole small set, in memory."""
+    """A whole data set in memory."""
 
     train: Images
     evaluation: Images
@@ -43,13 +43,16 @@ class Decoded:
 
 
 class ResidentSplit:
-    """Split whose images live on the device.  shift: pixels an image moves at most; flip: mirror half of them."""
+    """Split whose images are kept on the device.
+
+    shift: maximum random shift in pixels; flip: mirror a random half of the images.
+    """
 
     def __init__(self, images: Images, normaliser: Normaliser, device: torch.device, shift: int, flip: bool) -> None:
         self.size, self._side = images.pixels.shape[0], images.pixels.shape[1]
         self._shift, self._flip = shift, flip
         self._width = self._side + 2 * shift
-        # Black borders are kept, so that a shifted image is one gather; a pixel per row makes it a fast one.
+        # With black borders, shifting an image is one gather; with one pixel per row, a fast one.
         self._pixels = pad(images.pixels.to(device), (0, 0, shift, shift, shift, shift)).view(-1, 3)
         self._labels = images.labels.to(device)
         self._along_a_side = torch.arange(self._side, device=device)
@@ -73,7 +76,7 @@ class ResidentSplit:
 
     @property
     def bad_images(self) -> Sequence[str]:
-        """Names of the files that were left out when the set was decoded."""
+        """Names of the unreadable files that were left out."""
         return self._bad
 
     def _batch(self, draws: Tensor) -> Batch:
@@ -99,9 +102,9 @@ def draw(order: Order, shift: int, flip: bool) -> Tensor:
 def resident_data(
     decoded: Decoded, names: Sequence[str], normalisation: Normalisation, flip: bool, request: Request
 ) -> Data:
-    """Both splits on the device.  names: of the classes; flip: the classes survive mirroring.
+    """Put both splits on the device.  names: class names; flip: whether mirroring is a valid augmentation.
 
-    Raises DataError for too many bad images.
+    Raises DataError for too many unreadable images.
     """
     side = decoded.train.pixels.shape[1]
     normaliser = Normaliser(normalisation, side, request.device, request.channels_last)
@@ -114,15 +117,17 @@ def resident_data(
 
 
 def fits(images: int, side: int) -> bool:
-    """Whether so many images of `side` pixels may be kept in memory."""
+    """Whether this many images of `side` pixels are kept in memory."""
     return images * side * side * 3 <= LARGEST_BYTES
 
 
 def resized(pixels: Tensor, side: int) -> Tensor:
-    """(N, S, S, 3) uint8 -> (N, side, side, 3) uint8, bilinear.  Raises DataError where that does not fit in memory."""
+    """(N, S, S, 3) uint8 -> (N, side, side, 3) uint8, bilinear.  Raises DataError if the result is too large."""
     if not fits(len(pixels), side):
         allowed = int((LARGEST_BYTES / (3 * len(pixels))) ** 0.5)
-        raise DataError(f"{len(pixels)} images of {side} pixels do not fit in memory; --image-size may be {allowed}.")
+        raise DataError(
+            f"{len(pixels)} images of {side} pixels do not fit in memory; --image-size may be {allowed} at most."
+        )
     if pixels.shape[1] == side:
         return pixels
     # In pieces: the intermediate results of a whole set would take several times its size.
@@ -132,7 +137,7 @@ def resized(pixels: Tensor, side: int) -> Tensor:
 
 
 def recall_decoded(path: Path, fingerprint: str, decode: Callable[[], Decoded]) -> Decoded:
-    """The set at `path` if it was made of what `fingerprint` describes, else what `decode` returns, then kept."""
+    """The data set cached at `path` if its fingerprint matches, else the result of `decode`, which is then cached."""
     content = recall(
         path,
         is_current=lambda found: found.get("fingerprint") == fingerprint,

@@ -1,8 +1,8 @@
-"""The images of a batch in the making: what threads write, row by row, and how it becomes the model's input.
+"""Buffers for a batch that threads fill row by row, and their conversion to the model's input.
 
-For a CPU the threads normalise as well, while an image is in the cache; for a GPU they write bytes, a quarter of
-what must be copied there, and the GPU mirrors and normalises.  With `--decode gpu` nvJPEG decodes JPEGs there, too,
-through torchvision: threads only read, and find the crop from the header.
+For a CPU the threads also normalise, while the image is in the CPU cache.  For a GPU they write bytes, a quarter of the
+data to copy, and the GPU mirrors and normalises.  With `--decode gpu` nvJPEG decodes JPEGs on the GPU through
+torchvision: the threads only read files, and choose the crop from the header.
 """
 
 import warnings
@@ -27,18 +27,18 @@ _small = Scratch()
 
 
 class Rows(Protocol):
-    """Places for the images of one batch.  Threads fill rows of their own, so nothing needs a lock."""
+    """Buffer for the images of one batch.  No two threads write to the same row, so no lock is needed."""
 
     def put(self, row: int, data: bytes, view: View) -> None:
-        """Fills a row with what a file holds, seen as `view` says.  Raises UnreadableError."""
+        """Decode a file's content into a row, cropped and mirrored by `view`.  Raises UnreadableError."""
         ...
 
     def settle(self) -> dict[int, str]:
-        """Ends what threads have begun, once all rows were put; returns the rows that turn out unreadable, and why."""
+        """Finish decoding after all rows were put.  Return the rows that turned out unreadable, and why."""
         ...
 
     def copy(self, row: int, source: int | None) -> None:
-        """Fills a row with another one, or with black."""
+        """Fill a row with a copy of row `source`, or with black."""
         ...
 
     def images(self) -> Tensor:
@@ -47,17 +47,17 @@ class Rows(Protocol):
 
 
 class Memory:
-    """Memory of batches, lent again once no tensor in it is held.
+    """A pool of batch buffers, each reused once no tensor refers to it.
 
-    Fresh pages cost the system more time than an image takes to be normalised: tests/bench/RESULTS.md.
+    Page faults of new memory take longer than normalising the images: tests/bench/RESULTS.md.
     """
 
     def __init__(self) -> None:
         self._free: dict[tuple[int, ...], list[NDArray[np.float32]]] = {}
 
     def lend(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """An array of any content, taken back when it, and every tensor made of it, has gone."""
-        if shape not in self._free:  # what had another shape has had its time
+        """An uninitialised array, returned to the pool once it and all tensors made from it are gone."""
+        if shape not in self._free:  # buffers of other shapes are no longer needed
             self._free = {shape: []}
         free = self._free[shape]
         whole = free.pop() if free else np.empty(shape, np.float32)
@@ -67,7 +67,7 @@ class Memory:
 
 
 class FloatRows:
-    """Rows of a batch for the CPU."""
+    """Rows of normalised floats, for training on a CPU."""
 
     def __init__(self, count: int, size: int, normalise: Normaliser, memory: Memory, channels_last: bool) -> None:
         self._size, self._normalise = size, normalise
@@ -97,11 +97,11 @@ class FloatRows:
 
 
 class PixelRows:
-    """Rows of bytes.  pixels: (B, S, S, 3) uint8; flips: (B,) bool, true for what is still to be mirrored."""
+    """Rows of bytes.  pixels: (B, S, S, 3) uint8; flips: (B,) bool, true for images still to be mirrored."""
 
     def __init__(self, pixels: Tensor, flips: Tensor) -> None:
         self.pixels, self.flips = pixels, flips
-        # Their memory as NumPy's arrays, of which a row is sooner found.
+        # NumPy views, because indexing a row is faster than with tensors.
         self._rows: Pixels = pixels.numpy()
         self._flips = flips.numpy()
 
@@ -111,7 +111,7 @@ class PixelRows:
 
 
 class ByteRows(PixelRows):
-    """Rows of a batch for a GPU, in memory from which it copies while the CPU goes on."""
+    """Rows for a GPU, in pinned memory that it copies from asynchronously."""
 
     def __init__(self, count: int, size: int, normalise: Normaliser, device: torch.device) -> None:
         pinned = device.type == "cuda"
@@ -131,32 +131,32 @@ class ByteRows(PixelRows):
 
 
 def unpacked(pixels: Tensor, flips: Tensor, normalise: Normaliser, device: torch.device) -> Tensor:
-    """(B, 3, S, S) float32 on the device.  pixels, flips: as PixelRows has them."""
-    there = [part.to(device, non_blocking=True) for part in (pixels, flips)]
-    return normalise(mirror(*there))
+    """(B, 3, S, S) float32, mirrored and normalised, on the device.  pixels, flips: as in PixelRows."""
+    on_device = [part.to(device, non_blocking=True) for part in (pixels, flips)]
+    return normalise(mirror(*on_device))
 
 
 def mirror(pixels: Tensor, flips: Tensor) -> Tensor:
     """(B, S, S, 3), with the images where `flips` (B,) is true flipped left to right."""
-    # Picking whole images needs no look at the mask, for which the GPU would have to be waited for, as [mask] does.
+    # Indexing with [mask] would wait for the GPU to count its elements; selecting whole images does not.
     both = torch.cat([pixels, pixels.flip(2)])
     return both.index_select(0, torch.arange(len(pixels), device=pixels.device) + flips * len(pixels))
 
 
 class Encoded(NamedTuple):
-    """An image that the GPU will decode."""
+    """An image for the GPU to decode and crop."""
 
     data: bytes
     part: Crop
 
 
 class GpuRows:
-    """Rows of a batch whose JPEGs the GPU decodes; other formats, and JPEGs without colour, the CPU.
+    """Rows whose colour JPEGs are decoded by the GPU; greyscale JPEGs and other formats are decoded by the CPU.
 
-    It frees processors where they are few, and takes GPU time and memory from the training.  nvJPEG does not report
-    every damage within an image's data that the decoder on the CPU notices.
+    This helps if there are few CPU cores, at the cost of GPU time and memory.  nvJPEG does not report all damage that
+    the CPU's decoder detects.
 
-    decode: JPEGs as (n,) uint8 -> (3, H, W) uint8 of each, on the device.
+    decode: list of (n,) uint8 JPEG files -> list of (3, H, W) uint8 images on the device.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class GpuRows:
         try:
             files = [torch.from_numpy(np.frombuffer(image.data, np.uint8).copy()) for image in self._encoded.values()]
             images = self._decode(files)
-        except RuntimeError:  # one that nvJPEG cannot decode ends them all
+        except RuntimeError:  # raised for the whole list if nvJPEG cannot decode one file
             return self._one_by_one()
         for (row, image), pixels in zip(self._encoded.items(), images, strict=True):
             top, left, height, width = image.part
@@ -202,7 +202,7 @@ class GpuRows:
         return self._normalise(mirror(pixels, flips))
 
     def _one_by_one(self) -> dict[int, str]:
-        """Decode on the CPU, which finds the unreadable ones."""
+        """Decode on the CPU, to find out which images are unreadable."""
         bad = {}
         for row, image in self._encoded.items():
             try:
@@ -221,18 +221,18 @@ def _chosen(part: Crop, height: int, width: int) -> Crop:
 
 
 def decode_on(device: torch.device, files: list[Tensor]) -> list[Tensor]:
-    """(3, H, W) uint8 of each JPEG, on the device.  Raises RuntimeError, and ImportError where torchvision has none."""
+    """Decode JPEGs to (3, H, W) uint8 on the device.  Raises RuntimeError, or ImportError without nvJPEG support."""
     from torchvision.io import ImageReadMode, decode_jpeg
 
     with warnings.catch_warnings():
-        # Since 0.29 in favour of TorchCodec, which is one more package, and for newer torch only.
+        # Deprecated since 0.29 in favour of TorchCodec, another package, which needs a newer torch.
         warnings.simplefilter("ignore", DeprecationWarning)
         images: list[Tensor] = decode_jpeg(files, mode=ImageReadMode.RGB, device=device)
     return images
 
 
 def check_gpu_decodes(device: torch.device, decode: Callable[..., list[Tensor]] = decode_on) -> None:
-    """Raises SettingsError where the device is no GPU, or torchvision has no nvJPEG."""
+    """Raise SettingsError if the device is not a GPU, or torchvision is built without nvJPEG."""
     if device.type != "cuda":
         raise SettingsError("--decode gpu needs a GPU, and the training runs on the CPU; drop it.")
     from simplejpeg import encode_jpeg
@@ -242,6 +242,6 @@ def check_gpu_decodes(device: torch.device, decode: Callable[..., list[Tensor]] 
         decode(device, [tiny])
     except (ImportError, RuntimeError) as error:
         raise SettingsError(
-            f"--decode gpu needs a torchvision that is built for CUDA with nvJPEG ({one_line(error, 120)}); "
+            f"--decode gpu needs a torchvision built for CUDA with nvJPEG ({one_line(error, 120)}); "
             "install one, or drop it."
         ) from error

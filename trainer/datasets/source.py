@@ -1,7 +1,7 @@
-"""Where the images of one half of a data set come from, by number: the files of a folder, or shards.
+"""Sources of a half's encoded images, which are addressed by number: the files of a folder, or shards.
 
-Of prepared shards the index says where each image lies, and a read is one pread.  It keeps the order of the folder or
-archive that was prepared: image 7 of the shards is image 7 of the folder, and training on either is the same.
+The index of prepared shards holds the position of each image, so a read is one pread.  It keeps the order of the folder
+or archive that was prepared: image 7 of the shards is image 7 of the folder, and training on either is the same.
 """
 
 import hashlib
@@ -29,14 +29,14 @@ Entries = NDArray[Any]  # (N,) of ENTRY
 
 
 class Piece(NamedTuple):
-    """Where the bytes of an image are, for any process of this machine.  length: None for all of the file."""
+    """Where the bytes of an image are, valid in any process of this machine."""
 
     path: str
     offset: int = 0
-    length: int | None = None
+    length: int | None = None  # None: the whole file
 
     def read(self) -> bytes:
-        """Raises UnreadableError."""
+        """Read the bytes.  Raises UnreadableError."""
         try:
             if self.length is None:
                 return Path(self.path).read_bytes()
@@ -49,7 +49,7 @@ class Piece(NamedTuple):
 
 
 def _pread(path: str, length: int, offset: int) -> bytes:
-    """So many bytes, or fewer where the file ends; with the system's own calls, as a file object takes as long."""
+    """Read `length` bytes, or fewer at the end of the file.  Opening a file object would double the time."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.pread(file, length, offset)
@@ -58,16 +58,16 @@ def _pread(path: str, length: int, offset: int) -> bytes:
 
 
 class Source(Protocol):
-    """The encoded images of one half.  Threads, and processes, read beside each other."""
+    """The encoded images of one half.  Several threads and processes may read at the same time."""
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of images."""
         ...
 
     @property
     def place(self) -> str:
-        """Where they are, for messages."""
+        """Where the images are, for messages."""
         ...
 
     def label(self, number: int) -> int:
@@ -75,23 +75,23 @@ class Source(Protocol):
         ...
 
     def lend(self, number: int) -> Piece:
-        """Where an image is, until give_back(number).  Raises TrainerError where none can be read."""
+        """Where an image is, valid until give_back(number).  Raises TrainerError if no image can be read."""
         ...
 
     def give_back(self, number: int) -> None:
-        """Ends what lend() began."""
+        """Release an image obtained from lend()."""
         ...
 
     def shown(self, number: int) -> str:
-        """A name the user recognises."""
+        """The image's name for messages."""
         ...
 
     def fingerprint(self) -> str:
-        """Changes whenever an image is added, removed or written to.  Reads no image."""
+        """A digest that changes whenever an image is added, removed or modified.  Reads no image."""
         ...
 
     def sample(self, count: int) -> Tensor:
-        """(n,) int64: about `count` images, the same at each start, from all classes; all images of a small set."""
+        """(n,) int64: about `count` images from all classes, the same in every run; all images of a small set."""
         ...
 
     def permutation(self, order: Order) -> Tensor:
@@ -99,7 +99,7 @@ class Source(Protocol):
         ...
 
     def reading(self, numbers: Tensor) -> AbstractContextManager[object]:
-        """Inside, these images are read, about in this order, and no others: what takes long to fetch is fetched ahead.
+        """Announce that only these images are read inside the block, roughly in this order, so they can be prefetched.
 
         numbers: (n,) int64.
         """
@@ -116,7 +116,7 @@ def read(source: Source, number: int) -> bytes:
 
 
 class FolderSource:
-    """The files of a folder: nothing is fetched ahead, and any order is as good as another."""
+    """The files of a folder: no prefetching, and any order is equally fast."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -136,7 +136,7 @@ class FolderSource:
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256()
-        prefix = f"{self._files.root}{os.sep}"  # a Path for each file would double the time
+        prefix = f"{self._files.root}{os.sep}"  # a Path per file would double the time
         for name in self._files.names:
             digest.update(os.fsencode(f"{name}\0{_version(prefix + name)}\n"))
         return digest.hexdigest()
@@ -152,17 +152,17 @@ class FolderSource:
 
 
 def spread(labels: NDArray[np.integer[Any]], count: int) -> NDArray[np.int64]:
-    """The places of about `count` images, evenly over each class, at least one of each; of all if there are fewer."""
+    """The indices of about `count` images, evenly spread over each class, at least one per class; all if fewer."""
     if len(labels) <= count:
         return np.arange(len(labels))
     _, sizes = np.unique(labels, return_counts=True)
     starts, each = sizes.cumsum() - sizes, max(1, count // len(sizes))
-    places = [starts + sizes * (2 * number + 1) // (2 * each) for number in range(each)]
-    return np.sort(labels.argsort(kind="stable")[np.unique(places)])
+    indices = [starts + sizes * (2 * number + 1) // (2 * each) for number in range(each)]
+    return np.sort(labels.argsort(kind="stable")[np.unique(indices)])
 
 
 def _version(path: str) -> str:
-    """What changes when a file is written to; decoding says what is wrong with one that is not there."""
+    """A string that changes when the file is modified.  A missing file is reported later, by decoding."""
     try:
         status = os.stat(path)
     except OSError:
@@ -171,49 +171,46 @@ def _version(path: str) -> str:
 
 
 class Halves(NamedTuple):
-    """A data set as it is found.
-
-    place: the folder or address, for messages and caches; eval_split: what the folder to evaluate on is called.
-    """
+    """The encoded images of both halves of a data set."""
 
     train: Source
     evaluation: Source
     classes: tuple[str, ...]
-    place: Path
-    eval_split: str
+    place: Path  # the folder or address, for messages and cache keys
+    eval_split: str  # the name of the evaluation folder
 
 
 # ---- Shards
 
 
 class Pool(Protocol):
-    """The files of the shards of one half."""
+    """The shard files of one half."""
 
     place: str
 
     def path(self, shard: int) -> Path:
-        """Where a shard is if it is here, for a look that was not announced."""
+        """The path of a shard, which exists only if it was fetched already."""
         ...
 
     def lend(self, shard: int) -> str:
-        """A path at which any process of this machine reads the shard, once for each image, until give_back(shard)."""
+        """A path to the shard for any process of this machine.  Called once per image; valid until give_back(shard)."""
         ...
 
     def give_back(self, shard: int) -> None:
-        """Ends what lend() began."""
+        """Release a path obtained from lend()."""
         ...
 
     def reading(self, shards: NDArray[np.uint32]) -> AbstractContextManager[object]:
-        """Inside, so many images are read from these shards, about in this order."""
+        """Announce the shards of the images that are read inside the block, roughly in this order."""
         ...
 
     def permutation(self, order: Order, shard_of: NDArray[np.uint32]) -> Tensor:
-        """As Source.permutation has it.  shard_of: (N,), where each image lies."""
+        """As Source.permutation().  shard_of: (N,), the shard of each image."""
         ...
 
 
 class ShardSource:
-    """The images that `index` lists, out of the shards in `pool`."""
+    """The images listed in `index`, read from the shards in `pool`."""
 
     def __init__(self, half: Half, index: Entries, pool: Pool) -> None:
         self._half, self._index, self._pool = half, index, pool
@@ -230,7 +227,7 @@ class ShardSource:
         self._pool.give_back(int(self._index[number]["shard"]))
 
     def shown(self, number: int) -> str:
-        """The shard, and the image's name in it."""
+        """The shard's file name and the image's name in it."""
         shard, offset, _, _ = self._index[number].item()
         file = self._half.shards[shard].file
         try:
@@ -244,7 +241,7 @@ class ShardSource:
         return self._half.index.sha256 + " ".join(shard.sha256 for shard in self._half.shards)
 
     def sample(self, count: int) -> Tensor:
-        """Of the first shards only, each of which holds images of all classes: others need not be fetched yet."""
+        """A sample from the first shards only, so that few are fetched.  Each shard holds images of all classes."""
         shard_of = self._index["shard"]
         last = np.searchsorted(np.bincount(shard_of).cumsum(), min(count, self.size))
         near = np.flatnonzero(shard_of <= last)
@@ -259,7 +256,7 @@ class ShardSource:
 
 
 class Folder:
-    """Shards in a folder of this machine, or of a file system that it has mounted."""
+    """Shards in a local or mounted folder."""
 
     def __init__(self, root: Path, shards: Sequence[Shard]) -> None:
         self._paths = [root / shard.file for shard in shards]
@@ -282,9 +279,9 @@ class Folder:
 
 
 def open_folder(request: Request, manifest: Manifest) -> Halves:
-    """Both halves of the prepared folder that request.data_dir is.
+    """Both halves of the prepared folder request.data_dir.
 
-    Raises DataError if a shard is missing or cut off, or if an index is not what was prepared.
+    Raises DataError if a shard is missing or has the wrong size, or if an index does not match its digest.
     """
     root, splits = request.data_dir, manifest.splits
     both = [_half(root, half) for half in (splits.train, splits.val)]
@@ -298,17 +295,17 @@ def _half(root: Path, half: Half) -> ShardSource:
 
 
 def read_index(path: Path, half: Half) -> Entries:
-    """The index of `half`, mapped from the file, so that processes share its memory.  Raises DataError."""
+    """The index of `half`, memory-mapped so that processes share it.  Raises DataError."""
     try:
         if digest_of(path) == half.index.sha256:
             return _mapped(path)
     except OSError as error:
         raise _missing(path, error) from error
-    raise DataError(f"{one_line(path, 300)} is not the one that was prepared; copy or prepare the data again.")
+    raise DataError(f"{one_line(path, 300)} does not match its digest; copy or prepare the data again.")
 
 
 def _mapped(path: Path) -> Entries:
-    """The array in `path`; in memory of this process where its file system cannot map files, as some in user space."""
+    """The memory-mapped array in `path`; a copy in memory if the file system, such as some FUSE ones, cannot map."""
     try:
         mapped: Entries = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError:
@@ -317,7 +314,7 @@ def _mapped(path: Path) -> Entries:
 
 
 def numbers_by_shard(shard_of: NDArray[np.uint32], shards: int) -> list[Tensor]:
-    """For each shard, the numbers of its images, ascending."""
+    """For each shard, the numbers of its images in ascending order."""
     numbers = torch.from_numpy(np.argsort(shard_of, kind="stable"))
     return list(numbers.split(np.bincount(shard_of, minlength=shards).tolist()))
 
@@ -329,8 +326,8 @@ def _check_size(path: Path, expected: int) -> None:
         raise _missing(path, error) from error
     if found != expected:
         raise DataError(
-            f"{one_line(path, 300)} has {found:,} bytes and {MANIFEST} says {expected:,}; copy it again, "
-            "or run python -m trainer.prepare again."
+            f"{one_line(path, 300)} has {found:,} bytes, but {expected:,} according to {MANIFEST}; copy it again, or "
+            "run python -m trainer.prepare again."
         )
 
 

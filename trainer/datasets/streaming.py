@@ -1,7 +1,7 @@
-"""Big images, decoded while the training runs: by threads, or for a GPU by processes.
+"""Large images, decoded during training by threads, or for a GPU by processes.
 
-The crop and mirroring of an image depend on the seed, the epoch and its position alone, so neither
-the number of threads or processes nor that of ranks changes what is trained on.
+The crop and mirroring of an image depend only on seed, epoch and position, so the number of threads, processes or ranks
+does not change what is trained on.
 """
 
 from collections import deque
@@ -26,34 +26,34 @@ from trainer.datasets.source import Halves, Source, read
 from trainer.errors import SettingsError
 
 SIDE = 224
-AHEAD = 3  # batches in the making while one is trained on
-CHUNK = 4  # images a thread takes at a time, at least: fewer cost more to hand over than they take
+AHEAD = 3  # batches prefetched
+CHUNK = 4  # minimum number of images per thread task: fewer cost more to schedule than to decode
 
 
 class Image(NamedTuple):
-    """One image of a batch: its number, and its crop."""
+    """One image of a batch: its number, crop and mirroring."""
 
     number: int
     view: View
 
 
 class UnfinishedBatch:
-    """A batch in the making."""
+    """A batch that threads are still filling."""
 
     def __init__(self, numbers: list[int], labels: Tensor, rows: Rows) -> None:
         self.numbers, self.labels, self.rows = numbers, labels, rows
-        self.bad: dict[int, str] = {}  # rows, and why they could not be read
+        self.bad: dict[int, str] = {}  # unreadable rows, and why
         self.parts: list[Future[None]] = []
 
     def finish(self) -> None:
-        """Waits until it is full.  Unreadable images become copies of a readable one that weigh nothing."""
-        wait(self.parts, return_when=FIRST_EXCEPTION)  # waking up once, not for each part
+        """Wait until all rows are filled.  Unreadable ones become copies of a readable image."""
+        wait(self.parts, return_when=FIRST_EXCEPTION)  # one wake-up instead of one per part
         for part in self.parts:
             part.result()
         self.bad.update(self.rows.settle())
         good = next((row for row in range(len(self.labels)) if row not in self.bad), None)
         for row in self.bad:
-            self.rows.copy(row, good)  # rather than black, for batch norm's sake
+            self.rows.copy(row, good)  # rather than black, which would distort batch norm
 
 
 class StreamingSplit:
@@ -65,10 +65,10 @@ class StreamingSplit:
         self._source, self._full, self._side, self._request = source, size, size, request
         self._normalise = self._normaliser(size)
         self._memory = Memory()
-        self._bad: dict[str, str] = {}  # why, by name
+        self._bad: dict[str, str] = {}  # unreadable images by name, and why
 
     def train_batches(self, order: Order, positions: Sequence[slice]) -> Generator[Batch]:
-        """Randomly cropped and mirrored batches: the images at `positions` of `order`, in the size of its epoch."""
+        """Randomly cropped and mirrored batches: the images at `positions` of `order`, at its epoch's image size."""
         self._resize(side_at(order.epoch, self._request.epochs, self._request.first_size, self._full))
         permutation = self._source.permutation(order)
         numbers = [permutation[p] for p in positions]
@@ -76,18 +76,18 @@ class StreamingSplit:
         return self._batches(numbers, [Crops(randomly, range(p.start, p.stop)) for p in positions])
 
     def eval_batches(self, indices: range, batch_size: int) -> Generator[Batch]:
-        """The middles of the images `indices`."""
+        """Centre crops of the images `indices`."""
         chunks = (indices[start : start + batch_size] for start in range(0, len(indices), batch_size))
         numbers = [torch.tensor(chunk) for chunk in chunks]
         return self._batches(numbers, [Crops(None, range(len(chosen))) for chosen in numbers])
 
     @property
     def bad_images(self) -> Sequence[str]:
-        """Names of the files this process has skipped up to now."""
+        """Names of the images this process has skipped so far."""
         return tuple(self._bad)
 
     def _batches(self, numbers: Sequence[Tensor], crops: Sequence[Crops]) -> Generator[Batch]:
-        """One batch for each tensor of numbers, decoded ahead of their use.  Closing the iterator ends that."""
+        """One batch for each tensor of numbers, decoded ahead of use until the iterator is closed."""
         if not numbers:
             return
         with self._source.reading(torch.cat(list(numbers))):
@@ -101,7 +101,7 @@ class StreamingSplit:
     ) -> Generator[Batch]:
         with closing(processes.decode(self._tasks(numbers, crops))) as decoded:
             for chosen in numbers:
-                # Not kept here: a process decodes into the memory of its part again once that has gone.
+                # Keep no reference: a process reuses the memory of a part once that is deleted.
                 parts = (next(decoded) for _ in range(0, len(chosen), TASK))
                 pixels, bad = gathered([*parts], self._normalise, self._request.device)
                 images = chosen.tolist()
@@ -110,7 +110,7 @@ class StreamingSplit:
                 yield self._batch(images, pixels, self._labels(images), bad)
 
     def _tasks(self, numbers: Sequence[Tensor], crops: Sequence[Crops]) -> Iterator[Task]:
-        """What processes are to do.  Asked for ahead, it says where an image is when one is about to be read."""
+        """The tasks for the processes.  Each is made just before it is sent, so that its images are fetched by then."""
         for chosen, cropped in zip(numbers, crops, strict=True):
             for start in range(0, len(chosen), TASK):
                 rows = range(start, min(start + TASK, len(chosen)))
@@ -153,7 +153,7 @@ class StreamingSplit:
         return ByteRows(count, self._side, self._normalise, request.device)
 
     def _fill(self, batch: UnfinishedBatch, images: list[Image], rows: range) -> None:
-        """Reads the images of `rows`; runs in a thread."""
+        """Read the images of `rows`; runs in a thread."""
         for row in rows:
             number, view = images[row]
             try:
@@ -170,7 +170,10 @@ class StreamingSplit:
         return torch.tensor(labels, pin_memory=self._request.device.type == "cuda")
 
     def _batch(self, numbers: list[int], images: Tensor, labels: Tensor, bad: Mapping[int, str]) -> Batch:
-        """bad: rows that could not be read, and why: their labels weigh nothing.  Raises DataError for too many."""
+        """Assemble a batch.  bad: unreadable rows, and why; they get the label UNREADABLE.
+
+        Raises DataError if there are too many of them.
+        """
         for row in bad:
             labels[row] = UNREADABLE
         self._bad.update({self._source.shown(numbers[row]): why for row, why in bad.items()})
@@ -179,22 +182,22 @@ class StreamingSplit:
 
 
 def chunks_of(images: int, threads: int) -> list[range]:
-    """The rows of a batch as threads take them: two chunks each, so that all are busy until it is whole."""
+    """The rows of a batch split into thread tasks, two per thread, so that all stay busy until it is complete."""
     rows, size = range(images), max(CHUNK, images // (2 * threads))
     return [rows[start : start + size] for start in rows[::size]]
 
 
 def stream(request: Request, found: Halves, size: int) -> Data:
-    """Both splits of what was found, at `size` pixels.
+    """Both splits as streams of images of `size` pixels.
 
-    Raises SettingsError for a first size that is not smaller, and for a GPU that cannot decode.
+    Raises SettingsError if the first size is not smaller, or if the GPU cannot decode.
     """
     if request.decodes_on_gpu:
         check_gpu_decodes(request.device)
     if request.first_size is not None and request.first_size >= size:
         raise SettingsError(
-            f"--image-size-start {request.first_size} must be less than the {size} pixels to which images grow; "
-            "lower it, or raise --image-size."
+            f"--image-size-start {request.first_size} must be less than the final size of {size} pixels; lower it, or "
+            "raise --image-size."
         )
     pinned = request.device.type == "cuda"
     processes = Processes(request.workers, pinned) if request.by_processes else None

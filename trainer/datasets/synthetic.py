@@ -1,4 +1,4 @@
-"""Random images made once on the device: nothing is read, copied or augmented, so only compute is measured."""
+"""Random images generated once on the device, to measure compute alone: nothing is read, copied or augmented."""
 
 from collections.abc import Generator, Sequence
 from math import ceil
@@ -16,7 +16,7 @@ EVALUATION_SHARE = 10
 
 
 def load(request: Request) -> Data:
-    """Noise with random labels; a tenth as many images to evaluate."""
+    """Noise with random labels; a tenth as many images for evaluation."""
     side = request.image_size or SMALL_PX
     pool = _pool(request, side)
     return Data(
@@ -27,7 +27,7 @@ def load(request: Request) -> Data:
 
 
 def _pool(request: Request, side: int) -> Batch:
-    """As many images as are worth keeping, the same for a seed on every device."""
+    """The pool of images that epochs repeat; depends on the seed, not on the device."""
     generator = torch.Generator().manual_seed(request.seed)
     count = max(1, min(POOL_IMAGES, POOL_BYTES // (3 * side * side * 4)))
     memory = torch.channels_last if request.channels_last else torch.contiguous_format
@@ -37,7 +37,7 @@ def _pool(request: Request, side: int) -> Batch:
 
 
 class SyntheticSplit:
-    """Split that repeats a small pool of images.  Position p of any epoch holds the pool's image p % its size."""
+    """Split that repeats a small pool of images: position p of any epoch is image p modulo the pool's size."""
 
     bad_images: Sequence[str] = ()
 
@@ -46,7 +46,7 @@ class SyntheticSplit:
         self._pool = pool
 
     def train_batches(self, order: Order, positions: Sequence[slice]) -> Generator[Batch]:
-        """Views of the pool: a step costs nothing."""
+        """Batches that are views of the pool, so a step costs no copying."""
         longest = max((p.stop - p.start for p in positions), default=0)
         count = len(self._pool.labels)
         images, labels = (_repeated(tensor, count + longest) for tensor in self._pool)
@@ -56,14 +56,14 @@ class SyntheticSplit:
             yield Batch(images[start:stop], labels[start:stop])
 
     def eval_batches(self, indices: range, batch_size: int) -> Generator[Batch]:
-        """The images `indices` of the pool, which begins anew at its end."""
+        """The images `indices` of the repeated pool."""
         images, labels = self._pool
         for start in range(0, len(indices), batch_size):
             chunk = indices[start : start + batch_size]
-            places = torch.arange(chunk.start, chunk.stop, chunk.step, device=labels.device) % len(labels)
-            yield Batch(images[places], labels[places])
+            numbers = torch.arange(chunk.start, chunk.stop, chunk.step, device=labels.device) % len(labels)
+            yield Batch(images[numbers], labels[numbers])
 
 
 def _repeated(tensor: Tensor, length: int) -> Tensor:
-    """`length` rows: those of `tensor` again and again, so that a batch that wraps around is still one view."""
+    """`length` rows that repeat those of `tensor`, so that a batch that wraps around is still one view."""
     return torch.cat([tensor] * ceil(length / len(tensor)))[:length]

@@ -1,6 +1,6 @@
-"""Folders of images: train/ plus val/ or test/, one folder per class.  Looks at names, never into files.
+"""Folders of images: train/ plus val/ or test/, one folder per class.  Reads names only, never the files.
 
-What counts as an image, as a half and as a class is decided here, for folders and for archives.
+Defines what counts as an image, a split and a class, both in folders and in archives.
 """
 
 import os
@@ -19,46 +19,46 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Tree:
-    """Where the two halves lie, and the names of the classes of both, in the order of their labels."""
+    """The folders of both splits, and their classes."""
 
     train: Path
     evaluation: Path
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # in the order of their labels
 
 
 @dataclass(frozen=True)
 class Files:
-    """The images of one half.  names: relative to root; folders: modification time (ns) of each folder visited."""
+    """The images of one split."""
 
     root: Path
-    names: Sequence[str]
+    names: Sequence[str]  # relative to root
     labels: Sequence[int]
-    folders: dict[str, int]
+    folders: dict[str, int]  # modification time (ns) of each folder visited
 
     def shown(self, index: int) -> str:
-        """A name the user recognises, such as val/cat/0007.jpg."""
+        """The image's name for messages, such as val/cat/0007.jpg."""
         return one_line(f"{self.root.name}/{self.names[index]}", 200)
 
 
 def is_image(name: str) -> bool:
-    """Whether a file of that name, with the folders it lies in, is an image."""
+    """Whether a file of that name counts as an image.  name: may include its folders."""
     return name.lower().endswith(SUFFIXES) and not is_hidden(name)
 
 
 def is_hidden(name: str) -> bool:
-    """As the ._cat.jpg that macOS leaves beside cat.jpg on other systems' disks and in archives."""
+    """Whether a part of the name begins with a dot, such as macOS's ._cat.jpg beside cat.jpg in archives."""
     return any(part.startswith(".") and part != "." for part in name.split("/"))
 
 
 def class_name(folder: str) -> str:
-    """The name of the class in a folder of that name: macOS may write letters in another form than Linux."""
+    """The class name for a folder, in Unicode's NFC form: macOS may store accented letters decomposed."""
     return unicodedata.normalize("NFC", folder).strip()
 
 
 def classes_in(folders: Iterable[str], place: object) -> dict[str, str]:
-    """The folder of each class, by the name of the class, sorted.
+    """Map class names to folders, sorted by class.
 
-    Raises DataError for a name that cannot be printed, and for two folders of one class.
+    Raises DataError for a name that cannot be printed, and for two folders of the same class.
     """
     found = dict[str, str]()
     for folder in sorted(folders):
@@ -77,21 +77,21 @@ def classes_in(folders: Iterable[str], place: object) -> dict[str, str]:
 
 
 def evaluation_half(halves: Collection[str], place: object) -> str | None:
-    """The one of EVALUATION to evaluate on, None without any: test/ only where there is no other.
+    """The name of the evaluation split, or None: test/ only if there is no other.
 
-    Raises DataError where more than one other is there.
+    Raises DataError if there are several others.
     """
     found = [name for name in EVALUATION if name in halves]
     if len(others := [name for name in found if name != TEST]) > 1:
         raise DataError(
-            f"{place} has {' and '.join(f'{name}/' for name in others)}, and one is evaluated on; remove or rename "
-            "the others."
+            f"{place} has {' and '.join(f'{name}/' for name in others)}, but only one can be used for evaluation; "
+            "remove or rename the others."
         )
     return found[0] if found else None
 
 
 def find_tree(data_dir: Path) -> Tree:
-    """The tree in `data_dir`.  Raises DataError saying which folder is missing or does not fit."""
+    """Find both splits in `data_dir`.  Raises DataError naming the folder that is missing or does not fit."""
     if not data_dir.is_dir():
         raise DataError(
             f"no folder {one_line(data_dir, 300)}; point --data-dir at the one that holds train/ and val/ (or test/)."
@@ -99,11 +99,11 @@ def find_tree(data_dir: Path) -> Tree:
     train = data_dir / "train"
     if not train.is_dir():
         raise DataError(f"{data_dir} has no train/; put one folder per class into {train}.")
-    # A link from one name to another makes no second half.
+    # Resolved, so that a link from one name to another does not count as a second split.
     halves = {(data_dir / name).resolve(): name for name in reversed(EVALUATION) if (data_dir / name).is_dir()}
     half = evaluation_half(halves.values(), data_dir)
     if half is None:
-        raise DataError(f"{data_dir} has neither val/ nor test/; put images to evaluate on, by class, into one.")
+        raise DataError(f"{data_dir} has neither val/ nor test/; put evaluation images, sorted by class, into one.")
     evaluation = data_dir / half
     classes = tuple(_class_folders(train))
     if not classes:
@@ -111,8 +111,8 @@ def find_tree(data_dir: Path) -> Tree:
     _check_same_classes(classes, evaluation)
     if len(classes) == 1:
         raise DataError(
-            f"{train} has one class folder, {classes[0]}, and there is nothing to tell apart; sort its images into two "
-            "or more, or point --data-dir one folder deeper if the classes are within."
+            f"{train} has only one class folder, {classes[0]}; sort its images into two or more, or point --data-dir "
+            "one folder deeper if it contains the classes."
         )
     return Tree(train, evaluation, classes)
 
@@ -129,7 +129,7 @@ def list_files(root: Path, classes: tuple[str, ...]) -> Files:
 
 
 def images_by_class(root: Path, classes: Sequence[str], folders: dict[str, int]) -> Iterator[list[str]]:
-    """The images of each class, as list_files() has them.  folders: filled with those visited."""
+    """The images of each class, sorted.  folders: receives the modification times of the folders visited."""
     folder_of = _class_folders(root)
     for name in classes:
         folder = folder_of.get(name, name)
@@ -140,8 +140,8 @@ def images_by_class(root: Path, classes: Sequence[str], folders: dict[str, int])
 
 
 def _images_under(root: Path, folder: str, folders: dict[str, int]) -> Iterator[str]:
-    """Names relative to `root`.  Folders within a class folder belong to that class."""
-    # The time is taken before the listing, so that a file added in between is noticed at the next start.
+    """The names of a class's images, relative to `root`, including those in subfolders."""
+    # Read the time before listing, so that a file added in between is detected at the next start.
     folders[folder] = (root / folder).stat().st_mtime_ns
     with os.scandir(root / folder) as entries:
         for entry in entries:
@@ -149,12 +149,12 @@ def _images_under(root: Path, folder: str, folders: dict[str, int]) -> Iterator[
                 continue
             if _is_folder(entry):
                 yield from _images_under(root, f"{folder}/{entry.name}", folders)
-            elif entry.name.lower().endswith(SUFFIXES):  # is_image(), which would look for the dot again
+            elif entry.name.lower().endswith(SUFFIXES):  # not is_image(), which would check for the dot again
                 yield f"{folder}/{entry.name}"
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """False, too, for a link that goes in circles."""
+    """Whether the entry is a folder; False for a circular link."""
     try:
         return entry.is_dir()
     except OSError:
@@ -162,7 +162,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _class_folders(root: Path) -> dict[str, str]:
-    """See classes_in().  Raises DataError, too, for a link to nothing, which may have been one."""
+    """The class folders in `root`, as classes_in().  Raises DataError for a broken link, which may have been one."""
     found = []
     with os.scandir(root) as entries:
         for entry in entries:
@@ -171,18 +171,20 @@ def _class_folders(root: Path) -> dict[str, str]:
             if _is_folder(entry):
                 found.append(entry.name)
             elif entry.is_symlink() and not Path(entry.path).exists():
-                raise DataError(f"{one_line(entry.path, 200)} links to nothing; fix the link, or remove it.")
+                raise DataError(f"{one_line(entry.path, 200)} is a broken link; fix or remove it.")
     return classes_in(found, root)
 
 
 def _check_same_classes(classes: tuple[str, ...], evaluation: Path) -> None:
     found = _class_folders(evaluation)
     if not found:
-        raise DataError(f"{evaluation} has no class folders; sort its images into the same ones as train/ has.")
+        raise DataError(f"{evaluation} has no class folders; sort its images into the same folders as in train/.")
     missing, unknown = sorted(set(classes) - set(found)), sorted(set(found) - set(classes))
     problems = [f"{_listed(missing)} missing"] * bool(missing) + [f"{_listed(unknown)} not in train/"] * bool(unknown)
     if problems:
-        raise DataError(f"{evaluation} has other class folders than train/: {'; '.join(problems)}; both need the same.")
+        raise DataError(
+            f"{evaluation} has different class folders from train/: {'; '.join(problems)}; both must have the same."
+        )
 
 
 def _listed(names: list[str]) -> str:

@@ -23,7 +23,7 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image
 
-from trainer.datasets.encoded import FORMATS, Pixels, UnreadableError, format_of, whole
+from trainer.datasets.encoded import FORMATS, Pixels, UnreadableError, decode_image, format_of
 from trainer.datasets.manifest import ENTRY, UNFINISHED, Half, Index, Shard
 from trainer.errors import DataError
 from trainer.files import read_json, write_atomically
@@ -208,7 +208,7 @@ def prepared(data: bytes, recipe: Recipe) -> tuple[bytes, str]:
 
     Every image is decoded, to find damaged ones now; those that are small enough are copied unchanged.
     """
-    pixels = whole(data)
+    pixels = decode_image(data)
     height, width = pixels.shape[:2]
     if recipe.resize is None or min(height, width) <= recipe.resize:
         return data, EXTENSIONS[format_of(data)]

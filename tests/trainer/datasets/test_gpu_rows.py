@@ -80,5 +80,5 @@ def test_a_machine_without_a_gpu_or_nvjpeg_is_refused_in_a_sentence() -> None:
 
     with pytest.raises(SettingsError, match="--decode gpu needs a GPU, and the training runs on the CPU; drop it"):
         check_gpu_decodes(CPU)
-    with pytest.raises(SettingsError, match=r"needs a torchvision that is built for CUDA with nvJPEG \(decode_jpegs"):
+    with pytest.raises(SettingsError, match=r"needs a torchvision built for CUDA with nvJPEG \(decode_jpegs"):
         check_gpu_decodes(torch.device("cuda"), without)

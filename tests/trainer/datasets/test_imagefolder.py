@@ -169,5 +169,5 @@ def test_a_folder_without_a_single_readable_image_is_refused(ask, make_tree) -> 
     for path in (root / "val").rglob("*.jpg"):
         path.write_bytes(b"")
 
-    with pytest.raises(DataError, match=r"not one of the 6 images in .*/val could be read"):
+    with pytest.raises(DataError, match=r"none of the 6 images in .*/val could be read"):
         imagefolder.load(ask(root, max_bad_images=100))

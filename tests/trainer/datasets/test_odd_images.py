@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from trainer.datasets.decode import crop
-from trainer.datasets.encoded import UnreadableError, sides_of, whole
+from trainer.datasets.encoded import UnreadableError, decode_image, sides_of
 from trainer.datasets.order import Crop
 from trainer.prepare.shard import Recipe, prepared
 
@@ -62,7 +62,7 @@ def test_what_pillow_reads_is_read(data: bytes) -> None:
         expected = np.asarray(image.convert("RGB")).astype(int)
 
     assert sides_of(data) == (64, 48)
-    assert np.abs(whole(data) - expected).max() <= 2
+    assert np.abs(decode_image(data) - expected).max() <= 2
     assert crop(data, whole_image, 32).shape == (32, 32, 3)
     assert np.abs(crop(data, lambda height, width: Crop(8, 16, 32, 32), 32) - expected[8:40, 16:48]).max() <= 2
     assert prepared(data, Recipe(None, 92))[0] == data
@@ -81,12 +81,12 @@ def test_what_pillow_reads_is_read(data: bytes) -> None:
     ids=["no end", "half", "a head", "a PNG without its end"],
 )
 def test_what_pillow_refuses_is_bad(data: bytes, why: str) -> None:
-    for read in (whole, lambda data: crop(data, whole_image, 8), lambda data: prepared(data, Recipe(256, 92))):
+    for read in (decode_image, lambda data: crop(data, whole_image, 8), lambda data: prepared(data, Recipe(256, 92))):
         with pytest.raises(UnreadableError, match=why):
             read(data)
 
 
-@pytest.mark.parametrize("read", [whole, lambda data: crop(data, whole_image, 8)], ids=["whole", "crop"])
+@pytest.mark.parametrize("read", [decode_image, lambda data: crop(data, whole_image, 8)], ids=["whole", "crop"])
 def test_pillows_limit_of_pixels_holds_for_every_format(
     read: Callable[[bytes], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -240,7 +240,7 @@ def other_manifest(s3) -> None:
 @pytest.mark.parametrize(
     ("alter", "sentence"),
     [
-        (altered, r"s3://shards/data/pets/train/000000\.tar is not what was prepared"),
+        (altered, r"s3://shards/data/pets/train/000000\.tar does not match its digest"),
         (no_manifest, r"no s3://shards/data/pets/manifest\.json in S3"),
         (no_shard, r"no s3://shards/data/pets/train/000001\.tar in S3"),
         (other_manifest, r"s3://shards/data/pets/manifest\.json is damaged"),

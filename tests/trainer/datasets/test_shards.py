@@ -137,11 +137,11 @@ def unfinish(root: Path) -> None:
     [
         (cut, r"train/000001\.tar has 5 bytes"),
         (lose, r"val/000000\.tar \(No such file or directory\)"),
-        (swap, r"train/index\.npy is not the one that was prepared"),
+        (swap, r"train/index\.npy does not match its digest"),
         (lambda root: (root / "manifest.json").write_text("{"), r"manifest\.json is damaged"),
         (age, r"manifest\.json has version 2"),
         (escape, r"manifest\.json is damaged \(splits\.train\.shards\.0\.file: "),
-        (unfinish, r"is not prepared to the end; run python -m trainer\.prepare again"),
+        (unfinish, r"is not fully prepared; run python -m trainer\.prepare again"),
     ],
 )
 def test_a_folder_that_is_not_as_it_was_prepared_is_refused(

@@ -63,7 +63,7 @@ def test_images_grow_over_the_epochs_and_are_evaluated_at_full_size(ask, make_tr
     ({"first_size": 4, "epochs": 3}, "--image-size-start 4"), ({"decodes_on_gpu": True}, "--decode gpu")
 ])  # fmt: skip
 def test_what_only_streamed_images_can_have_is_refused_for_small_ones(ask, make_tree, wanted, flag: str) -> None:
-    with pytest.raises(SettingsError, match=f"{flag} is for images that are read as they are needed, and these are"):
+    with pytest.raises(SettingsError, match=f"{flag} needs images that are streamed, and these are"):
         imagefolder.load(ask(make_tree(16), **wanted))
 
 

@@ -83,10 +83,10 @@ def test_files_are_listed_by_class_also_from_folders_within_and_hidden_ones_are_
         (["train/cat/1.jpg"], "{d} has neither val/ nor test/"),
         (["train/1.jpg", "val/cat/1.jpg"], "{d}/train has no class folders"),
         (["train/cat/1.jpg", "val/ILSVRC2012_val_00000001.JPEG"], "{d}/val has no class folders"),
-        (["train/cat/1.jpg", "val/cat/1.jpg"], "{d}/train has one class folder, cat"),
+        (["train/cat/1.jpg", "val/cat/1.jpg"], "{d}/train has only one class folder, cat"),
         (
             ["train/cat/1.jpg", "train/dog/1.jpg", "test/cat/1.jpg", "test/zebra/1.jpg"],
-            "{d}/test has other class folders than train/: dog missing; zebra not in train/",
+            "{d}/test has different class folders from train/: dog missing; zebra not in train/",
         ),
     ],
     ids=["no folder", "no train", "no val", "no classes", "flat val", "one class", "other classes"],
@@ -125,7 +125,7 @@ def test_a_class_that_is_a_broken_link_is_not_left_out_in_silence(tmp_path: Path
     for half in ("train", "val"):
         (root / half / "zebra").symlink_to("gone")
 
-    with pytest.raises(DataError, match="train/zebra links to nothing; fix the link, or remove it"):
+    with pytest.raises(DataError, match="train/zebra is a broken link; fix or remove it"):
         find_tree(root)
 
 

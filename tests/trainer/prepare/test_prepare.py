@@ -125,7 +125,7 @@ def test_what_the_disk_gives_back_is_compared_with_what_was_written(
     with pytest.raises(MachineError, match=r"val/000000\.tar: its content differs from what was written"):
         prepared(source)
 
-    with pytest.raises(DataError, match="is not prepared to the end"):
+    with pytest.raises(DataError, match="is not fully prepared"):
         find_manifest(tmp_path / "prepared")
 
 
