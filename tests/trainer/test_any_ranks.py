@@ -125,9 +125,9 @@ def anew(session: Session, folder: Path, first: int, *ranks_of_powersgd: int) ->
 
 def test_powersgd_starts_anew_where_its_errors_do_not_fit_and_says_so(tmp_path: Path) -> None:
     on_ranks(2, anew, tmp_path, 11, 2)
-    begins = "--comm-hook powersgd starts anew: the errors in the checkpoint, to be added to the gradients, are "
+    begins = "--comm-hook powersgd restarts its error feedback, because the checkpoint's is "
     (found,) = on_ranks(1, anew, tmp_path, 12, 2, 2, 1)
-    assert found == [[begins + "of 2 ranks, not 1"], [], [begins + "made with another --powersgd-rank"]]
+    assert found == [[begins + "of 2 ranks, not 1"], [], [begins + "for another --powersgd-rank"]]
 
 
 # ---- another number of ranks

@@ -56,7 +56,7 @@ def test_weights_are_read(save: Callable[[Path], object], tmp_path: Path) -> Non
         (None, "No such file or directory"),
         (b"", "no weights that torch can read"),
         (b"PK\x03\x04garbage", "no weights that torch can read"),
-        ([1, 2], "no weights by name"),
+        ([1, 2], "no named weights"),
         ({"weight": torch.ones(5, 4), "bias": torch.zeros(5)}, "--image-size"),
         (WEIGHTS | {"bias": torch.tensor([0.0, float("inf")])}, "not finite"),
     ],
@@ -151,4 +151,4 @@ def test_a_half_without_a_readable_image_is_refused(half: str, train: Run, tmp_p
 
     assert done.returncode == 3
     part = "an epoch of training" if half == "train" else "the evaluation"
-    assert f"error: not one image of {part} could be read" in done.stderr
+    assert f"error: no image of {part} could be read" in done.stderr

@@ -103,7 +103,7 @@ def test_a_table_has_as_many_classes_as_asked_for(run: Path, images: Path, tmp_p
     [
         ("nowhere images", Exit.SETTINGS, "nowhere"),
         ("images images", Exit.SETTINGS, "images has no model.pt"),
-        ("images/notes.txt images", Exit.SETTINGS, "images/notes.txt holds no weights"),
+        ("images/notes.txt images", Exit.SETTINGS, "images/notes.txt contains no weights"),
         ("run images/none.png", Exit.DATA, "images/none.png (No such file or directory)"),
         ("run empty", Exit.DATA, "no images"),
         ("run images/notes.txt", Exit.DATA, "images/notes.txt"),

@@ -1,1 +1,1 @@
-"""What a run keeps: checkpoint files, their content, and the moving average of weights."""
+"""Saved state of a run: checkpoint files, their content, and the moving average of weights."""

@@ -1,7 +1,7 @@
-"""Checkpoint files: written whole or not at all, checked by a digest, the newest good one found again.
+"""Checkpoint files: write them atomically with a digest, and find the newest valid one.
 
-Each `NAME.pt` has a `NAME.pt.sha256` that `sha256sum -c` reads too.  The data is on disk before its
-digest appears, so a file without one was never finished.  What is inside is snapshot.py's business.
+Each `NAME.pt` has a `NAME.pt.sha256` that `sha256sum -c` accepts.  The data is on disk before its digest is written, so
+a file without a digest is incomplete.  The content is defined in snapshot.py.
 """
 
 import hashlib
@@ -22,12 +22,12 @@ from trainer.state import plain
 
 NAME = "epoch-{epoch:04d}-step-{step:06d}.pt"
 BEST = "best.pt"
-SAFE_TORCH = (2, 10)  # the first whose weights_only keeps what it promises: CVE-2026-24747
+SAFE_TORCH = (2, 10)  # the first version whose weights_only is safe: CVE-2026-24747
 _PATTERN = re.compile(r"epoch-(\d+)-step-(\d+)\.pt")
 
 
 class Checkpoints:
-    """A folder of checkpoints.  Saving goes on in the background; `wait` raises what went wrong there."""
+    """A folder of checkpoints, saved in the background; `wait` raises the errors of saving."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder, self._keep = folder, keep
@@ -35,31 +35,31 @@ class Checkpoints:
         self._pending: Future[None] | None = None
 
     def save(self, state: dict[str, Any], epoch: int, step: int, *, is_best: bool) -> Path:
-        """Starts writing `state`, whose tensors must not change any more.  Raises what the last save met."""
+        """Start writing `state`, whose tensors must not change afterwards.  Raises the error of the previous save."""
         self.wait()
         path = self.path(epoch, step)
         self._pending = self._writer.submit(self._write, path, state, is_best)
         return path
 
     def path(self, epoch: int, step: int) -> Path:
-        """Where the checkpoint after `epoch` whole epochs and `step` updates in all is saved."""
+        """The path of the checkpoint after `epoch` complete epochs and `step` updates in total."""
         return self.folder / NAME.format(epoch=epoch, step=step)
 
     def wait(self) -> None:
-        """Waits until everything saved is on disk.  Raises MachineError if it could not be written."""
+        """Wait until everything saved is on disk.  Raises MachineError if it could not be written."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
             pending.result()
 
     def close(self) -> None:
-        """Waits for the writer and ends it.  Raises nothing, so that it does not hide another error."""
+        """Wait for the writer thread and end it.  Raises nothing, so as not to hide another error."""
         self._writer.shutdown(wait=True)
 
     def newest(self, warn: Callable[[str], None]) -> bytes | None:
-        """The newest whole checkpoint, or None if there is none at all.
+        """The newest valid checkpoint, or None if there are no checkpoints.
 
-        Damaged ones are set aside with a warning, or they would outlive the good ones that follow.
-        Raises CheckpointError when every one is damaged.
+        Newer ones that are damaged are renamed, with a warning, so that they do not count as the newest later.
+        Raises CheckpointError if all are damaged.
         """
         candidates = _candidates(self.folder)
         damaged = []
@@ -68,7 +68,7 @@ class Checkpoints:
                 data = read(path)
                 _check_content(path, data)
             except CheckpointError as error:
-                warn(f"{error} Trying the one before.")
+                warn(f"{error} Trying the previous one.")
                 damaged.append(path)
             else:
                 _set_aside(damaged, ".damaged")
@@ -81,9 +81,12 @@ class Checkpoints:
         return None
 
     def repair_best(self, name: str) -> bool:
-        """Makes best.pt the checkpoint `name` again if a kill came between the two; False where neither is whole."""
+        """Restore best.pt from the checkpoint `name` if it is missing or outdated, as after a kill between the two.
+
+        Return False if neither is valid.
+        """
         path, best = self.folder / name, self.folder / BEST
-        # The checkpoint itself may have been removed since, as not among the newest.
+        # The checkpoint may have been removed since, as only the newest are kept.
         recorded = _digest(path) if is_file(_digest_file(path)) else None
         if _is_whole(best) and recorded in (None, _digest(best)):
             return True
@@ -93,7 +96,7 @@ class Checkpoints:
         return True
 
     def start_afresh(self) -> None:
-        """Sets the checkpoints of an earlier run in this folder aside, as NAME.pt.earlier."""
+        """Rename the checkpoints of an earlier run in this folder to NAME.pt.earlier."""
         best = self.folder / BEST
         _set_aside([*_candidates(self.folder), *([best] if best.exists() else [])], ".earlier")
 
@@ -105,9 +108,9 @@ class Checkpoints:
 
 
 def write(path: Path, data: bytes | Sequence[bytes | memoryview]) -> None:
-    """Writes `data`, or its pieces, and its digest so that a crash at any moment leaves the old file or the new one.
+    """Write `data` and its digest so that a crash at any moment leaves either the old file or the new one.
 
-    Pieces of a large model, joined, would take its memory twice.
+    data: may be given in pieces, since joining those of a large model would double the memory.
     """
     pieces = [data] if isinstance(data, bytes) else data
     digest = hashlib.sha256()
@@ -122,7 +125,7 @@ def write(path: Path, data: bytes | Sequence[bytes | memoryview]) -> None:
 
 
 def read(path: Path) -> bytes:
-    """The bytes of a checkpoint.  Raises CheckpointError if it is missing, unfinished or damaged."""
+    """Read a checkpoint's bytes.  Raises CheckpointError if it is missing, incomplete or damaged."""
     try:
         data, digest = path.read_bytes(), _digest(path)
     except OSError as error:
@@ -133,32 +136,31 @@ def read(path: Path) -> bytes:
 
 
 def is_name(name: object) -> bool:
-    """Whether it is a checkpoint's name, and so no path out of the folder."""
+    """Whether it is the file name of a checkpoint, and therefore not a path outside the folder."""
     return isinstance(name, str) and _PATTERN.fullmatch(name) is not None
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """The checkpoint in `data`, or the weights of a model.pt, on the CPU.  A file cannot run code.
+    """Parse a checkpoint, or the weights in a model.pt, to the CPU, without running any code in it.
 
-    Raises CheckpointError for what an earlier version pickled, where torch cannot read that safely; and for garbage
-    whatever the reader of a file stumbles over.
+    Raises CheckpointError for a pickle if this torch cannot read one safely, and any Exception for a damaged file.
     """
     if plain.is_plain(data):
-        read_plainly: dict[str, Any] = plain.loads(data)
-        return read_plainly
+        content: dict[str, Any] = plain.loads(data)
+        return content
     if torch_version() < SAFE_TORCH:
         raise CheckpointError(
-            f"a file is pickled, which torch {torch.__version__} cannot read safely (CVE-2026-24747); read it with "
-            "torch 2.10 or newer, or give the model.safetensors beside it."
+            f"it is a pickle, which torch {torch.__version__} cannot read safely (CVE-2026-24747); use torch 2.10 or "
+            "newer, or give the model.safetensors beside it."
         )
     state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     return state
 
 
 def content_of(path: Path, remedy: str) -> dict[str, Any]:
-    """What a checkpoint or a model.pt of any run holds.  A digest is checked where one lies beside.
+    """Read a checkpoint or a model.pt of any run, and check its digest if there is one beside it.
 
-    Raises SettingsError, ending with `remedy`, for a file that is missing, damaged or something else.
+    Raises SettingsError, ending with `remedy`, for a file that is missing, damaged or of another kind.
     """
     try:
         content: Any = load(read(path) if _digest_file(path).exists() else path.read_bytes())
@@ -166,10 +168,10 @@ def content_of(path: Path, remedy: str) -> dict[str, Any]:
         raise SettingsError(f"{str(error).rstrip('.')}; {remedy}") from error
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}; {remedy}") from error
-    except Exception as error:  # torch's reader raises whatever a stray byte makes it stumble over
-        raise SettingsError(f"{path} holds no weights that torch can read; {remedy}") from error
+    except Exception as error:  # torch's reader may raise anything for a damaged file
+        raise SettingsError(f"{path} contains no weights that torch can read; {remedy}") from error
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
-        raise SettingsError(f"{path} holds no weights by name; {remedy}")
+        raise SettingsError(f"{path} contains no named weights; {remedy}")
     return content
 
 
@@ -178,24 +180,24 @@ def torch_version() -> tuple[int, ...]:
 
 
 def are_finite(weights: dict[str, Any]) -> bool:
-    """Whether every number of a model's weights is one."""
+    """Whether all weights of a model are finite."""
     return all(bool(weight.isfinite().all()) for weight in weights.values() if isinstance(weight, torch.Tensor))
 
 
 def _check_content(path: Path, data: bytes) -> None:
-    """Raises CheckpointError for an undamaged file that no training has written."""
+    """Raise CheckpointError for an intact file that is not a checkpoint."""
     try:
         state = load(data)
     except CheckpointError as error:
         raise CheckpointError(f"checkpoint {path}: {error}") from error
-    except Exception as error:  # torch's reader raises whatever a stray byte makes it stumble over
-        raise CheckpointError(f"checkpoint {path} holds nothing that torch can read safely.") from error
+    except Exception as error:  # torch's reader may raise anything for a damaged file
+        raise CheckpointError(f"checkpoint {path} contains nothing that torch can read safely.") from error
     if not isinstance(state, dict):
-        raise CheckpointError(f"checkpoint {path} holds a {type(state).__name__} instead of a training's state.")
+        raise CheckpointError(f"checkpoint {path} contains a {type(state).__name__} instead of a training's state.")
 
 
 def save_weights(path: Path, weights: dict[str, Any]) -> None:
-    """Writes a model's weights alone, for use elsewhere: as model.pt for torch.load, and as model.safetensors."""
+    """Write only a model's weights: as model.pt for torch.load, and as model.safetensors for other programs."""
     buffer = io.BytesIO()
     torch.save(weights, buffer)
     write(path, [buffer.getbuffer()])
@@ -203,7 +205,7 @@ def save_weights(path: Path, weights: dict[str, Any]) -> None:
 
 
 def _candidates(folder: Path) -> list[Path]:
-    """Finished checkpoints, newest first."""
+    """Checkpoints that have a digest, newest first."""
     found = [(match, path) for path in folder.glob("*.pt") if (match := _PATTERN.fullmatch(path.name))]
     found = [(match, path) for match, path in found if _digest_file(path).exists()]
     found.sort(key=lambda pair: (int(pair[0][1]), int(pair[0][2])), reverse=True)
@@ -211,7 +213,7 @@ def _candidates(folder: Path) -> list[Path]:
 
 
 def _set_aside(paths: list[Path], suffix: str) -> None:
-    """Renames checkpoints so that they are not taken for this run's; the user may delete them."""
+    """Rename checkpoints so that they no longer count as this run's; the user may delete them."""
     for path in paths:
         _digest_file(path).unlink(missing_ok=True)
         path.replace(path.with_name(path.name + suffix))
@@ -222,7 +224,7 @@ def _digest_file(path: Path) -> Path:
 
 
 def _digest(path: Path) -> bytes:
-    """The digest that was written beside `path`; anything may stand in that file."""
+    """The digest stored beside `path`, which may be garbage."""
     return b"".join(_digest_file(path).read_bytes().split()[:1])
 
 
@@ -235,7 +237,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _duplicate(path: Path, copy: Path) -> None:
-    """Makes `copy` a second name of `path`, or a copy where the file system has no hard links."""
+    """Make `copy` a second name of `path`, or a copy where the file system has no hard links."""
     temporary = copy.with_name(f".{copy.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     try:
@@ -243,15 +245,15 @@ def _duplicate(path: Path, copy: Path) -> None:
     except OSError:
         with path.open("rb") as data, temporary.open("wb") as file:
             shutil.copyfileobj(data, file)
-    _digest_file(copy).unlink(missing_ok=True)  # for a moment no digest, rather than one of other data
+    _digest_file(copy).unlink(missing_ok=True)  # no digest for a moment, rather than a wrong one
     temporary.replace(copy)
     write_atomically(_digest_file(copy), f"{_digest(path).decode(errors='replace')}  {copy.name}\n")
 
 
 def _tidy(folder: Path, keep: int) -> None:
-    """Removes all but the newest `keep`, and what a killed process left half written."""
+    """Remove all but the newest `keep` checkpoints, and temporary files of a killed process."""
     for old in _candidates(folder)[keep:]:
-        _digest_file(old).unlink(missing_ok=True)  # digest first: never a digest without its data
+        _digest_file(old).unlink(missing_ok=True)  # first, so that there is never a digest without its data
         old.unlink(missing_ok=True)
     for left in folder.glob(".*.tmp"):
         left.unlink(missing_ok=True)

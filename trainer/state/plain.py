@@ -1,12 +1,12 @@
-"""Tensors and plain values as bytes that hold no code, in the layout of a safetensors file.
+"""Serialise tensors and plain values in the safetensors format, which cannot contain code.
 
-Eight bytes with the length of a JSON header, the header, the numbers: https://huggingface.co/docs/safetensors.  Other
-programs read the tensors of such a file by name; what is around them stands in the header's metadata, under "tree".
+Eight bytes with the length of a JSON header, the header, the data: https://huggingface.co/docs/safetensors.  Other
+programs can read the tensors by name; the structure around them is stored in the header's metadata, under "tree".
 
-The layout is written and read here, in some thirty lines, and not by the library of that name (0.8).  Ranks exchange
-bytes, and it returns the metadata of files only, not of bytes.  Its save() holds the whole file twice in memory, where
-pieces() holds it once, as the tensors that it is made of.  And every base image would need one more package, which
-SageMaker would install at the start of each job.  The tests hold both against each other.
+The format is implemented here, in some thirty lines, instead of with the safetensors library (0.8), because that
+returns metadata only from files, while ranks exchange bytes; its save() holds the data twice in memory, pieces() once;
+and it would be one more package in every base image, installed by SageMaker at the start of each job.  The tests
+compare both.
 """
 
 import json
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 LENGTH = 8  # bytes that hold the length of the header, little-endian
-LARGEST_HEADER = 100_000_000  # as the safetensors library's own limit
+LARGEST_HEADER = 100_000_000  # the safetensors library's limit
 METADATA = "__metadata__"
 TYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
@@ -34,15 +34,15 @@ Header = dict[str, dict[str, Any]]
 
 
 def dumps(tree: Any) -> bytes:
-    """`tree` of dicts, lists, tuples, tensors on the CPU and plain values.  Raises TypeError for anything else."""
+    """Serialise a tree of dicts, lists, tuples, CPU tensors and plain values.  Raises TypeError for anything else."""
     return b"".join(pieces(tree))
 
 
 def pieces(tree: Any) -> list[bytes | memoryview]:
-    """The pieces that dumps() joins: tensors that lie in one piece are not copied."""
+    """The pieces that dumps() joins; contiguous tensors are not copied."""
     tensors: dict[str, Tensor] = {}
     metadata = {"tree": json.dumps(_described(tree, "", tensors))}
-    # Larger numbers first, so that each lies at a multiple of its size.
+    # Larger element types first, so that every tensor is aligned.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, Any] = {METADATA: metadata}
     end = 0
@@ -56,9 +56,9 @@ def pieces(tree: Any) -> list[bytes | memoryview]:
 
 
 def loads(data: bytes) -> Any:
-    """Restores what dumps() made `data` of; of a file of other programs its tensors by name.
+    """Restore the argument of dumps(); for a safetensors file of another program, its tensors by name.
 
-    Raises ValueError for anything else; nothing in `data` is run.
+    Raises ValueError for anything else.  Runs no code in `data`.
     """
     with _refusing():
         header, begin = _header(data)
@@ -66,10 +66,9 @@ def loads(data: bytes) -> Any:
 
 
 def read_mapped(path: Path) -> Any:
-    """Reads a file as loads() does, mapped into memory.  Raises OSError, too.
+    """Read a file as loads() does, memory-mapped, so that processes of one machine share its tensors' memory.
 
-    Its tensors are mapped from the file, so that processes of one machine share the memory; who writes into one gets a
-    copy of that page.
+    Writing to a tensor copies the page (copy-on-write).  Raises ValueError and OSError.
     """
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -80,11 +79,11 @@ def read_mapped(path: Path) -> Any:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Has everything that foreign bytes lead to end as a ValueError."""
+    """Turn any error caused by malformed data into a ValueError."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, RecursionError, RuntimeError, OverflowError) as error:
-        raise ValueError(f"no file of tensors: {error}") from error
+        raise ValueError(f"not a file of tensors: {error}") from error
 
 
 def _assembled(header: Header, data: bytearray | mmap.mmap, first: int) -> Any:
@@ -94,7 +93,7 @@ def _assembled(header: Header, data: bytearray | mmap.mmap, first: int) -> Any:
 
 
 def is_plain(data: bytes | mmap.mmap) -> bool:
-    """Whether `data` begins as dumps() begins."""
+    """Whether `data` begins like the output of dumps()."""
     return data[LENGTH : LENGTH + 1] == b"{" and 0 < int.from_bytes(data[:LENGTH], "little") <= LARGEST_HEADER
 
 
@@ -110,35 +109,35 @@ def _header(data: bytes | mmap.mmap) -> tuple[Header, int]:
 
 
 def _tensors(header: Header, data: bytearray | mmap.mmap, first: int) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of `data`, whose numbers begin at byte `first`; they share its memory.  Raises ValueError."""
+    """The named tensors in `data`, from byte `first` on; they share its memory.  Raises ValueError."""
     for name, row in header.items():
         dtype, shape, (begin, end) = TYPES[row["dtype"]], row["shape"], row["data_offsets"]
         size = math.prod(shape)
         if not 0 <= begin <= end <= len(data) - first or end - begin != size * dtype.itemsize:
             raise ValueError(f"{name!r} lies outside the file")
         stored = torch.uint8 if dtype is torch.bool else dtype
-        flat = torch.empty(0, dtype=stored)  # frombuffer takes no count of 0
+        flat = torch.empty(0, dtype=stored)  # frombuffer rejects a count of 0
         if size:
             flat = torch.frombuffer(data, dtype=stored, count=size, offset=first + begin)
         yield name, (flat != 0 if dtype is torch.bool else flat).reshape(shape)
 
 
 def _bytes(tensor: Tensor) -> memoryview | bytes:
-    """The numbers, where possible as they lie: a checkpoint has gigabytes."""
+    """The tensor's data, without a copy if it is contiguous, as checkpoints may have gigabytes."""
     if sys.byteorder != "little":
-        raise TypeError("numbers are written little-endian, and this machine's are not")
+        raise TypeError("the format is little-endian, and this machine is not")
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b""
 
 
 def _described(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """`tree` for JSON, which knows neither tensors nor tuples, nor keys that are numbers."""
+    """Encode `tree` for JSON, which has no tensors, tuples or integer keys."""
     if isinstance(tree, Tensor):
         return {"tensor": _named(tree, name, tensors)}
     if isinstance(tree, Mapping):
         _check_keys(tree, name)
         return {"dict": [[key, _described(value, _below(name, key), tensors)] for key, value in tree.items()]}
     if isinstance(tree, (list, tuple)):
-        rows = [_described(value, _below(name, place), tensors) for place, value in enumerate(tree)]
+        rows = [_described(value, _below(name, index), tensors) for index, value in enumerate(tree)]
         return {"tuple" if isinstance(tree, tuple) else "list": rows}
     if tree is None or isinstance(tree, (str, bool, int, float)):
         return tree
@@ -146,7 +145,7 @@ def _described(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _named(tensor: Tensor, name: str, tensors: dict[str, Tensor]) -> str:
-    """Adds the tensor to `tensors`; returns the name under which it lies there."""
+    """Add the tensor to `tensors`.  Return its name there."""
     if tensor.dtype not in NAMES:
         raise TypeError(f"{name}: tensors of {tensor.dtype} cannot be saved")
     while not name or name in tensors or name == METADATA:  # {"a.b": ...} beside {"a": {"b": ...}}

@@ -1,8 +1,8 @@
-"""What a checkpoint holds, taken from a training and put back into one.
+"""Take a training's state for a checkpoint, and restore it.
 
-Tensors are stored whole and on the CPU, so a run may resume under another strategy or with another
-number of ranks.  With the same number it resumes bit for bit: each rank's randomness, batch-norm
-statistics and running sums are kept too.
+Tensors are stored unsharded and on the CPU, so a run may resume under another strategy or with another number of ranks.
+With the same number it resumes bit for bit: each rank's random state, batch-norm statistics and running sums are stored
+too.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ from trainer.training import Progress, Training
 
 FORMAT = 1
 
-# A checkpoint fits a run only where these agree.
+# A checkpoint fits a run only if these settings agree.
 MUST_MATCH = ("model", "dataset", "image_size", "optimizer", "ema_decay", "seed")
-# What a gradient compression remembers fits only where these agree: they decide how gradients lie in buckets.
+# The state of gradient compression fits only if these agree: they determine how gradients are put into buckets.
 SHAPES_COMPRESSION = ("comm_hook", "powersgd_rank", "bucket_cap_mb", "static_graph")
 
 
 def take(training: Training) -> dict[str, Any]:
-    """The whole state on rank 0, an empty dict elsewhere.  Collective."""
+    """The state of the training on rank 0, an empty dict on other ranks.  Collective."""
     ranks = training.session.gather_on_head(_of_this_rank(training))
     with averaged_statistics(training):
         tensors = training.wrapped.whole(
@@ -56,10 +56,9 @@ def take(training: Training) -> dict[str, Any]:
 
 
 def restore(training: Training, state: dict[str, Any]) -> list[str]:
-    """Restores `training` from `state`, except for settings that have changed since.
+    """Restore `training` from `state`, except for settings that have changed since.
 
-    Returns sentences about what could not be restored.  Raises SettingsError if the two do not go
-    together.  Collective.
+    Return sentences about what could not be restored.  Raises SettingsError if the two do not fit.  Collective.
     """
     wrapped = training.wrapped
     try:
@@ -86,30 +85,30 @@ def restore(training: Training, state: dict[str, Any]) -> list[str]:
 
 
 def _progress(values: dict[str, Any]) -> Progress:
-    """The progress in a checkpoint.  Raises ValueError if no training can have written it."""
+    """The progress stored in a checkpoint.  Raises ValueError if it is invalid."""
     progress = Progress(**values)
     for field in fields(Progress):
         value = getattr(progress, field.name)
         if field.type is str:
-            is_sound = value == "" or is_name(value)
+            is_valid = value == "" or is_name(value)
         else:
             least = -1 if field.default == -1 else 0
-            is_sound = type(value) in (int, field.type) and least <= value <= LARGEST
-        if not is_sound:
+            is_valid = type(value) in (int, field.type) and least <= value <= LARGEST
+        if not is_valid:
             raise ValueError(f"{field.name} is {one_line(value)}")
     return progress
 
 
 def weights_are_finite(training: Training) -> bool:
-    """Whether every weight is a number, on every rank.  Collective; waits for the device."""
+    """Whether all weights are finite on all ranks.  Collective; waits for the device."""
     weights = training.wrapped.plain.parameters()
-    shards = [weight.to_local() if hasattr(weight, "to_local") else weight for weight in weights]  # fsdp's own part
+    shards = [weight.to_local() if hasattr(weight, "to_local") else weight for weight in weights]  # FSDP's local shard
     norms = torch.stack(torch._foreach_norm([shard.detach() for shard in shards if shard.numel()]))
     return not training.session.highest([float(not norms.isfinite().all())])[0]
 
 
 def whole_weights(training: Training) -> dict[str, Tensor]:
-    """The model's weights as they stand, whole and on the CPU of rank 0.  Collective."""
+    """The model's current weights, unsharded, on the CPU of rank 0.  Collective."""
     with averaged_statistics(training):
         weights: dict[str, Tensor] = training.wrapped.whole(training.wrapped.plain.state_dict())
         return weights if training.wrapped.whole_is_new else copied(weights)
@@ -128,21 +127,21 @@ def _of_this_rank(training: Training) -> dict[str, Any]:
 
 def _restore_rank(training: Training, ranks: list[dict[str, Any]]) -> None:
     if len(ranks) != training.session.ranks.world_size:
-        # Other ranks than before: the sums go on with rank 0, each rank keeps its fresh randomness.
+        # The number of ranks has changed: rank 0 continues all sums, and ranks keep their new random state.
         if training.session.ranks.is_head:
             training.totals.sums.copy_(torch.stack([rank["sums"] for rank in ranks]).sum(dim=0))
         return
-    mine = ranks[training.session.ranks.rank]
-    torch.set_rng_state(mine["cpu_randomness"])
-    if mine["gpu_randomness"] is not None and training.session.device.type == "cuda":
-        torch.cuda.set_rng_state(mine["gpu_randomness"])
-    training.totals.sums.copy_(mine["sums"])
-    for buffer, before in zip(training.wrapped.plain.buffers(), mine["buffers"], strict=True):
+    state = ranks[training.session.ranks.rank]
+    torch.set_rng_state(state["cpu_randomness"])
+    if state["gpu_randomness"] is not None and training.session.device.type == "cuda":
+        torch.cuda.set_rng_state(state["gpu_randomness"])
+    training.totals.sums.copy_(state["sums"])
+    for buffer, before in zip(training.wrapped.plain.buffers(), state["buffers"], strict=True):
         buffer.copy_(before)
 
 
 def _check_finite(tree: Any, name: str = "the checkpoint") -> None:
-    """Raises ValueError for a tensor with a number that is none: no training saves one, and none can go on from it."""
+    """Raise ValueError for a tensor that is not finite: trainings never save one, and could not continue from it."""
     if isinstance(tree, Tensor) and not bool(tree.isfinite().all()):
         raise ValueError(f"{name} is not finite")
     if isinstance(tree, dict):
@@ -151,10 +150,10 @@ def _check_finite(tree: Any, name: str = "the checkpoint") -> None:
 
 
 def _restore_compression(training: Training, state: dict[str, Any]) -> list[str]:
-    """Restores the state of this rank's gradient compression; returns sentences on what starts anew instead."""
+    """Restore this rank's gradient compression.  Return sentences about what starts from zero instead."""
     compression, ranks = training.wrapped.compression, state["ranks"]
-    remembered = [rank.get("compression") for rank in ranks]  # none in checkpoints of earlier versions
-    if compression is None or None in remembered:
+    saved = [rank.get("compression") for rank in ranks]  # missing in checkpoints of earlier versions
+    if compression is None or None in saved:
         return []
     if len(ranks) != training.session.ranks.world_size:
         reason = f"of {len(ranks)} ranks, not {training.session.ranks.world_size}"
@@ -162,45 +161,45 @@ def _restore_compression(training: Training, state: dict[str, Any]) -> list[str]
         was, now = state["config"], training.config.model_dump(mode="json")
         changed = [name for name in SHAPES_COMPRESSION if was.get(name) != now[name]]
         if not changed:
-            compression.load_state(remembered[training.session.ranks.rank])
+            compression.load_state(saved[training.session.ranks.rank])
             return []
-        reason = "made with another " + " and ".join("--" + name.replace("_", "-") for name in changed)
+        reason = "for another " + " and ".join("--" + name.replace("_", "-") for name in changed)
     hook = training.config.comm_hook
-    return [f"--comm-hook {hook} starts anew: the errors in the checkpoint, to be added to the gradients, are {reason}"]
+    return [f"--comm-hook {hook} restarts its error feedback, because the checkpoint's is {reason}"]
 
 
 def _restore_optimizer(training: Training, state: dict[str, Any]) -> None:
-    """Restores momentum and the like; rates, decay and kernels stay as this run's settings say."""
+    """Restore the optimizer's state, such as momentum; its hyperparameters remain those of this run's settings."""
     optimizer = training.optimizer
     split = training.wrapped.split(state, _optimizer_layout(state, training))
     now = optimizer.state_dict()["param_groups"]
     groups = [{**was, **group} for was, group in zip(state["param_groups"], now, strict=True)]
     optimizer.load_state_dict({"state": split["state"], "param_groups": groups})
-    _check_remembered(optimizer)
+    _check_shapes(optimizer)
     lay_out_as_weights(optimizer)
 
 
-def _check_remembered(optimizer: Optimizer) -> None:
-    """Raises ValueError for a state of other weights, at which torch would stumble in the first update."""
-    for weight, remembered in optimizer.state.items():
-        sizes = {value.numel() for value in remembered.values() if isinstance(value, Tensor)}
+def _check_shapes(optimizer: Optimizer) -> None:
+    """Raise ValueError if the state belongs to other weights, which would make the first update fail."""
+    for weight, values in optimizer.state.items():
+        sizes = {value.numel() for value in values.values() if isinstance(value, Tensor)}
         if not sizes <= {1, weight.numel()}:  # 1: the number of updates
-            raise ValueError("what the optimizer remembers is not shaped like its weights")
+            raise ValueError("the optimizer's state is not shaped like its weights")
 
 
 def lay_out_as_weights(optimizer: Optimizer) -> None:
-    """Gives an optimizer's state the memory layout of its weights, which another strategy may not have kept.
+    """Give an optimizer's state the memory layout of its weights, which may differ if another strategy saved it.
 
-    torch's fused kernels go through both as if they lay alike: on a CPU without a look, and so wrongly.
+    torch's fused kernels assume equal layouts; on a CPU they do not check, and compute wrong results.
     """
-    for weight, remembered in optimizer.state.items():
-        for name, value in remembered.items():
+    for weight, values in optimizer.state.items():
+        for name, value in values.items():
             if isinstance(value, Tensor) and value.shape == weight.shape and value.stride() != weight.stride():
-                remembered[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
+                values[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
 
 
 def _optimizer_layout(state: dict[str, Any], training: Training) -> dict[str, Any]:
-    """For each tensor of an optimizer's state that is shaped like its weight, that weight: they are split alike."""
+    """Map each tensor of the optimizer's state that is shaped like its weight to that weight, for sharding it alike."""
     weights = [weight for group in training.optimizer.param_groups for weight in group["params"]]
     return {
         "state": {
@@ -220,7 +219,9 @@ def _with(name: str, value: object) -> str:
 
 def _check_fits(training: Training, state: dict[str, Any]) -> None:
     if state.get("format") != FORMAT:
-        raise SettingsError("the checkpoint to resume from was made by another version; start afresh with --no-resume.")
+        raise SettingsError(
+            "the checkpoint to resume from was made by another version of the trainer; start afresh with --no-resume."
+        )
     was, now = state["config"], training.config.model_dump(mode="json")
     for name in MUST_MATCH:
         if was.get(name) != now[name]:
@@ -237,7 +238,7 @@ def _check_fits(training: Training, state: dict[str, Any]) -> None:
 
 
 def _check_images(were: Any, training: Training, progress: Progress) -> None:
-    """Checks that the training set has as many images as when the epoch began: their order depends on it."""
+    """Check that the number of training images has not changed within the epoch, as their order depends on it."""
     now = training.data.train.size
     if progress.images and were != now:
         raise SettingsError(
@@ -247,18 +248,18 @@ def _check_images(were: Any, training: Training, progress: Progress) -> None:
 
 
 def _check_order(was: dict[str, Any], now: dict[str, Any], progress: Progress) -> None:
-    """Checks that the images are mixed as when the epoch began, or some would be seen twice."""
+    """Check that the images are shuffled as at the start of the epoch, or some would be seen twice."""
     windows = [settings.get("shuffle_shards") if settings.get("data_url") else None for settings in (was, now)]
     if progress.images and windows[0] != windows[1]:
         before = f"with --data-url and --shuffle-shards {windows[0]}" if windows[0] else "without --data-url"
         raise SettingsError(
-            f"the checkpoint to resume from is inside an epoch whose images were mixed {before}; "
-            "give that again, another --checkpoint-dir, or --no-resume to start afresh."
+            f"the checkpoint to resume from is inside an epoch whose images were shuffled {before}; "
+            "use that again, another --checkpoint-dir, or --no-resume to start afresh."
         )
 
 
 def copied(tree: Any) -> Any:
-    """`tree` with every tensor copied to the CPU, so that training can go on while it is written."""
+    """Copy every tensor in `tree` to the CPU, so that training can continue while it is written."""
     if isinstance(tree, Tensor):
         return tree.detach().to("cpu", copy=True)
     if isinstance(tree, dict):
@@ -270,9 +271,9 @@ def copied(tree: Any) -> Any:
 
 @contextmanager
 def averaged_statistics(training: Training) -> Iterator[None]:
-    """Inside, the model has the mean of all ranks' statistics; afterwards each rank's own, bit for bit.
+    """Average the batch-norm statistics over all ranks inside the block, then restore each rank's own bit for bit.
 
-    So that it changes nothing in a training how often it is evaluated or saved.  Collective.
+    This way evaluating or saving does not affect the training.  Collective.
     """
     buffers = training.wrapped.plain.buffers() if training.wrapped.communicates else ()
     statistics = [buffer for buffer in buffers if buffer.is_floating_point()]

@@ -122,7 +122,7 @@ def test_a_newest_with_foreign_content_is_passed_over_though_its_digest_fits(con
         save_weights(path, [1, 2])  # type: ignore[arg-type]
     warnings: list[str] = []
     assert newest(checkpoints, warnings) == 2
-    assert [warning.startswith(f"checkpoint {path} holds ") for warning in warnings] == [True]
+    assert [warning.startswith(f"checkpoint {path} contains ") for warning in warnings] == [True]
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
