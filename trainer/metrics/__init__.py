@@ -1,1 +1,1 @@
-"""What a run reports: counters, records, logs, trackers, curves and the progress bar."""
+"""Metrics of a run: counters, records, logs, trackers, curves and the progress bar."""

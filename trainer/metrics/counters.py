@@ -1,4 +1,4 @@
-"""Counters and timers of a training, which stay on the device so that nothing waits for it."""
+"""Counters and timers of a training, kept on the device so that the host does not wait for it."""
 
 import resource
 import sys
@@ -14,16 +14,16 @@ from torch import Tensor
 Item = TypeVar("Item")
 
 NEVER = 2**53  # a step number no run reaches and float64 holds exactly
-HELD, HELD_NUMBERS = 32, 2**18  # batches, and logits in them, that are counted together
+HELD, HELD_NUMBERS = 32, 2**18  # how many batches, or logits in them, are buffered and counted together
 
 
 class Totals:
     """Running sums of an epoch's training on this rank, kept on the device.
 
-    Counting takes a dozen small operations, as many for one batch as for many: batches are held, a megabyte of numbers
-    or 32 batches at most, and counted together, or when somebody reads.  The sums are the same, bit for bit on a CPU.
+    Counting takes a dozen small operations, for one batch or for many.  So batches are buffered, at most 32 of them or
+    a megabyte of logits, and counted together, or when the sums are read.  The sums are the same, on a CPU bit for bit.
 
-    at_once: count each batch when it comes, for a compiled model may write its next logits over the last ones.
+    at_once: count each batch immediately, because a compiled model may overwrite its last logits with the next.
     """
 
     def __init__(self, device: torch.device, *, at_once: bool = False) -> None:
@@ -35,7 +35,7 @@ class Totals:
 
     @property
     def sums(self) -> Tensor:
-        """(3,) float64: loss times images, right top-1 answers, images."""
+        """(3,) float64: loss times images, correct top-1 predictions, images."""
         self._count()
         return self._sums
 
@@ -56,7 +56,7 @@ class Totals:
 
     @torch.no_grad()
     def _count(self) -> None:
-        """Adds what is held to the sums, in its order."""
+        """Add the buffered batches to the sums, in order."""
         if not self._held:
             return
         losses, logits, labels = (torch.stack(column) for column in zip(*self._held, strict=True))
@@ -65,17 +65,17 @@ class Totals:
         counts = (labels >= 0).sum(dim=1).double()
         right = (logits.argmax(dim=2) == labels).sum(dim=1).double()
         rows = torch.stack([losses.double() * counts, right, counts], dim=1)
-        # One after the other: a plain sum would round otherwise where a resumed run has counted at other moments.
+        # cumsum adds in order; sum() would round differently in a resumed run, which may have counted at other times.
         self._sums.copy_(torch.cat([self._sums[None], rows]).cumsum(dim=0)[-1])
         bad = steps.masked_fill(losses.isfinite(), float(NEVER)).min()
         self._first_bad.copy_(torch.minimum(self._first_bad, bad))
 
 
 def tally(logits: Tensor, labels: Tensor) -> Tensor:
-    """(4,) float64 of an evaluation batch: summed loss, top-1 right, top-5 right, images.
+    """(4,) float64 for an evaluation batch: summed loss, top-1 correct, top-5 correct, images.
 
-    logits: (B, K) of any float type; labels: (B,), negative where unreadable.  Sums, so that they add
-    up to the same total however the images were divided.
+    logits: (B, K) of any float type; labels: (B,), negative where unreadable.  These are sums, so the total does not
+    depend on how the images are divided.
     """
     readable = labels >= 0
     loss = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="none")
@@ -88,14 +88,14 @@ def tally(logits: Tensor, labels: Tensor) -> Tensor:
     ])  # fmt: skip
 
 
-# On a GPU, of an epoch's updates the first ones are timed, and every tenth after them.
+# On a GPU the first updates of an epoch are timed, and then every tenth.
 FIRST, EVERY = 10, 10
 
 
 class Stopwatch:
-    """Where the time of a step goes.  CUDA phases are timed by events and read only in `report`.
+    """Times the phases of a step.  On a GPU by CUDA events, which are read only in `report`.
 
-    Events cost a little, so on a GPU only some updates are timed.  accumulate: passes per update.
+    Events cost some time, so on a GPU only some updates are timed.  accumulate: passes per update.
     """
 
     def __init__(self, device: torch.device, accumulate: int = 1) -> None:
@@ -106,7 +106,7 @@ class Stopwatch:
         self._events: list[tuple[int, str, torch.cuda.Event, torch.cuda.Event]] = []
 
     def waiting(self, batches: Iterable[Item]) -> Iterator[Item]:
-        """Passes `batches` on and times how long each one kept the training waiting."""
+        """Yield from `batches`, and time how long the training waits for each."""
         iterator = iter(batches)
         while True:
             began = perf_counter()
@@ -120,7 +120,7 @@ class Stopwatch:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Times what runs inside as part of `name`."""
+        """Add the time of the block to phase `name`."""
         if not self._cuda:
             began = perf_counter()
             yield
@@ -135,7 +135,7 @@ class Stopwatch:
             yield
 
     def report(self) -> dict[str, float]:
-        """Milliseconds per update of each phase; data_wait as the host sees it.  Waits for the device."""
+        """Milliseconds per update of each phase; data_wait is measured on the host.  Waits for the device."""
         updates = self._passes / self._accumulate
         milliseconds = {name: seconds * 1e3 / max(1.0, updates) for name, seconds in self._host_s.items()}
         if self._cuda:
@@ -151,15 +151,15 @@ class Stopwatch:
 
 
 def is_timed(update: int) -> bool:
-    """Whether a GPU's phases are timed in the update of that number."""
+    """Whether a GPU's phases are timed in the update with this number."""
     return update < FIRST or update % EVERY == 0
 
 
 def per_update(timed: Sequence[tuple[int, str, float]], updates: int) -> dict[str, float]:
     """Mean milliseconds of each phase over an epoch of `updates`.  Pure.
 
-    timed: (update, phase, ms).  The first updates, in which kernels are chosen and compiled, are all timed, so they
-    count for themselves; those after them also stand for the ones that were not timed.
+    timed: (update, phase, ms).  The first updates, in which kernels are chosen and compiled, are all timed and weigh 1;
+    later ones are weighted to represent those that were not timed.
     """
     later = sum(is_timed(update) for update in range(FIRST, updates))
     weight = (updates - FIRST) / later if later else 1.0
@@ -170,7 +170,7 @@ def per_update(timed: Sequence[tuple[int, str, float]], updates: int) -> dict[st
 
 
 def peak_memory_mib(device: torch.device) -> float:
-    """The most memory this rank has held, MiB: GPU memory by PyTorch's allocator, or the process's own."""
+    """Peak memory of this rank in MiB: of PyTorch's GPU allocator, or on a CPU of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -181,7 +181,7 @@ SAMPLE_EVERY_S = 1.0
 
 
 class GpuUse:
-    """Samples one GPU's utilisation in the background.  On a CPU, or without NVML, there are no samples."""
+    """Background sampler of one GPU's utilisation.  On a CPU, or without NVML, it takes no samples."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -192,12 +192,12 @@ class GpuUse:
             self._thread.start()
 
     def mean_percent(self) -> float | None:
-        """The mean since the last call, 0 to 100, or None without a sample."""
+        """The mean since the last call, 0 to 100, or None without samples."""
         samples, self._samples = self._samples, []
         return sum(samples) / len(samples) if samples else None
 
     def close(self) -> None:
-        """Ends the sampling."""
+        """Stop sampling."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -210,5 +210,5 @@ class GpuUse:
         try:
             while not self._over.wait(SAMPLE_EVERY_S):
                 self._samples.append(torch.cuda.utilization(self._device))
-        except (pynvml.NVMLError, RuntimeError):  # no NVML here (containers often lack it), or a GPU that is split
+        except (pynvml.NVMLError, RuntimeError):  # no NVML, as in many containers, or a GPU split by MIG
             return

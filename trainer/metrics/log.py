@@ -1,4 +1,4 @@
-"""An epoch's record, and where it goes: a JSON line, a [METRIC] line, trackers and curves.png.  Rank 0 only."""
+"""An epoch's record and its outputs: a JSON line, a [METRIC] line, trackers and curves.png.  Rank 0 only."""
 
 import io
 import json
@@ -34,7 +34,7 @@ def epoch_record(
     communication: Communication | None,
     gpu_percent: float | None,
 ) -> dict[str, Any]:
-    """The line of metrics.jsonl.  Times in ms are per update; on a CPU they add up to step_ms.  Collective."""
+    """An epoch's line in metrics.jsonl.  Times in ms are per update; on a CPU they add up to step_ms.  Collective."""
     session, data = training.session, training.data
     peaks = session.gather(peak_memory_mib(session.device))
     bad = session.gather(sorted({*data.train.bad_images, *data.evaluation.bad_images}))
@@ -71,16 +71,16 @@ def epoch_record(
 
 
 def breakdown(result: EpochResult, communication: Communication | None) -> dict[str, float]:
-    """Where the milliseconds of an update go.
+    """Milliseconds of an update by phase.
 
-    Backward and communication overlap, so the probe's share of both passes is taken out of the
-    backward pass; of the passes that an update accumulates, only the last communicates, and so takes longer.
+    Backward and communication overlap, so the probe's share of both passes is subtracted from the backward pass.  With
+    gradient accumulation only the last pass of an update communicates, and so takes longer.
     """
     phases = result.phases_ms
     forward, backward = phases.get("forward", 0.0), phases.get("backward", 0.0)
-    of_a_pass = communication.share if communication else 0.0
-    of_an_update = of_a_pass / (result.accumulate * (1 - of_a_pass) + of_a_pass) if of_a_pass else 0.0
-    waiting = min(backward, of_an_update * (forward + backward))
+    per_pass = communication.share if communication else 0.0
+    per_update = per_pass / (result.accumulate * (1 - per_pass) + per_pass) if per_pass else 0.0
+    waiting = min(backward, per_update * (forward + backward))
     return {
         "data_wait_ms": phases.get("data_wait", 0.0),
         "forward_ms": forward,
@@ -91,7 +91,7 @@ def breakdown(result: EpochResult, communication: Communication | None) -> dict[
 
 
 def opening(training: Training, strategy: str) -> str:
-    """The lines a run begins with: the model, the data and how it is trained."""
+    """The first lines that a run prints: the model, the data and how it is trained."""
     session, data, config = training.session, training.data, training.config
     weights = sum(weight.numel() for weight in training.wrapped.plain.parameters())
     ranks = session.ranks.world_size
@@ -115,7 +115,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def seconds_left(training: Training, record: dict[str, Any]) -> float:
-    """How long the remaining epochs and evaluations take if they take as long as the last one, in seconds."""
+    """Estimated seconds for the remaining epochs and evaluations, at the pace of the last one."""
     config, last = training.config, record["epoch"]
     epochs = float(config.epochs - last)
     if config.max_steps is not None:
@@ -142,18 +142,18 @@ def headline(record: dict[str, Any], epochs: int, left_s: float) -> str:
 
 
 class Journal:
-    """Every sink the settings ask for, behind one call."""
+    """All sinks that the settings ask for, behind one interface."""
 
     def __init__(self, sinks: list[Sink]) -> None:
         self._sinks = sinks
 
     def write(self, record: Record) -> None:
-        """One epoch's numbers; None and lists stay out of sinks that take only numbers."""
+        """Write an epoch's record to all sinks; those that take only numbers skip None and lists."""
         for sink in self._sinks:
             sink.write(record)
 
     def close(self) -> None:
-        """Flushes and closes all sinks."""
+        """Flush and close all sinks."""
         for sink in self._sinks:
             sink.close()
 
@@ -165,9 +165,9 @@ def _to_stderr(warning: str) -> None:
 def open_journal(
     config: TrainConfig, run_dir: Path, epochs_done: int, warn: Callable[[str], None] = _to_stderr
 ) -> Journal:
-    """The sinks of this run.  Raises SettingsError for one whose package is missing.
+    """Open the sinks of this run.  Raises SettingsError for one whose package is missing.
 
-    warn: told, once each, of a TensorBoard, wandb or MLflow that fails; it gets no more records.
+    warn: called once for each tracker that fails, which then gets no more records.
     """
     return Journal(
         [JsonLines(run_dir / METRICS, epochs_done, warn), MetricLines(), *open_trackers(config, run_dir, warn)]
@@ -175,10 +175,10 @@ def open_journal(
 
 
 class JsonLines:
-    """RUN/metrics.jsonl: one object a line.
+    """RUN/metrics.jsonl, with one JSON object per line.
 
-    Lines of epochs that a resumed run does again are dropped first.  A file with lines that are no
-    records is kept beside, as metrics.jsonl.damaged.
+    Opening it removes the lines of epochs that a resumed run repeats.  A file with invalid lines is kept as
+    metrics.jsonl.damaged.
     """
 
     def __init__(self, path: Path, epochs_done: int, warn: Callable[[str], None] = _to_stderr) -> None:
@@ -189,7 +189,7 @@ class JsonLines:
     def write(self, record: Record) -> None:
         line = _json_line(record)
         try:
-            append(self._path, line)  # one write: a reader never sees half a line
+            append(self._path, line)  # one write, so that readers never see half a line
         except OSError as error:
             sentence = f"cannot write {self._path} ({error.strerror}); free some space, then start again."
             raise not_written(error, sentence) from error
@@ -207,12 +207,12 @@ class JsonLines:
         if len(records) < len(lines):
             aside = self._path.with_name(f"{self._path.name}.damaged")
             self._path.replace(aside)
-            warn(f"{self._path} has lines that are no records ({len(lines) - len(records)}); as it was, it is {aside}.")
+            warn(f"{self._path} has {len(lines) - len(records)} invalid lines; the original file is now {aside}.")
         write_atomically(self._path, "".join(_json_line(record) for record in records if record["epoch"] <= epochs))
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The records of a metrics.jsonl, without lines that hold none.  Raises OSError."""
+    """Read the records of a metrics.jsonl, skipping invalid lines.  Raises OSError."""
     return [record for record in map(_record_in, _lines(path)) if record is not None]
 
 
@@ -238,7 +238,7 @@ def _json_line(record: Record) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """`value` with None for NaN and the infinities, which JSON does not have."""
+    """Replace NaN and infinities, which JSON does not have, by None."""
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -247,10 +247,10 @@ def _finite(value: Any) -> Any:
 
 
 class MetricLines:
-    """One `[METRIC] name=value name=value ...` line on standard output, for programs; none on a terminal."""
+    """Prints `[METRIC] name=value name=value ...` to standard output, for programs; nothing on a terminal."""
 
     def write(self, record: Record) -> None:
-        if sys.stdout.isatty() and sys.stderr.isatty():  # mpirun gives its ranks a terminal as stdout, and only there
+        if sys.stdout.isatty() and sys.stderr.isatty():  # under mpirun only stdout is a terminal
             return
         pairs = " ".join(f"{name}={_short(value)}" for name, value in record.items() if is_number(value))
         say(f"{METRIC_PREFIX} {pairs}")
@@ -260,21 +260,21 @@ class MetricLines:
 
 
 def _short(value: float) -> str:
-    """Counts in full, everything else to six digits."""
+    """Format counts in full and other numbers to six digits."""
     return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
-# Okabe and Ito's colours: told apart by colour-blind readers too.
+# From Okabe and Ito's palette, which colour-blind readers can distinguish.
 BLUE, ORANGE = "#0072B2", "#D55E00"
 
 
 def draw(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:
-    """Writes the picture.  records: metrics.jsonl's, in order; nothing is drawn without any.  Raises OSError."""
+    """Write curves of loss and accuracy to `path`; nothing without records.  Raises OSError."""
     if not records:
         return
-    # It warns at length where a container's user has no home to keep its list of fonts in.
+    # matplotlib warns at length if the user has no home directory for its font cache, as in some containers.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    from matplotlib.figure import Figure  # without pyplot, which would look for a display
+    from matplotlib.figure import Figure  # not pyplot, which would look for a display
 
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -284,11 +284,11 @@ def draw(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:
     figure.suptitle(title, fontsize=11)
     data = io.BytesIO()
     figure.savefig(data, dpi=150)
-    write_atomically(path, data.getvalue())  # in the place of a link, never into what it leads to
+    write_atomically(path, data.getvalue())  # replaces a symbolic link rather than following it
 
 
 def _plot(axes: Any, records: Sequence[dict[str, Any]], kind: str, label: str, factor: float) -> None:
-    """Draws train_KIND and eval_KIND per epoch; epochs without an evaluation have none."""
+    """Draw train_KIND and eval_KIND per epoch, skipping epochs without an evaluation."""
     from matplotlib.ticker import MaxNLocator
 
     for part, shown, colour, marker in (("train", "training", BLUE, "o"), ("eval", "evaluation", ORANGE, "s")):
@@ -305,5 +305,5 @@ def _plot(axes: Any, records: Sequence[dict[str, Any]], kind: str, label: str, f
 
 
 def _is_drawable(*values: Any) -> bool:
-    """Whether all are numbers that axes can show: the file may hold anything."""
+    """Whether all are numbers that axes can show, as the file is not validated."""
     return all(is_number(value) and abs(value) < 1e12 for value in values)

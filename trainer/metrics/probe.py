@@ -1,4 +1,4 @@
-"""Measures how much of a step is communication, by running the same steps with and without it."""
+"""Measure the share of communication in a step, by running the same steps with and without it."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -17,35 +17,35 @@ ALL_REDUCES = 5
 
 @dataclass(frozen=True)
 class Communication:
-    """share: 0 to 1, of a forward and backward pass spent on other ranks; all_reduce_gb_per_s: bus bandwidth."""
+    """The measured cost of communication."""
 
-    share: float
-    all_reduce_gb_per_s: float
+    share: float  # 0 to 1, of a forward and backward pass
+    all_reduce_gb_per_s: float  # bus bandwidth
 
 
 def measure(step_context: StepContext, batch: tuple[Tensor, Tensor], session: Session, steps: int) -> Communication:
-    """Runs `batch` `steps` times with and `steps` times without communication, in turn.  Collective.
+    """Run `batch` alternately with and without communication, `steps` times each.  Collective.
 
-    Weights, optimizer and batch-norm statistics are as before afterwards; gradients are cleared.
+    Weights, optimizer and batch-norm statistics are left unchanged; gradients are cleared.
     """
     buffers = [buffer.clone() for buffer in step_context.model.buffers()]
     together, alone = [], []
     with torch.random.fork_rng(devices=[session.device] if session.device.type == "cuda" else []):
         for _ in range(steps + 1):
             alone.append(seconds_of(lambda: _pass(step_context, batch, step_context.no_sync), session))
-            # Last, for under FSDP a pass alone leaves gradients that zero_grad does not see and the next sum would add.
+            # Last, because under FSDP a pass without communication leaves gradients that zero_grad does not clear.
             together.append(seconds_of(lambda: _pass(step_context, batch, nullcontext), session))
     step_context.model.zero_grad(set_to_none=True)
     with torch.no_grad():
         for buffer, before in zip(step_context.model.buffers(), buffers, strict=True):
             buffer.copy_(before)
-    # The first pair warms up; ranks wait for the slowest, so the slowest rank's figures count.
+    # The first pair is a warm-up; ranks wait for each other, so the slowest rank's figures count.
     with_it, without = session.highest([median(together[1:]), median(alone[1:])])
     return Communication(max(0.0, 1 - without / with_it), all_reduce_bandwidth(step_context.model, session))
 
 
 def all_reduce_bandwidth(model: nn.Module, session: Session) -> float:
-    """GB/s of an all-reduce of this model's gradients.  Collective."""
+    """Bus bandwidth in GB/s of an all-reduce of this model's gradients.  Collective."""
     n = session.ranks.world_size
     gradients = torch.zeros(sum(weight.numel() for weight in model.parameters()), device=session.device)
     seconds = median(seconds_of(lambda: session.sum(gradients), session) for _ in range(ALL_REDUCES + 1))
@@ -53,7 +53,7 @@ def all_reduce_bandwidth(model: nn.Module, session: Session) -> float:
 
 
 def bus_bandwidth(ranks: int, size: int, seconds: float) -> float:
-    """GB/s of an all-reduce of `size` bytes: 2(n-1)/n * bytes / seconds, which does not depend on the ranks.
+    """Bus bandwidth in GB/s, 2(n-1)/n * bytes / seconds, which is comparable across numbers of ranks.
 
     https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
     """
@@ -71,7 +71,7 @@ def _pass(
 
 
 def seconds_of(action: Callable[[], object], session: Session) -> float:
-    """How long `action` takes on this rank from the moment all ranks begin.  Collective."""
+    """How long `action` takes on this rank after a barrier.  Collective."""
     session.barrier()
     began = perf_counter()
     action()

@@ -10,7 +10,7 @@ FORMAT = "{desc} {percentage:3.0f}%{postfix} |{bar}|"
 
 
 class Bar:
-    """A progress bar on standard error, or nothing at all."""
+    """A progress bar on standard error, if `shown`."""
 
     def __init__(self, shown: bool) -> None:
         self._shown = shown
@@ -18,7 +18,7 @@ class Bar:
         self._later, self._began = 0, 0.0
 
     def start(self, epoch: int, first: int, last: int, later: int) -> None:
-        """Shows a new epoch of updates `first` to `last`.  later: updates of the epochs after it."""
+        """Start the bar of an epoch of updates `first` to `last`.  later: updates in later epochs."""
         if self._shown:
             from tqdm import tqdm
 
@@ -28,18 +28,18 @@ class Bar:
             )
 
     def advance(self) -> None:
-        """Counts one update."""
+        """Count one update."""
         if self._bar is not None:
             self._bar.update()
 
     def close(self) -> None:
-        """Removes the bar, so that the next line of output has a line of its own."""
+        """Remove the bar, so that the next output starts on a new line."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
 
     def show(self, totals: Totals) -> None:
-        """Shows this rank's running loss and accuracy, and the time left; reading them waits for the device."""
+        """Show this rank's running loss and accuracy, and the time left.  Waits for the device."""
         if self._bar is None:
             return
         loss, top1, images = totals.sums.tolist()
@@ -52,7 +52,7 @@ class Bar:
 
 
 def duration(seconds: float) -> str:
-    """A remaining time, rounded as coarsely as it is known: '40 s', '12 min', '3 h 20 min'."""
+    """Format a remaining time with the precision of an estimate: '40 s', '12 min', '3 h 20 min'."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

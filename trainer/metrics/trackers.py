@@ -1,6 +1,6 @@
-"""TensorBoard, Weights & Biases and MLflow.
+"""Experiment trackers: TensorBoard, Weights & Biases and MLflow.
 
-One that fails is dropped with a warning, since no training should end for it.
+A tracker that fails is dropped with a warning and does not end the training.
 """
 
 import os
@@ -18,7 +18,7 @@ Record = Mapping[str, Any]
 
 
 class Sink(Protocol):
-    """Something that keeps records."""
+    """An output for records."""
 
     def write(self, record: Record) -> None: ...
 
@@ -26,17 +26,17 @@ class Sink(Protocol):
 
 
 def open_trackers(config: TrainConfig, run_dir: Path, warn: Callable[[str], None]) -> list[Sink]:
-    """The trackers that the settings ask for.  Raises SettingsError for one whose package is missing."""
-    wanted: list[tuple[str, bool, Callable[[], Sink]]] = [
+    """Open the trackers that the settings ask for.  Raises SettingsError for one whose package is missing."""
+    trackers: list[tuple[str, bool, Callable[[], Sink]]] = [
         ("tensorboard", config.tensorboard, lambda: TensorBoard(run_dir)),
         ("wandb", bool(config.wandb), lambda: Wandb(config.wandb or "", config, run_dir)),
         ("mlflow", bool(config.mlflow), lambda: Mlflow(config.mlflow or "", config, run_dir)),
     ]
-    return [Dispensable(package, make, warn) for package, is_wanted, make in wanted if is_wanted]
+    return [OptionalSink(package, make, warn) for package, is_enabled, make in trackers if is_enabled]
 
 
-class Dispensable:
-    """A sink that is dropped when it fails, as after a lost network or on a full disk; the training continues."""
+class OptionalSink:
+    """A sink that is dropped when it fails, for example without network or on a full disk."""
 
     def __init__(self, package: str, make: Callable[[], Sink], warn: Callable[[str], None]) -> None:
         self._package, self._warn = package, warn
@@ -67,9 +67,9 @@ class Dispensable:
 
     def _drop(self, error: Exception) -> None:
         self._sink = None
-        # A server far away may have written it, and it may have the server's address with a password.
+        # The text may come from a server, and may contain the server's address with a password.
         reason = one_line(without_secrets((str(error).splitlines() or [""])[0]) or type(error).__name__, 300)
-        self._warn(f"{self._package} failed ({reason}); training goes on without it, and {METRICS} has every number.")
+        self._warn(f"{self._package} failed ({reason}); training continues without it, and {METRICS} has every number.")
 
 
 class TensorBoard:
@@ -90,7 +90,7 @@ class TensorBoard:
 
 
 class Wandb:
-    """A Weights & Biases run: online when wandb finds a key of yours, else offline in the run folder."""
+    """A Weights & Biases run: online if wandb finds an API key, else offline in the run folder."""
 
     def __init__(self, project: str, config: TrainConfig, run_dir: Path) -> None:
         import wandb
@@ -126,10 +126,10 @@ def _netrc_knows(url: str) -> bool:
 
 
 class Mlflow:
-    """An MLflow run: on the tracking server that MLflow is set up for, else in a file in the run folder."""
+    """An MLflow run on the configured tracking server, else in a file in the run folder."""
 
     def __init__(self, experiment: str, config: TrainConfig, run_dir: Path) -> None:
-        # Else it reports each run to its makers, whatever server the run itself goes to.
+        # Otherwise it sends telemetry to its authors, whichever server is used.
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         import mlflow
 
@@ -137,7 +137,7 @@ class Mlflow:
         if not mlflow.is_tracking_uri_set():
             mlflow.set_tracking_uri(f"sqlite:///{(run_dir / 'mlflow.db').resolve()}")
         if "@" in urlsplit(str(mlflow.get_tracking_uri())).netloc:
-            # At the end of a run it prints the server's address, with the password, into a log that others read.
+            # At the end of a run it would print the server's address, including the password, to a log others can read.
             os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
         mlflow.set_experiment(experiment)
         mlflow.start_run(run_name=run_dir.name)

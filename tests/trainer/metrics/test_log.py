@@ -11,7 +11,7 @@ from tests.conftest import Run
 from trainer.config import TrainConfig
 from trainer.errors import MachineError, SettingsError
 from trainer.metrics.log import JsonLines, MetricLines, open_journal, read_records
-from trainer.metrics.trackers import Dispensable, Sink, Wandb
+from trainer.metrics.trackers import OptionalSink, Sink, Wandb
 
 RECORD = {"epoch": 1, "train_loss": 0.5, "eval_top1": None, "peak_memory_mib_by_rank": [1.0], "images_per_s": 1234.5678}
 
@@ -191,7 +191,7 @@ def test_a_server_of_a_tracker_writes_neither_escapes_nor_a_password(tmp_path: P
         raise ConnectionError("https://ann:hunter2@mlflow.example refused: \x1b[2J\x1b[31m" + "long " * 1000)
 
     warnings: list[str] = []
-    Dispensable("mlflow", fails, warnings.append)
+    OptionalSink("mlflow", fails, warnings.append)
 
     assert "hunter2" not in warnings[0]
     assert warnings[0].isprintable()
