@@ -1,17 +1,16 @@
-# The commands that README promises.  Everything is installed into .venv, with the hashes of infra/locks: a file that is
-# not the one that was locked is refused, and nothing is asked for that is not in the lock.
+# The commands documented in README.  Everything is installed into .venv, only from infra/locks and with its hashes.
 
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export LC_ALL := C.UTF-8
-# PYTHONWARNINGS and the like are for programs of yours; and without bytecode hundreds of processes of the tests would
-# each compile this toolkit anew.
+# The user's PYTHONWARNINGS and the like are not meant for these commands; with PYTHONDONTWRITEBYTECODE hundreds of test
+# processes would each compile the toolkit.
 unexport $(filter PYTHON%,$(.VARIABLES))
 
-# $(call install,PYTHON,FLAGS): uv takes half a minute where pip takes minutes, and a second clone of this repository
-# shares its files.  pip is asked where uv fails: it knows the mirror and the proxy that are configured for it.
-# --no-build-isolation: what comes as source is built with the lock's setuptools; pip would fetch another without a hash.
+# $(call install,PYTHON,FLAGS): uv takes half a minute where pip takes minutes, and clones of this repository share its
+# files.  If uv fails, use pip, which reads the user's configuration of mirrors and proxies.
+# --no-build-isolation: build source packages with the lock's setuptools rather than one fetched without a hash.
 UV := .venv/uv/bin/uv
 LOCKED := --require-hashes --no-deps --no-build-isolation
 install = $(UV) pip install --quiet --no-config --python $(1) $(LOCKED) $(2) 2>.venv/uv.log \
@@ -24,31 +23,31 @@ demo: .venv/.installed
 
 PYTEST = @$(BIN)/python -m pytest
 
-# Tests, lint, types and import rules.  At the end it says what it did not try: that is in test-all.
+# Tests, lint, types and import rules.  Ends with a list of what it leaves to test-all.
 test: .venv/.installed-for-tests .venv/.types .venv/.bytecode .venv/checkov .venv/parliament
 	$(PYTEST) -n auto
 
 test-all: everything
 	$(PYTEST) -n auto --all
 
-# What test leaves out.
+# What `make test` leaves out.
 test-rest: everything
 	$(PYTEST) -n auto --rest
 
-# The same promises on a real account; asks for ACCEPTANCE=aws and spends at most 3 USD: tests/live/README.md.
+# Acceptance tests on a real AWS account; require ACCEPTANCE=aws and spend at most 3 USD: tests/live/README.md.
 acceptance: .venv/.installed-for-tests
 	@$(BIN)/python -m tests.live
 
-# Lint, types, import rules, complexity, shell scripts, Dockerfile, template and policies: a part of test-all.
+# Lint, types, import rules, complexity, shell scripts, Dockerfile, template and policies; part of test-all.
 check: .venv/.installed-for-tests .venv/.types .venv/checkov .venv/parliament
 	$(PYTEST) -q --all tests/test_checks.py tests/launch/privilege/test_parliament.py tests/launch/privilege/test_supplied.py
 
-# Installs what all tests need of Python.
+# Installs all Python packages and tools that the tests need.
 everything: .venv/.installed-for-all-tests .venv/.types .venv/.bytecode .venv/checkov .venv/parliament \
 	.venv/sagemaker-pytorch-inference .venv/twine .venv/pip-audit .venv/ministack
 
-# After a change of pyproject.toml or constraints.txt.  A lock is for every system and Python: it has the hashes of all
-# files that PyPI has of a version.  Not pip's, as every environment has one.
+# Run this after changing pyproject.toml or constraints.txt.  A lock is valid for every system and Python version, as it
+# has the hashes of all files of a version on PyPI.  pip is left out, as every environment has one.
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-package pip --custom-compile-command 'make lock'
 lock: .venv/.installed
@@ -70,8 +69,8 @@ lock: .venv/.installed
 	done
 	$(BIN)/python infra/container/sbom.py infra/locks/rehearse.txt >infra/sbom.cdx.json
 
-# Asks PyPI's advisories about every pinned version, also of the locks' that is not in constraints.txt; a part of test-all,
-# and not of check, which needs no network once installed.  pip-audit takes one version of a package at a time.
+# Looks up PyPI's advisories for every version in constraints.txt and the locks.  Part of test-all, but not of check,
+# which needs no network once installed.  pip-audit accepts one version per package, hence several files.
 audit: .venv/pip-audit
 	@rm -f .venv/audit-*.txt; sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' constraints.txt infra/locks/*.txt | \
 		tr 'A-Z_' 'a-z-' | sort -u | awk -F== '{ print > (".venv/audit-" ++seen[$$1] ".txt") }'
@@ -79,19 +78,19 @@ audit: .venv/pip-audit
 		.venv/pip-audit/bin/python -m pip_audit -r $$pins --no-deps --disable-pip --progress-spinner off || code=$$?; \
 	done >.venv/audit.txt 2>&1; \
 	if grep -qE 'could not be audited|ServiceError|ConnectionError|requests\.exceptions' .venv/audit.txt; then \
-		echo "error: PyPI's advisories cannot be had for every package (.venv/audit.txt); run this where PyPI is."; exit 6; \
+		echo "error: cannot get PyPI's advisories for every package (.venv/audit.txt); connect to PyPI, and run this again."; exit 6; \
 	fi; cat .venv/audit.txt; exit $$code
 
-# Keeps runs/ and data/: they are yours.
+# Keeps runs/ and data/, which hold the user's files.
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find trainer launch tests -name __pycache__ -exec rm -rf {} +
 
 .venv/.installed: pyproject.toml infra/locks/rehearse.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "error: this needs Python 3.11 or newer: make PYTHON=python3.12, or the name of yours" >&2; exit 2; }
+		{ echo "error: this needs Python 3.11 or newer: name one, as in make PYTHON=python3.12" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
-		{ echo "error: this Python cannot make virtual environments: sudo apt-get install python3-venv" >&2; exit 2; }
+		{ echo "error: this Python cannot create virtual environments: sudo apt-get install python3-venv" >&2; exit 2; }
 	@echo "Installing PyTorch and this toolkit into .venv: once, 5.4 GB on disk, about a minute."
 	@$(PYTHON) -m venv .venv
 	@$(PYTHON) -m venv --clear .venv/uv
@@ -101,40 +100,39 @@ clean:
 	@touch $@
 
 .venv/.installed-for-tests: .venv/.installed infra/locks/test.txt
-	@echo "Installing what the tests need: once, 1.2 GB on disk."
+	@echo "Installing the tests' packages: once, 1.2 GB on disk."
 	@$(call install,$(BIN)/python,--only-binary :all: -r infra/locks/test.txt)
 	@touch $@
 
-# Beside other installations, where make may do several things at once.
+# Fills mypy's cache, in parallel with other installations under make --jobs.
 .venv/.types: .venv/.installed-for-tests
-	@echo "Reading the types of what is installed: once, about a minute; later checks take seconds."
-	@$(BIN)/python -m mypy >/dev/null 2>&1 || true # tests show what is wrong
+	@echo "Reading the types of the installed packages: once, about a minute; later checks take seconds."
+	@$(BIN)/python -m mypy >/dev/null 2>&1 || true # the tests report errors
 	@touch $@
 
-# What the tests import, and the tests: else each of their workers would compile it all at the same time.
+# Compiles the tests and what they import; otherwise every test worker would do so at the same time.
 .venv/.bytecode: .venv/.installed-for-tests
-	@$(BIN)/python -m pytest -p no:cacheprovider --collect-only -q >/dev/null 2>&1 || true # the tests show what is wrong
+	@$(BIN)/python -m pytest -p no:cacheprovider --collect-only -q >/dev/null 2>&1 || true # the tests report errors
 	@touch $@
 
 .venv/.installed-for-all-tests: .venv/.installed-for-tests infra/locks/test-all.txt
 	@$(PYTHON) -c 'import os, sys, sysconfig; \
 		sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' && command -v gcc >/dev/null || \
 		{ echo "error: AWS's container toolkit is built here: sudo apt-get install gcc libc6-dev python3-dev" >&2; exit 2; }
-	@echo "Installing AWS's container toolkit, which a compiler builds: once."
+	@echo "Compiling and installing AWS's container toolkit: once."
 	@$(call install,$(BIN)/python,-r infra/locks/test-all.txt)
 	@touch $@
 
-# Tools in venvs of their own: checkov pins a boto3 of 2024 and twine a newer docutils than awscli allows; version 3 of
-# SageMaker's SDK replaces version 2; pip-audit must not be among what it audits; and ministack, the second emulator of
-# AWS, pins a botocore of its own.
+# Tools that need separate venvs: checkov pins a boto3 of 2024, twine a newer docutils than awscli allows, and ministack,
+# the second AWS emulator, its botocore; pip-audit must not be among the packages it audits.
 .venv/checkov .venv/ministack .venv/parliament .venv/pip-audit .venv/twine: .venv/%: infra/locks/%.txt | .venv/.installed
-	@echo "Installing $* into a venv of its own."
+	@echo "Installing $* into a separate venv."
 	@$(PYTHON) -m venv --clear $@
 	@$(call install,$@/bin/python,--only-binary :all: -r $<) || { rm -rf $@; exit 1; }
 	@touch $@
 
-# What SageMaker's endpoints have, beside what they load: a folder, which goes behind all others on Python's path.
+# What SageMaker's endpoints have installed: a folder that tests append to Python's path.
 .venv/sagemaker-pytorch-inference: infra/locks/sagemaker-pytorch-inference.txt | .venv/.installed
-	@echo "Installing AWS's inference toolkit into a folder of its own."
+	@echo "Installing AWS's inference toolkit into a separate folder."
 	@$(call install,$(BIN)/python,--target $@ -r $<) || { rm -rf $@; exit 1; }
 	@touch $@

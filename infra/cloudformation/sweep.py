@@ -1,8 +1,8 @@
-"""The leak sweeper, which AWS runs on a schedule and at each job's time limit, from the document in account.yaml.
+"""The sweeper, which AWS runs on a schedule and at each job's time limit, from the document in account.yaml.
 
-It ends only what has all of the toolkit's tags, for one is quickly copied, and is past its own deadline: what a node's
-own timer has missed.  So whoever makes a time limit can end nobody else's nodes with it.  It deletes volumes that no
-node has.  It cannot import anything of the toolkit.
+It terminates instances that outlived their deadline tag, in case a node's own timer failed, and deletes unattached
+volumes past theirs.  It requires all of the toolkit's tags, as a single one is easily copied to other resources.  It
+cannot import anything of the toolkit.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -13,10 +13,10 @@ ENDED = ("shutting-down", "terminated")
 
 
 def sweep(events, context):
-    """Ends what is past its deadline; {"ended": nodes, "deleted": volumes, "unreadable": ids}.
+    """Remove what is past its deadline.  Return {"ended": nodes, "deleted": volumes, "unreadable": ids}.
 
-    events: how long past it.  By default 15 minutes, for the timer and the time limit, which passes 0.  Never less: the
-    document allows nothing else, and whoever starts it must not choose the time.
+    events: grace_minutes after the deadline, by default 15, which gives the node's timer time to act; a time limit
+    passes 0.  Never less: a caller must not be able to remove anything before its deadline.
     """
     import boto3
 
@@ -38,14 +38,14 @@ def sweep(events, context):
 
 
 def found(ec2, operation, key, *filters):
-    """What carries both tags, and passes the other filters."""
+    """Resources that have both tags and match the other filters."""
     tagged = [{"Name": "tag-key", "Values": [JOB_TAG]}, {"Name": "tag-key", "Values": [DEADLINE_TAG]}]
     pages = ec2.get_paginator(operation).paginate(Filters=[*tagged, *filters])
     return [row for page in pages for row in page[key]]
 
 
 def attempt(failures, call, **request):
-    """Makes a request; one that fails, as for a protected node, must not keep the others."""
+    """Make a request.  Record a failure, such as for a protected node, without stopping the others."""
     try:
         call(**request)
     except Exception as error:
@@ -53,7 +53,7 @@ def attempt(failures, call, **request):
 
 
 def judge(things, key, now):
-    """Ids of what was past its deadline then, and of what has one that cannot be read.  key: of the id.  Pure."""
+    """IDs of resources past their deadline at `now`, and of those with an invalid deadline.  key: name of the ID."""
     late, unreadable = [], []
     for thing in things:
         tags = {tag["Key"]: tag["Value"] for tag in thing.get("Tags", ())}

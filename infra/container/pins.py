@@ -1,12 +1,12 @@
-"""Requirements of an image: only packages that the base lacks, and only with a hash from the lock.
+"""Print the requirements of an image: only packages that the base lacks, with the hashes of the lock.
 
     python pins.py LOCK hold            constraints: the base's packages at their versions, others as in the lock
     python pins.py LOCK take NAME...    the lock's lines for these packages
     python pins.py LOCK pick REPORT     the lock's lines for the packages in a report of `pip install --dry-run`
 
-pip checks hashes only if every requirement has one, and what a base lacks is not known in advance.  So pip first
-resolves by version, in a dry run, and then installs exactly that with the lock's hashes.  A version conflict ends the
-build; without constraints pip would replace the base's torch.
+pip checks hashes only if every requirement has one, and which packages a base lacks is not known in advance.  So pip
+first resolves by version, in a dry run, and then installs exactly that with the lock's hashes.  A version conflict ends
+the build; without constraints pip would replace the base's torch.
 """
 
 import json
@@ -23,20 +23,21 @@ def canonical(name: str) -> str:
 
 
 def read_lock(text: str) -> dict[str, str]:
-    """{name: its requirement, with its lines of hashes}."""
+    """Map the name of each package to its requirement, including the lines of hashes."""
     rows = re.findall(r"^(([\w.-]+)==.*(?:\n[ \t]+--hash=.*)*)", text, re.MULTILINE)
     return {canonical(name): requirement for requirement, name in rows}
 
 
 def hold(lock: dict[str, str]) -> Iterator[str]:
-    """The constraints.  None for packages outside the lock: pip does not touch them, and versions of a Linux
-    distribution's packages may not be valid for pip.
+    """The constraints, without packages outside the lock.
+
+    pip does not touch those, and a Linux distribution's packages may have versions that are invalid for pip.
     """
     installed = dict[str, str]()
     for distribution in distributions():
         name, version = canonical(distribution.metadata["Name"] or ""), distribution.version
         if name in lock and version:  # a damaged distribution has neither
-            installed.setdefault(name, version)  # of two on the path Python imports the first
+            installed.setdefault(name, version)  # if there are two, Python imports the first
     for name, version in installed.items():
         yield f"{name}=={version}"
     for name, requirement in lock.items():
@@ -45,7 +46,7 @@ def hold(lock: dict[str, str]) -> Iterator[str]:
 
 
 def pick(lock: dict[str, str], report: dict[str, Any]) -> Iterator[str]:
-    """The lines for pip's report, without the wheel that was built here."""
+    """The lock's lines for the packages in pip's report, except the wheel built here."""
     for item in report["install"]:
         name, version = canonical(item["metadata"]["name"]), item["metadata"]["version"]
         if item["is_direct"]:
@@ -56,8 +57,8 @@ def pick(lock: dict[str, str], report: dict[str, Any]) -> Iterator[str]:
         yield lock[name]
 
 
-def main(place: str, verb: str, *words: str) -> None:
-    lock = read_lock(Path(place).read_text())
+def main(path: str, verb: str, *words: str) -> None:
+    lock = read_lock(Path(path).read_text())
     if verb == "hold":
         lines = hold(lock)
     elif verb == "take":

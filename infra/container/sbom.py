@@ -1,9 +1,9 @@
-"""A list of software, CycloneDX 1.6 as JSON: of the Python packages that are installed here, or of a lock's.
+"""Print a software bill of materials (SBOM) of Python packages, as CycloneDX 1.6 JSON.
 
-    python sbom.py            what is installed: the image has it at /opt/ddp/sbom.cdx.json
-    python sbom.py LOCK       what a lock holds, with the hashes of its files: the wheel has it as infra/sbom.cdx.json
+    python sbom.py            of the installed packages: /opt/ddp/sbom.cdx.json in the image
+    python sbom.py LOCK       of the packages in a lock, with hashes of their files: infra/sbom.cdx.json in the wheel
 
-It has no time and no serial number, so that the same content gives the same bytes.  https://cyclonedx.org/docs/1.6/json/
+It has no time and no serial number, so the same content gives the same bytes.  https://cyclonedx.org/docs/1.6/json/
 """
 
 import json
@@ -19,7 +19,7 @@ UNKNOWN = {"", "UNKNOWN", "unknown"}
 
 
 def document(components: Iterable[dict[str, Any]], version: str) -> dict[str, Any]:
-    """The list of `components`, as part of the toolkit's `version`."""
+    """The SBOM of `components`, for this version of the toolkit."""
     by_ref = {component["bom-ref"]: component for component in components}
     subject = {"type": "application", "bom-ref": SUBJECT, "name": SUBJECT, "version": version}
     return {
@@ -38,11 +38,11 @@ def component(name: str, version: str) -> dict[str, Any]:
 
 
 def installed() -> list[dict[str, Any]]:
-    """The packages that Python finds here; of two of one name the first, as it imports that one."""
+    """The installed packages.  If two have the same name, the first, which Python imports."""
     found: dict[str, dict[str, Any]] = {}
     for distribution in distributions():
         name, version = distribution.metadata["Name"], distribution.version
-        if not name or not version:  # a damaged one
+        if not name or not version:  # a damaged distribution
             continue
         row = component(name, version)
         if licence := licence_of(distribution):
@@ -52,16 +52,16 @@ def installed() -> list[dict[str, Any]]:
 
 
 def licence_of(distribution: Distribution) -> str:
-    """The licence in a package's own words, in one line; "" if it says nothing."""
+    """The licence in a package's metadata, on one line; "" if there is none."""
     metadata = distribution.metadata
-    trove = [line for line in metadata.get_all("Classifier", []) if line.startswith("License :: ")]
-    of_trove = ", ".join(line.rpartition(" :: ")[2] for line in trove if not line.endswith("OSI Approved"))
-    said = (metadata.get("License-Expression"), of_trove, metadata.get("License"))
-    return next((text.strip().splitlines()[0] for text in said if text and text.strip() not in UNKNOWN), "")
+    classifiers = [line for line in metadata.get_all("Classifier", []) if line.startswith("License :: ")]
+    names = ", ".join(line.rpartition(" :: ")[2] for line in classifiers if not line.endswith("OSI Approved"))
+    found = (metadata.get("License-Expression"), names, metadata.get("License"))
+    return next((text.strip().splitlines()[0] for text in found if text and text.strip() not in UNKNOWN), "")
 
 
 def locked(text: str) -> list[dict[str, Any]]:
-    """The packages of a lock, with the SHA-256 of every file that may be installed."""
+    """The packages in a lock, with the SHA-256 of every file that may be installed."""
     rows = re.findall(r"^([\w.-]+)==([^\s;]+).*((?:\n[ \t]+--hash=.*)*)", text, re.MULTILINE)
     found = []
     for name, version, lines in rows:
@@ -72,14 +72,14 @@ def locked(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def version_of_subject() -> str:
-    """Of the toolkit that is installed here."""
+def toolkit_version() -> str:
+    """The version of the installed toolkit, or "0"."""
     return next((one.version for one in distributions(name=SUBJECT)), "0")
 
 
 def main(*words: str) -> None:
     components = locked(Path(words[0]).read_text()) if words else installed()
-    print(json.dumps(document(components, version_of_subject()), indent=1))
+    print(json.dumps(document(components, toolkit_version()), indent=1))
 
 
 if __name__ == "__main__":

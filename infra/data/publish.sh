@@ -1,24 +1,24 @@
 #!/bin/bash
-# User data of the instance that publishes a data set (launch/data/on_ec2), run at boot: makes the local disks one file
-# system, gets the toolkit and its packages, runs the same `python -m launch.data publish` that runs on a laptop, says
-# how far it is, and shuts the instance down, which terminates it.
+# User data of the instance that publishes a data set (launch/data/on_ec2), run at boot: joins the local disks to one
+# file system, installs the toolkit, runs the same `python -m launch.data publish` as a laptop would, reports its
+# progress, and shuts the instance down, which terminates it.
 # launch/core/templates.py fills in the values below, quoted for the shell, and removes comments.
-# Read main(), at the end, first.
+# Start reading at main(), at the end.
 # shellcheck disable=SC2329  # retry and trap call functions by name
 
 RUN=@RUN@
 REGION=@REGION@
-FOLDER=@FOLDER@            # where it reports: s3://BUCKET/data-runs/NAME
+FOLDER=@FOLDER@            # for reports and state: s3://BUCKET/data-runs/NAME
 CODE=@CODE@                # the toolkit: s3://BUCKET/data-runs/NAME/code-....tar.gz
 CODE_SHA256=@CODE_SHA256@
-LOCK=@LOCK@                # its packages, in there
+LOCK=@LOCK@                # requirements file in that archive
 MINUTES=@MINUTES@          # time limit
-PUBLISH=(@PUBLISH@)        # the words after `launch.data publish`
+PUBLISH=(@PUBLISH@)        # arguments of `launch.data publish`
 
-# The dead-man timer, before anything that can fail or hang: the instance is launched to terminate on shutdown.
+# Dead-man timer, set before anything can fail or hang: the instance is launched to terminate on shutdown.
 shutdown -h "+$MINUTES" || shutdown -h now
 
-# A service is stopped while it can still upload; what cloud-init started is stopped after the network.
+# On shutdown a service is stopped while the network is still up; children of cloud-init are stopped after it.
 if [ -z "${DDP_SERVICE-}" ] && [ -d /run/systemd/system ]; then
     systemd-run --quiet --collect --unit ddp --setenv DDP_SERVICE=yes --setenv HOME=/root \
         -p After=network-online.target -p KillMode=mixed -p TimeoutStopSec=90 /bin/bash "$0" && exit
@@ -28,9 +28,9 @@ WORK=/srv/publish        # on the local disks
 ROOT=/run/ddp            # in memory
 DISKS=/dev/disk/by-id
 BOOT=/var/lib/cloud/scripts/per-boot
-PAUSE_S=5                # between tries
+PAUSE_S=5                # between retries
 REPORT_S=15              # between reports
-TRANSFER_S=600           # for one copy
+TRANSFER_S=600           # timeout for one copy
 PYTHON=python3.12
 
 set -uo pipefail
@@ -57,7 +57,7 @@ retry() { # COMMAND...
 
 s3() { timeout --kill-after=5 "$TRANSFER_S" aws s3 "$@" --only-show-errors --cli-connect-timeout 10; }
 
-# ---- what it says
+# ---- reports
 
 step() { # NAME
     STEP=$1
@@ -65,7 +65,7 @@ step() { # NAME
     report
 }
 
-# The step, and the last line of the log, which may hold anything.
+# Uploads the step and the last line of the log, which may contain any bytes.
 report() {
     tail -c 4000 "$LOG" | tr '\r' '\n' | python3 -c '
 import json, sys, time
@@ -74,7 +74,7 @@ print(json.dumps({"run": sys.argv[1], "step": sys.argv[2], "at": int(time.time()
 ' "$RUN" "$STEP" >"$ROOT/progress.json" && run s3 cp "$ROOT/progress.json" "$FOLDER/progress.json"
 }
 
-# What another instance needs to go on with the snapshot: which it is, and which blocks AWS has taken.
+# Copies what another instance needs to continue the snapshot: its ID, and the blocks that are uploaded.
 sync_state() { # FROM TO
     run s3 sync "$1" "$2" --exclude '*' --include snapshot.json --include 'snap-*.put'
 }
@@ -102,8 +102,9 @@ make_disk() {
 
 get_code() {
     retry s3 cp "$CODE" "$ROOT/code.tar.gz" || fail 4 code "cannot get $CODE"
-    # Who may write there must not choose what runs here.
-    echo "$CODE_SHA256  $ROOT/code.tar.gz" | sha256sum --check --status || fail 4 code "$CODE is not what was sent"
+    # Others may write to the bucket, but must not choose what runs here.
+    echo "$CODE_SHA256  $ROOT/code.tar.gz" | sha256sum --check --status ||
+        fail 4 code "$CODE does not match its digest"
     { mkdir -p "$WORK/code" && tar -xzf "$ROOT/code.tar.gz" -C "$WORK/code" --no-same-owner; } ||
         fail 6 code "cannot unpack $CODE"
 }
@@ -120,8 +121,8 @@ publish() {
     local code
     cd "$WORK" || fail 6 publish "there is no $WORK"
     mkdir -p publishing
-    sync_state "$FOLDER/state" publishing || say 'nothing is known of an earlier instance'
-    # -u: its lines are read while it runs.
+    sync_state "$FOLDER/state" publishing || say 'found no state of an earlier instance'
+    # -u: unbuffered, because the log is reported while it runs.
     PYTHONPATH=$WORK/code "$WORK/venv/bin/python" -u -m launch.data publish "${PUBLISH[@]}" &
     PUBLISHER=$!
     while kill -0 "$PUBLISHER" 2>/dev/null; do
@@ -131,12 +132,12 @@ publish() {
     done
     wait "$PUBLISHER"
     code=$? PUBLISHER=''
-    [ "$code" = 0 ] || fail "$code" publish "$(last_words)"
+    [ "$code" = 0 ] || fail "$code" publish "$(last_error)"
     s3 rm "$FOLDER/state" --recursive
 }
 
-# -a: a zero byte in the log does not hide them.  Cut, as a program takes no longer words than 128 KiB.
-last_words() {
+# -a: also in a log with zero bytes.  cut: a command's argument may have 128 KiB at most.
+last_error() {
     grep -a '^error: ' "$LOG" | tail -n 1 | tr -d '\0' | cut -b 8-4000 | grep -a . ||
         echo 'launch.data gave no reason; see the log'
 }
@@ -158,7 +159,7 @@ import json, sys, time
 run, code, step, reason = sys.argv[1:]
 print(json.dumps({"run": run, "code": int(code), "step": step, "reason": reason[:500], "at": int(time.time())}))
 ' "$RUN" "$CODE_OF_EXIT" "$STEP" "$REASON" >"$ROOT/exit.json"
-    retry s3 cp "$ROOT/exit.json" "$FOLDER/exit.json" # last, so that its readers find all the rest
+    retry s3 cp "$ROOT/exit.json" "$FOLDER/exit.json" # last: readers expect the other files to exist by then
     shutdown -h now || poweroff -f
 }
 
@@ -168,7 +169,7 @@ main() {
     flock --nonblock 9 || exit 0 # another instance of this script is running
     exec >>"$LOG" 2>&1
     trap finish EXIT
-    trap 'fail 143 "$STEP" "it was stopped, or its time limit has come"' TERM INT HUP
+    trap 'fail 143 "$STEP" "it was stopped, or reached its time limit"' TERM INT HUP
 
     # A rebooted instance does not run user data again and has no timer any more, so shut it down.
     printf '#!/bin/sh\nshutdown -h now\n' >"$BOOT/ddp" && chmod +x "$BOOT/ddp"

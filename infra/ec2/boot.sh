@@ -1,8 +1,8 @@
 #!/bin/bash
-# User data of a node of launch.ec2, run at boot: finds the node's place in the job, gets the data and the image,
-# trains, uploads the results, and shuts the node down, which terminates it.
+# User data of a node of launch.ec2, run at boot: finds the node's rank in the job, gets the data and the image, trains,
+# uploads the results, and shuts the node down, which terminates it.
 # launch/core/templates.py fills in the values below, quoted for the shell, and removes comments.
-# Read main(), at the end, first.
+# Start reading at main(), at the end.
 # shellcheck disable=SC2329  # within, retry and trap call functions by name
 
 JOB=@JOB@
@@ -16,21 +16,21 @@ LOG_GROUP=@LOG_GROUP@
 DATA_VOLUME=@DATA_VOLUME@  # per-node, multi-attach, none, cache
 DATA_S3=@DATA_S3@          # to copy to this node; empty for none
 SECRETS=(@SECRETS@)        # NAME=ssm:PARAMETER, NAME=secretsmanager:SECRET: environment variables
-MEET_S=@MEET_S@            # how long nodes may fail to connect to each other, since they last trained
+MEET_S=@MEET_S@            # how long nodes may be unable to connect to each other
 MAX_RESTARTS=@MAX_RESTARTS@
 DOCKER_FLAGS=(@DOCKER_FLAGS@)
-WARM=@WARM@                # minutes for which this node waits for a next job
-NEXT=@NEXT@                # where its boot script will be in the job folder; empty: this node does not wait
-SOURCE=@SOURCE@            # where the source of a script is in S3; empty for none
-TOOLKIT=@TOOLKIT@          # likewise the trainer, for an image without it
-TRAIN=(@TRAIN@)            # what each rank runs
+WARM=@WARM@                # minutes that this node waits for the next job
+NEXT=@NEXT@                # name of that job's boot script in the job folder; empty: do not wait
+SOURCE=@SOURCE@            # S3 URI of a script's source; empty for none
+TOOLKIT=@TOOLKIT@          # S3 URI of the trainer, for an image without it; empty for none
+TRAIN=(@TRAIN@)            # command of each rank
 PROXY=@PROXY@              # empty for none
-DIRECT=@DIRECT@            # hosts that are reached without it
+DIRECT=@DIRECT@            # hosts that need no proxy
 
-# The dead-man timer, before anything that can fail or hang: instances are launched to terminate on shutdown.
+# Dead-man timer, set before anything can fail or hang: instances are launched to terminate on shutdown.
 shutdown -h "+$MINUTES" || shutdown -h now
 
-# A service is stopped while it can still upload; what cloud-init started is stopped after the network.
+# On shutdown a service is stopped while the network is still up; children of cloud-init are stopped after it.
 if [ -z "${DDP_SERVICE-}" ] && [ -d /run/systemd/system ]; then
     systemd-run --quiet --collect --unit ddp --setenv DDP_SERVICE=yes --setenv HOME=/root \
         -p After=docker.service -p After=network-online.target -p KillMode=mixed -p TimeoutStopSec=150 \
@@ -38,40 +38,40 @@ if [ -z "${DDP_SERVICE-}" ] && [ -d /run/systemd/system ]; then
 fi
 
 DISK=/var/lib/ddp
-RUN=$DISK/run           # the run folder, a copy of that in the job folder
-STAGE=$DISK/stage       # what of it is being uploaded
+RUN=$DISK/run           # the run folder, mirrored to the job folder
+STAGE=$DISK/stage       # the files being uploaded
 WORK=$DISK/source       # a script's source and its packages
 KIT=$DISK/toolkit       # the trainer, and the packages that the image lacks
 LOG=$DISK/boot.log
 ROOT=/run/ddp           # in memory, as the disk may get full
 FOLLOWER=$DISK.next     # the next job's boot script
-UPLOADED=$ROOT/uploaded # list of the files of RUN that the job folder has
-OUTPUT=$ROOT/output.log # the container's
+UPLOADED=$ROOT/uploaded # list of the files in RUN that are in the job folder
+OUTPUT=$ROOT/output.log # of the container
 
-PAUSE_S=5           # between polls, and between retries
-LISTEN_S=1          # between looks for what the launcher writes
-METADATA_S=120      # until the instance metadata service answers
-CLUSTER_S=900       # until the launcher has written cluster.json
-VOLUME_S=300        # until the data volume is attached
-AMI_S=60            # until the AMI has mounted the local disks
-UPLOAD_EVERY_S=60   # how much training may be lost with the node
+PAUSE_S=5           # between polls and retries
+LISTEN_S=1          # between polls for files that the launcher writes
+METADATA_S=120      # timeout for the instance metadata service
+CLUSTER_S=900       # timeout for the launcher to write cluster.json
+VOLUME_S=300        # timeout for the data volume to be attached
+AMI_S=60            # timeout for the AMI to mount the local disks
+UPLOAD_EVERY_S=60   # at most this much training is lost with the node
 REPLACED_S=30       # how long a restart waits for a new cluster.json
-TRANSFER_S=900      # for one copy of the run folder
-PULL_S=1800         # for one attempt to get the image
-COPY_S=3600         # for one attempt to copy the data to this node
-OUTPUT_MOST=50000000 # bytes of the container's output that are kept
+TRANSFER_S=900      # timeout for one copy of the run folder
+PULL_S=1800         # timeout for one attempt to pull the image
+COPY_S=3600         # timeout for one attempt to copy the data to this node
+OUTPUT_MOST=50000000 # bytes of the container's output to keep
 
 set -uo pipefail
 export AWS_DEFAULT_REGION=$REGION LC_ALL=C.UTF-8
-# Where AMIs have AWS's command line, which a service may not look in.
+# Where AMIs install the AWS CLI; a service's PATH may lack these folders.
 export PATH=$PATH:/usr/local/bin:/snap/bin
 # By default, requests for the role's credentials time out after one second.
 export AWS_METADATA_SERVICE_NUM_ATTEMPTS=3 AWS_RETRY_MODE=standard AWS_MAX_ATTEMPTS=4
 
 INSTANCE=$HOSTNAME # until the metadata service has answered
-HELD=()            # the secrets, as NAME=VALUE
+HELD=()            # secrets as NAME=VALUE
 RANK='' GENERATION='' CONTAINER='' UPLOAD=''
-PROXIES=()         # the proxy's variables, as docker's flags
+PROXIES=()         # docker flags for the proxy variables
 CODE=1 STEP=script REASON='the boot script failed; see its log' RESTARTS=0 STAYS=''
 
 say() { printf '%s %s\n' "$(date -u +%T)" "$*"; }
@@ -81,17 +81,17 @@ fail() { # CODE STEP REASON
     exit "$CODE"
 }
 
-# Seconds, by a clock that cannot be set.
+# Seconds since boot, from a monotonic clock.
 now() { cut -d. -f1 /proc/uptime; }
 
-# Runs a command so that signals are handled at once; in the foreground they would wait for its end.
+# Runs a command in the background, so that signals are handled at once rather than when it ends.
 run() { "$@" & wait $!; }
 
 nap() { sleep "$1" &>/dev/null & wait $!; }
 
 nap_beside() { timeout "$1" tail --pid="$2" -s 0.2 -f /dev/null &>/dev/null & wait $!; } # SECONDS PID
 
-within() { # SECONDS COMMAND...: until it succeeds
+within() { # SECONDS COMMAND...: repeat until it succeeds
     local end=$(($(now) + $1))
     shift
     until run "$@"; do
@@ -104,7 +104,7 @@ retry() { # COMMAND...
     run "$@" || { nap "$PAUSE_S" && run "$@"; } || { nap "$PAUSE_S" && run "$@"; }
 }
 
-# Tells the launcher how far this node has come: the name of an empty file, so that one listing shows all nodes.
+# Reports this node's step to the launcher as the name of an empty file, so that one listing shows all nodes.
 mark() { # STEP
     say "step $1"
     : | s3 cp - "$FOLDER/boot/$INSTANCE.$1" &
@@ -112,18 +112,18 @@ mark() { # STEP
 
 s3() { timeout --kill-after=5 "$TRANSFER_S" aws s3 "$@" --only-show-errors --cli-connect-timeout 10; }
 
-# For this script, for containers, and for the services that call AWS: docker's daemon pulls the image and sends the logs.
+# Sets the proxy for this script, containers and the services that call AWS: docker's daemon pulls images and sends logs.
 use_proxy() {
     export {http,https}_proxy="$PROXY" {HTTP,HTTPS}_PROXY="$PROXY" {no_proxy,NO_PROXY}="$DIRECT"
     PROXIES=(-e http_proxy -e https_proxy -e no_proxy -e HTTP_PROXY -e HTTPS_PROXY -e NO_PROXY)
     test -d /run/systemd/system || return 0
     systemctl import-environment {http,https,no}_proxy {HTTP,HTTPS,NO}_PROXY
-    systemctl try-restart docker {,snap.amazon-ssm-agent.}amazon-ssm-agent # whichever the AMI has
+    systemctl try-restart docker {,snap.amazon-ssm-agent.}amazon-ssm-agent # the agent's name depends on the AMI
 }
 
 # ---- identity
 
-imds() { # PATH: instance metadata, by IMDSv2.  A token per request, so that none can expire.
+imds() { # PATH: instance metadata by IMDSv2, with a new token per request, so that it cannot expire
     local at=http://169.254.169.254/latest token
     token=$(curl -sf -m 2 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' $at/api/token) &&
         curl -sf -m 2 -H "X-aws-ec2-metadata-token: $token" "$at/meta-data/$1"
@@ -131,7 +131,7 @@ imds() { # PATH: instance metadata, by IMDSv2.  A token per request, so that non
 
 fetch_instance() { imds instance-id >"$ROOT/instance"; }
 
-# This node's row in cluster.json, on one line; fails if it has none.
+# Prints this node's entry in cluster.json on one line; fails if there is none.
 place() {
     python3 - "$INSTANCE" "$ROOT/cluster.json" <<'EOF'
 import json, sys
@@ -155,7 +155,7 @@ take_place() {
     read -r _ INTERFACE _ < <(ip -o -4 address show to "$ADDRESS") ||
         fail 21 cluster "no network interface has $ADDRESS, this node's address in cluster.json"
     say "node $RANK of $NODES, generation $GENERATION: $ADDRESS on $INTERFACE, $HEAD is the head"
-    # Only ever earlier: a wrong clock or file must not extend the life of the node.
+    # Only shorten the time limit: a wrong clock or file must not extend the life of the node.
     local left=$(((DEADLINE - $(date +%s)) / 60)) most=$((MINUTES - ($(now) - BORN) / 60))
     [ "$left" -lt "$most" ] || left=$most
     shutdown -h "+$((left > 1 ? left : 1))"
@@ -167,8 +167,7 @@ get_data() {
     mkdir -p /data
     if [ "$DATA_VOLUME" = cache ]; then
         mount_local_disk
-        # Whoever the image runs as writes there.
-        chmod 1777 /data
+        chmod 1777 /data # writable for any user of the image
     elif [ "$DATA_VOLUME" != none ]; then
         local device=/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${VOLUME/-/}
         ! is_mounted || return 0
@@ -180,12 +179,12 @@ get_data() {
     fi
 }
 
-# By the job before, on a warm node.
+# Whether the previous job on this warm node has mounted the same data.
 is_mounted() { [ "${DDP_WARM-}" = "$DATA_VOLUME $DATA_S3" ]; }
 
-# A snapshot's journal is rarely empty, and replaying it would write to a volume that others read.  XFS also refuses a
-# second file system with the same UUID.
-mount_volume() { # DEVICE: what is on it, or else on the first of its partitions with a file system
+# Mounts the file system on DEVICE, or on its first partition that has one, without replaying the journal: that would
+# write to a volume that others read.  nouuid: XFS refuses a second file system with the same UUID.
+mount_volume() { # DEVICE
     local part kind=''
     for part in "$1" "$1"-part*; do
         kind=$(blkid -o value -s TYPE "$part") && [ -n "$kind" ] && break
@@ -201,11 +200,11 @@ mount_volume() { # DEVICE: what is on it, or else on the first of its partitions
 mount_local_disk() {
     ! is_mounted || return 0
     local disks disk ami=/opt/dlami/nvme
-    # A disk has several names there.
+    # sort -u: a disk has several names in this folder.
     mapfile -t disks < <(find /dev/disk/by-id -name 'nvme-Amazon_EC2_NVMe_Instance_Storage_*' ! -name '*-part*' \
         -exec readlink -f {} + | sort -u)
     disk=${disks[0]-}
-    # The Deep Learning AMI mounts the disks there, which may take until after this script's start.
+    # The Deep Learning AMI mounts the disks itself, maybe after this script has started.
     if [ -n "$disk" ] && test -e /opt/dlami && within "$AMI_S" mountpoint -q $ami; then
         mount --bind $ami /data && return
     fi
@@ -215,7 +214,7 @@ mount_local_disk() {
     say 'no local disk: using the root volume'
 }
 
-# With a password of the registry's region: ACCOUNT.dkr.ecr.REGION.amazonaws.com
+# The password must come from the registry's region: ACCOUNT.dkr.ecr.REGION.amazonaws.com
 log_in() {
     local region=$REGION
     case $REGISTRY in *.dkr.ecr.*) region=$(cut -d. -f4 <<<"$REGISTRY") ;; esac
@@ -223,24 +222,24 @@ log_in() {
         docker login --username AWS --password-stdin "$REGISTRY"
 }
 
-# SOCI's parallel pull, which the AMI has, is for containerd with nerdctl, and docker would not see its images; without
-# docker there would be no log driver for CloudWatch.  The root volume's throughput shortens the unpacking instead.
+# The AMI has SOCI's parallel pull, but only for containerd with nerdctl, and docker does not see those images; without
+# docker there is no log driver for CloudWatch.  The root volume's throughput speeds up unpacking instead.
 # https://github.com/awslabs/soci-snapshotter/blob/main/docs/parallel-mode.md
 get_image() {
-    [ -z "${DDP_WARM-}" ] || return 0 # the job before had the same
+    [ -z "${DDP_WARM-}" ] || return 0 # the previous job on a warm node used the same image
     [ -z "$REGISTRY" ] || retry log_in || fail 23 login "cannot log in to $REGISTRY"
     retry timeout "$PULL_S" docker pull --quiet "$IMAGE" || fail 24 image "cannot pull $IMAGE"
 }
 
-# The training checks its digest: whoever may write in the bucket may have been there first.
+# The training checks the digest, because others may write to the bucket.
 get_source() {
-    mkdir -p "$WORK" && chmod 1777 "$WORK" # whoever the image runs as unpacks it there
+    mkdir -p "$WORK" && chmod 1777 "$WORK" # unpacked there by the image's user, whoever that is
     [ -z "$SOURCE" ] || retry s3 cp "$SOURCE" "$WORK/source.tar.gz" || fail 28 source "cannot copy $SOURCE"
 }
 
 unpack() { s3 cp "$1" - | tar -xz -C "$2" --no-same-owner; } # ARCHIVE FOLDER
 
-# Once per node, before the training: the packages come from PyPI, by hash.
+# Installs the trainer and the packages that the image lacks, from PyPI by hash, once per node.
 get_toolkit() {
     [ -n "$TOOLKIT" ] || return 0
     mkdir -p "$KIT"
@@ -248,14 +247,14 @@ get_toolkit() {
     retry timeout "$PULL_S" docker run --rm --network host "${PROXIES[@]}" -v "$KIT:/job/toolkit" --entrypoint env "$IMAGE" \
         python -m pip install --quiet --no-deps --require-hashes --only-binary :all: --target /job/toolkit \
         -r /job/toolkit/packages.txt || fail 24 image "cannot install the packages that $IMAGE lacks"
-    # Not as root, as the toolkit's own image; AWS's entry point would evaluate the command once more.
+    # Not as root, like the toolkit's own image.  No entry point, as AWS's would evaluate the command a second time.
     DOCKER_FLAGS+=(-v "$KIT:/job/toolkit:ro" -e PYTHONPATH=/job/toolkit --entrypoint env
         --user 10001:10001 -e HOME=/tmp -e USER=ddp -e PYTHONNOUSERSITE=1)
 }
 
 # ---- secrets
 
-secret() { # REFERENCE: its value; nothing if it is binary
+secret() { # REFERENCE: prints its value, or nothing if it is binary
     case $1 in
         ssm:*) timeout 60 aws ssm get-parameter --with-decryption --name "${1#*:}" --query Parameter.Value --output text ;;
         *) timeout 60 aws secretsmanager get-secret-value --secret-id "${1#*:}" \
@@ -270,46 +269,46 @@ get_secrets() {
         [ -n "$value" ] ||
             fail 27 secret "--secret ${word%%=*}: ${word#*=} is binary; store it as text."
         HELD+=("${word%%=*}=$value")
-        DOCKER_FLAGS+=(-e "${word%%=*}") # without the value, which docker takes from its environment
+        DOCKER_FLAGS+=(-e "${word%%=*}") # without the value, which docker reads from its environment
     done
 }
 
 # ---- the run folder
 
-# Time, size and name of each file; a file that is being written has a hidden name.
+# Prints time, size and name of each file, except hidden ones, which are still being written.
 list_files() { (cd "$RUN" && find . -type f ! -name '.*' -printf '%T@ %s %P\n' | sort); }
 
 names() { cut -d' ' -f3- "$@" | sort; }
 
 restore() {
-    rm -f "$UPLOADED" # nothing is uploaded until everything is here
-    # Without --exact-timestamps, an old file of the same size would be kept.
-    # Into a folder with a pipe, a socket or a broken link the copy fails.
+    rm -f "$UPLOADED" # upload nothing until everything is restored
+    # The copy would fail on a pipe, a socket or a broken link.
     find "$RUN" ! -type f ! -type d -delete
-    # chmod: the image's user, whatever it is, must be able to write these files.
+    # --exact-timestamps: otherwise an old file of the same size would be kept.
+    # chmod: any user of the image must be able to write these files.
     s3 sync --exact-timestamps "$FOLDER/run" "$RUN" && chmod -R a+rwX "$RUN" && list_files >"$UPLOADED"
 }
 
-# Uploads only what changed here: rank 0's node writes, and other nodes have older files than the job folder.
+# Uploads only files that changed on this node: the nodes without rank 0 have outdated copies of the others.
 upload_changes() {
     [ -e "$UPLOADED" ] || return 0
-    list_files >"$UPLOADED.new" || return 1 # a file missing in the list would be removed
+    list_files >"$UPLOADED.new" || return 1 # with an incomplete list, files would be removed from the job folder
     rm -rf "$STAGE" && mkdir "$STAGE" || return 1
-    # Second names of these files: the training may remove the first ones during the upload.
+    # Hard links, because the training may remove files during the upload.
     comm -13 "$UPLOADED" "$UPLOADED.new" | names >"$UPLOADED.changed" &&
         (cd "$RUN" && xargs -r -d '\n' cp --link --parents -t "$STAGE" -- <"$UPLOADED.changed") &&
         { [ -z "$(ls -A "$STAGE")" ] || s3 cp --recursive "$STAGE" "$FOLDER/run"; } &&
         remove_files < <(comm -23 <(names "$UPLOADED") <(names "$UPLOADED.new")) &&
         mv "$UPLOADED.new" "$UPLOADED"
     local code=$?
-    rm -rf "$STAGE" # or the space of removed checkpoints stays in use
+    rm -rf "$STAGE" # otherwise removed checkpoints would still use space
     return $code
 }
 
-remove_files() { # removes what standard input names from the job folder, at once
+remove_files() { # removes the files named on standard input from the job folder, in one call
     local name only=()
     while IFS= read -r name; do
-        # A name is no pattern: one of * would name all files.
+        # Escape wildcards: a file named * would match all files.
         name=${name//[/[[]} name=${name//\*/[*]}
         only+=("--include=${name//\?/[?]}")
     done
@@ -324,24 +323,24 @@ finish_upload() {
 
 # ---- training
 
-# The numbers of the Xid errors that NVIDIA's driver has logged, which a container cannot see.
+# Prints the numbers of the Xid errors in the kernel log of NVIDIA's driver, which a container cannot read.
 xids() {
     dmesg | sed -n 's/.*NVRM: Xid ([^)]*): \([0-9][0-9]*\).*/\1/p' | sort -u | tr '\n' ' '
 }
 
-# How often the job was started again: with new nodes, or on this one, which may have been among them all the time.
+# Prints how often the job was restarted: on this node, or with replaced nodes, whichever is more.
 restarted() {
     echo $((RESTARTS >= GENERATION ? RESTARTS : GENERATION - 1))
 }
 
-start_container() { # SECONDS: to connect to the other nodes
-    # --pid host: torchrun identifies a node by address and process id, which is 1 in every container, and a restarted
-    # one must not be taken for the one that died.  Also, process 1 ignores a SIGTERM that comes too early.
+start_container() { # SECONDS: timeout to connect to the other nodes
+    # --pid host: torchrun identifies a node by address and process id, which is 1 in every container, so a restarted
+    # container would look like the one that died.  Also, process 1 ignores a SIGTERM before it has a handler.
     # TORCH_DISABLE_SHARE_RDZV_TCP_STORE: with a shared store torchrun cannot replace a lost node.
     # non-blocking: the training must not wait for CloudWatch.
     : >"$OUTPUT"
     {
-        # Only here: no other program on this node gets them, and no command line shows them.
+        # Exported only here, so that no other program gets the secrets and no command line shows them.
         [ ${#HELD[@]} = 0 ] || export "${HELD[@]}"
         exec docker run --rm --name ddp --network host --ipc host --pid host --ulimit memlock=-1 \
             --security-opt no-new-privileges \
@@ -355,11 +354,11 @@ start_container() { # SECONDS: to connect to the other nodes
             --rdzv-backend c10d --rdzv-endpoint "$HEAD:29400" --rdzv-id "$JOB" \
             --rdzv-conf "join_timeout=$1,is_host=$((RANK == 0))" --local-addr "$ADDRESS" --max-restarts 0 \
             "${TRAIN[@]}"
-    } >>"$OUTPUT" 2>&1 & # >>: goes on at the end of what trim_output leaves
+    } >>"$OUTPUT" 2>&1 & # >>: continues at the end after trim_output has shortened the file
     CONTAINER=$!
 }
 
-# While the container runs: uploads regularly, and makes the training save when EC2 is about to reclaim the node.
+# Waits for the container; uploads regularly, and makes the training save when EC2 is about to reclaim the node.
 attend_container() {
     local uploaded asked=''
     uploaded=$(now)
@@ -370,7 +369,7 @@ attend_container() {
         if [ $(($(now) - uploaded)) -ge "$UPLOAD_EVERY_S" ] && ! kill -0 "${UPLOAD:-none}" 2>/dev/null; then
             upload_changes &
             UPLOAD=$! uploaded=$(now)
-            # A script may wait for a node that is gone for as long as its library does.
+            # A user's script may wait for a lost node as long as its library does, so interrupt it.
             [ -n "$asked" ] || ! is_replaced || ! docker kill --signal TERM ddp &>/dev/null || asked=yes
         fi
         nap_beside "$PAUSE_S" "$CONTAINER"
@@ -380,53 +379,54 @@ attend_container() {
 
 spot_notice() { imds spot/instance-action >/dev/null; }
 
-last_words() { # of the training, without secrets; else of docker, if it could not run one: no script spoke then
-    # -a: a zero byte in the output does not hide them.  Cut, as a program takes no longer words than 128 KiB.
+# Prints the training's last error, which has no secrets, or docker's if no training started.
+last_error() {
+    # -a: also in output with zero bytes.  cut: a command's argument may have 128 KiB at most.
     { grep -a '^error: ' "$OUTPUT" || case ${code-} in
         125 | 126 | 127) grep -a '^docker: ' "$OUTPUT" || grep -a . "$OUTPUT" ;;
     esac; } | tail -n 1 | tr -d '\0' | sed -E 's/^(error|docker): //' | cut -b -4000 | grep -a . ||
         echo 'the training gave no reason'
 }
 
-# A training may print more than fits in memory, where this node's own files are, too.
+# Shortens the output, which is kept in memory.
 trim_output() {
     [ "$(stat -c %s "$OUTPUT")" -lt "$OUTPUT_MOST" ] ||
-        { tail -c 100000 "$OUTPUT" >"$OUTPUT.end"; cat "$OUTPUT.end" >"$OUTPUT"; } # ;: also where it is full by now
+        { tail -c 100000 "$OUTPUT" >"$OUTPUT.end"; cat "$OUTPUT.end" >"$OUTPUT"; } # not &&: also if memory is full
 }
 
-# Trains until it is done.  An attempt that ends because a node was lost is followed by another, up to MAX_RESTARTS.
-# An attempt whose nodes never connected is not counted: the launcher may still be replacing one of them.  Without
-# any training for MEET_S this node gives up.
+# Trains until done, with up to MAX_RESTARTS restarts after attempts that end because a node was lost.  Attempts whose
+# nodes never connected do not count, as the launcher may still be replacing a node; after MEET_S without training this
+# node gives up.
 train() {
     local code trained left unsaved='' most=$MEET_S
     [ -z "$DATA_S3" ] || most=$((MEET_S * 4)) # a new node copies the data first
     trained=$(now)
     while :; do
-        docker rm --force ddp &>/dev/null # what is left of the last attempt writes nothing more
-        # Not over files that only this node has: they are uploaded with the next copy.
+        docker rm --force ddp &>/dev/null # so that nothing of the last attempt still writes files
+        # Do not overwrite files that could not be uploaded yet; the next upload includes them.
         [ -n "$unsaved" ] || retry restore || fail 25 restore "cannot copy $FOLDER/run"
         ! spot_notice || fail 75 spot 'EC2 is reclaiming this spot instance'
         left=$((most - ($(now) - trained)))
-        [ "$left" -gt 0 ] || fail 6 train "the nodes could not connect within $most s: $(last_words)"
+        [ "$left" -gt 0 ] || fail 6 train "the nodes could not connect within $most s: $(last_error)"
         start_container "$left"
         attend_container
         code=$? CONTAINER=''
         say "the training ended with exit code $code"
-        [ "$code" != 0 ] || trap '' TERM INT HUP # it is done, also on a node that is being reclaimed
+        [ "$code" != 0 ] || trap '' TERM INT HUP # done, even if the node is being reclaimed
         trim_output
-        [ "$code" = 0 ] || tail -c 10000 "$OUTPUT" | tail -n 20 # also of a line without end, to a console that is slow
+        [ "$code" = 0 ] || tail -c 10000 "$OUTPUT" | tail -n 20 # lines may be endless, and the console is slow
         unsaved=''
         finish_upload || { unsaved=yes && say 'some results could not be uploaded'; }
         case $code in
             0) STAYS=$NEXT && return ;;
-            8) fail 8 health "$(last_words)" ;;
+            8) fail 8 health "$(last_error)" ;;
             6 | 75 | 134 | 137 | 139 | 143) ;; # trainer/contract.py, and 128 + a signal
-            125) fail 125 train "$(last_words)" ;; # docker's own error
-            *) STAYS=$NEXT && fail "$code" train "$(last_words)" ;; # the training's own error
+            125) fail 125 train "$(last_error)" ;; # docker's own error
+            *) STAYS=$NEXT && fail "$code" train "$(last_error)" ;; # the training's own error
         esac
         ! spot_notice || fail 75 spot 'EC2 is reclaiming this spot instance'
         if ! grep -q 'the workers could not meet' "$OUTPUT"; then
-            [ "$RESTARTS" -lt "$MAX_RESTARTS" ] || fail "$code" train "no restarts left: $(last_words)"
+            [ "$RESTARTS" -lt "$MAX_RESTARTS" ] || fail "$code" train "no restarts left: $(last_error)"
             RESTARTS=$((RESTARTS + 1)) trained=$(now)
         fi
         within "$REPLACED_S" is_replaced
@@ -449,11 +449,11 @@ finish() {
     if ! finish_upload && STAYS='' && [ "$CODE" = 0 ]; then
         CODE=26 STEP=upload REASON='trained to the end, but some results could not be uploaded'
     fi
-    exec >&3 2>&1 # closes tee's input, so that the log is complete
+    exec >&3 2>&1 # closes tee's input, so that tee completes the log
     timeout 5 tail --pid="$TEE" -f /dev/null
     s3 cp "$LOG" "$FOLDER/boot/$INSTANCE.log"
     write_record >"$ROOT/exit.json"
-    # Last, so that its readers find all the rest.
+    # Last: readers expect the other files to exist by then.
     s3 cp "$ROOT/exit.json" "$FOLDER/exits/$INSTANCE.json" || STAYS=''
     [ -z "$STAYS" ] || stay_warm
     shutdown -h now || poweroff -f
@@ -472,11 +472,11 @@ EOF
 
 fetch_next() { ! spot_notice && s3 cp "$FOLDER/$NEXT" "$FOLLOWER" 2>/dev/null; }
 
-# Waits for the boot script of a next job and becomes it; returns if none comes in time, or at any failure.  Nothing of
-# this job may be left for the next one, whose script begins with a timer of its own.
+# Waits for the boot script of the next job and executes it; returns if none comes in time, or on any failure.  Removes
+# all files of this job first.  The next script sets its own timer.
 stay_warm() {
     shutdown -h "+$WARM" || return # in case this loop hangs
-    trap - TERM INT HUP PIPE # what is ignored here, the next script could not handle
+    trap - TERM INT HUP PIPE # the next script could not trap signals that are ignored here
     PAUSE_S=$LISTEN_S within $((WARM * 60)) fetch_next && rm -rf "$DISK" "$ROOT" || return
     find /dev/shm -mindepth 1 -delete # containers share it
     DDP_WARM="$DATA_VOLUME $DATA_S3" exec bash "$FOLLOWER"
@@ -486,7 +486,7 @@ main() {
     mkdir -p "$RUN" "$ROOT"
     exec 9>"$ROOT/lock"
     flock --nonblock 9 || exit 0 # another instance of this script is running
-    # On the console, too: EC2 shows it of a node that reaches nothing.  A service's output would go to the journal.
+    # Also to the console, which EC2 shows even if the node has no network.  A service's output would go to the journal.
     exec 3>&1 > >(trap '' TERM INT HUP && exec tee -a "$LOG" ${DDP_SERVICE:+/dev/console}) 2>&1
     TEE=$!
     BORN=$(now)

@@ -38,7 +38,7 @@ def test_an_array_has_a_task_for_each_job_and_runs_so_many_at_a_time() -> None:
         "#SBATCH --time=4:00:00", "#SBATCH --chdir=/home/me", "#SBATCH --open-mode=append", "#SBATCH --requeue",
         "#SBATCH --signal=B:USR1@120",
     ]  # fmt: skip
-    assert "FOLDERS=(/home/me/runs/a /home/me/runs/b /home/me/runs/c) # of the jobs, in the order of the tasks" in lines
+    assert "FOLDERS=(/home/me/runs/a /home/me/runs/b /home/me/runs/c) # job folders in the order of the tasks" in lines
 
 
 def test_jobs_of_other_machines_or_times_and_those_beyond_the_clusters_limit_go_into_arrays_of_their_own() -> None:

@@ -91,7 +91,7 @@ def test_a_job_that_is_stopped_saves_and_does_not_come_back(user: User, cluster:
     assert user.run("stop", "job") == 0
     capsys.readouterr()
     assert user.run("status", "job") == 0
-    assert "job job ended: it was stopped, and had saved" in capsys.readouterr().out
+    assert "job job ended: it was stopped after it had saved" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

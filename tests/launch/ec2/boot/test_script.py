@@ -121,7 +121,7 @@ def test_data_that_come_from_s3_come_to_the_local_disk(volume: str, s3: str, doe
 def test_dockers_own_failure_is_told_in_dockers_words(code: int, said: str, words: str, tmp_path: Path) -> None:
     """https://docs.docker.com/engine/containers/run/#exit-status: 125 to 127 are docker's own; its help follows."""
     (tmp_path / "out").write_text(said)
-    assert run_function("last_words", f"OUTPUT={tmp_path}/out code={code}; last_words") == words
+    assert run_function("last_error", f"OUTPUT={tmp_path}/out code={code}; last_error") == words
 
 
 def test_what_a_training_prints_does_not_fill_the_memory(tmp_path: Path) -> None:
