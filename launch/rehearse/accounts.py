@@ -1,4 +1,4 @@
-"""Sets up the account of a rehearsal: what the command line names, and who may do what in it.
+"""Set up the account of a rehearsal: what the command line names, and who may do what in it.
 
 Only the names are the user's: a rehearsal shows the life of the job, not that these resources fit together.
 """
@@ -32,15 +32,15 @@ from trainer.errors import SettingsError
 
 
 GIB = 8  # size of each snapshot
-FREE = 224  # the third number of addresses from which on the default VPC, 172.31.0.0/16, has no subnets of its own
-# Where moto makes up the id of a new one.
+FREE = 224  # from 172.31.224.0 on, the default VPC, 172.31.0.0/16, has no subnets yet
+# The modules in which moto generates the ID of a new resource.
 MAKERS = {"ami": amis, "security_group": security_groups, "snapshot": elastic_block_store, "subnet": subnets}
 FORMS = {"ami": "ami", "security_group": "sg", "data_snapshot": "snap", "subnet": "subnet",
          "capacity_reservation": "cr", "capacity_block": "cr"}  # fmt: skip
 
 
 def check_ec2(job: RehearsedJob) -> None:
-    """Raises SettingsError for what a rehearsal cannot have, although an AWS account may."""
+    """Raise SettingsError for what a rehearsal cannot have, although an AWS account may."""
     options = job.options
     for region in job.regions:
         if region not in ec2_backends["123456789012"].regions:
@@ -89,7 +89,7 @@ def brings_data(job: RehearsedJob) -> bool:
 
 
 def fill_ec2(account: Ec2Account, job: RehearsedJob) -> None:
-    """Sets the account up as in infra/account.md, with everything that the command line names."""
+    """Set up the account as in infra/account.md, with all resources that the command line names."""
     options = job.options
     account.fill()
     _make_data(account, job)
@@ -118,7 +118,7 @@ def _make_data(account: Ec2Account, job: RehearsedJob) -> None:
 
 
 def fill_other_region(account: Ec2Account, job: RehearsedJob) -> None:
-    """Sets up another region that the job may run in."""
+    """Set up another region that the job may run in."""
     account.fill_region()
     account.make_snapshot(job.data_name, GIB)
     account.make_secrets(job.options.get("secret") or ())
@@ -135,20 +135,20 @@ def _names(value: Any) -> Sequence[str]:
 
 
 def placeholder(account: Ec2Account, job: RehearsedJob) -> str:
-    """The id of the snapshot that fill() made for the data set."""
+    """The ID of the snapshot that fill() created for the data set."""
     tagged = f"tag:{DATA_TAG}"
     snapshots = account.ec2.snapshots.items()
     return next((name for name, one in snapshots if one.get_filter_value(tagged) == job.data_name), "")
 
 
 def _named(kind: str, name: str, make: Callable[[], Any]) -> Any:
-    """Calls `make`, which makes a resource with the ID that the command line names."""
+    """Call `make`, and give the resource that it creates the ID that the command line names."""
     with mock.patch.object(MAKERS[kind], f"random_{kind}_id", return_value=name):
         return make()
 
 
 def _make_image(account: Ec2Account, image: str) -> None:
-    """Makes the image, unless it is in a registry outside AWS, which launchers do not look up."""
+    """Create the image, unless it is in a registry outside AWS, which launchers do not look up."""
     host, slash, _ = image.partition("/")
     if slash and ("." in host or ":" in host):
         return
@@ -159,7 +159,7 @@ def _make_image(account: Ec2Account, image: str) -> None:
 
 
 def _make_network(account: Ec2Account, options: Mapping[str, Any]) -> None:
-    """Makes the user's subnets next to those of the default VPC, one per zone."""
+    """Create the user's subnets next to those of the default VPC, one per zone."""
     names, vpc = _names(options.get("subnet")), account.ec2.get_default_vpc().id
     zones_in_order = _zones_for(account, options)
     if len(names) > len(zones_in_order):
@@ -205,7 +205,7 @@ def first_type(job: RehearsedJob) -> str:
 
 
 def fill_sagemaker(account: SageMakerAccount, job: RehearsedJob) -> None:
-    """Sets the account up as in infra/account.md, with everything that the command line names."""
+    """Set up the account as in infra/account.md, with all resources that the command line names."""
     account.fill()
     if job.bucket:
         account.make_bucket(job.bucket)
@@ -227,7 +227,7 @@ def _make_sagemaker_image(account: SageMakerAccount, place: re.Match[str] | None
 
 
 def _fill_channel(account: SageMakerAccount, job: RehearsedJob, word: str) -> None:
-    """Puts the job's data where `word`, [CHANNEL=]s3://... or fsx:// or efs://, puts them."""
+    """Put the job's data where `word`, [CHANNEL=]s3://... or fsx:// or efs://, expects them."""
     name, uri = "", word
     if "=" in word and not word.startswith(("s3:", "fsx:", "efs:")):
         name, uri = word.split("=", 1)
@@ -235,7 +235,7 @@ def _fill_channel(account: SageMakerAccount, job: RehearsedJob, word: str) -> No
         raise SettingsError(f"--data {word}: a rehearsal has no data there; add --rehearse-data FOLDER.")
     folder = job.data / name
     if not folder.is_dir():
-        raise SettingsError(f"--data {word}: a rehearsal takes these from {folder}, which is no folder; add it.")
+        raise SettingsError(f"--data {word}: a rehearsal reads this from {folder}, which does not exist; create it.")
     if re.fullmatch(NAME, uri):  # of a published data set
         uri = f"s3://{bucket_of(account.id, account.region)}/{prefix_of(uri)}"
     if uri.startswith("s3://"):
@@ -248,13 +248,13 @@ def _fill_channel(account: SageMakerAccount, job: RehearsedJob, word: str) -> No
 # ---- permissions
 
 
-# On resources that the user names, which infra/iam does not know: on AWS the user adds these, see infra/account.md.
+# Actions on resources named by the user, which infra/iam cannot list: on AWS the user adds them, see infra/account.md.
 ON_OWN_NAMES = ["s3:*Object", "s3:ListBucket", "s3:AbortMultipartUpload", "ecr:*", "iam:GetRole", "iam:PassRole",
                 "iam:GetInstanceProfile", "ssm:GetParameter", "secretsmanager:GetSecretValue"]  # fmt: skip
 
 
 def grant(access: Access, account: str, job: RehearsedJob, role: str, key: str, token: str) -> None:
-    """Gives the launcher, and machines that sign with `key`, the rights that infra/iam and the command line give them.
+    """Give the launcher, and machines that sign with `key`, the rights that infra/iam and the command line give them.
 
     role: of infra/iam, such as node; token: of the machines' session.
     """

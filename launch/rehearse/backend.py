@@ -56,9 +56,9 @@ class RehearsedJob:
 
     @property
     def is_published(self) -> bool:
-        """Whether launch.data brings the data into the account: what is prepared, and what --data of launch.ec2 names.
+        """Whether launch.data publishes the data: prepared data, or data that launch.ec2's --data names.
 
-        SageMaker's --data has URIs instead.
+        SageMaker's --data takes URIs instead.
         """
         return self.is_prepared or (self.data is not None and isinstance(self.options.get("data"), str))
 
@@ -68,12 +68,12 @@ class RehearsedJob:
 
     @property
     def region(self) -> str:
-        """The first region that the job would try."""
+        """The first region that the job tries."""
         return self.regions[0]
 
     @property
     def regions(self) -> tuple[str, ...]:
-        """Those that it may run in, in the order in which they are tried."""
+        """The regions that it may run in, in the order in which they are tried."""
         given = self.options.get("region")
         if given and not isinstance(given, str):
             return tuple(dict.fromkeys(given))
@@ -92,15 +92,15 @@ class RehearsedJob:
 
     @property
     def launch_words(self) -> list[str]:
-        """The command line without the rehearsal: later flags win, also over a --config.
+        """The command line without the rehearsal.  Later flags take precedence, also over --config.
 
-        --outcome stays in it, so that only the launcher writes outcome.json, as on AWS.
+        --outcome is kept, so that only the launcher writes outcome.json, as on AWS.
         """
         return self._words("--job-name", self.name)
 
     @property
     def next_name(self) -> str:
-        """The job that a rehearsal of warm nodes runs on them."""
+        """The name of the second job, which a rehearsal of warm nodes runs on them."""
         return f"{self.name[:43]}-next"
 
     @property
@@ -136,7 +136,7 @@ class NodeRun(ABC):
         return (self.ended or time.monotonic()) - self.began
 
     def end(self, how: str) -> None:
-        """Records its end and the reason."""
+        """Record its end and the reason."""
         self.ended, self.how = time.monotonic(), how
 
 
@@ -164,7 +164,7 @@ class RehearsedBackend(ABC):
         """All nodes so far, by name."""
 
     def watch(self, on_poll: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
-        """Makes nodes from now on.  on_poll: called after each poll of AWS; on_trouble: called with the trouble."""
+        """Start the thread that runs nodes.  on_poll: called after each poll of AWS; on_trouble: with its error."""
         self._thread = threading.Thread(target=self._watch, args=[on_poll, on_trouble], name="watcher", daemon=True)
         self._thread.start()
 
@@ -173,13 +173,13 @@ class RehearsedBackend(ABC):
             try:
                 self.poll()
                 on_poll()
-            except Exception as error:  # the launcher would wait for its nodes for a quarter of an hour
+            except Exception as error:  # otherwise the launcher would wait for its nodes for a quarter of an hour
                 self.trouble = f"{type(error).__name__}: {error}"
                 on_trouble(self.trouble)
                 return
 
     def close(self) -> None:
-        """Makes no more nodes and ends those that run; a second call does nothing."""
+        """Start no more nodes and end running ones; a second call does nothing."""
         self.closing.set()
         if self._thread:
             self._thread.join()
@@ -187,11 +187,11 @@ class RehearsedBackend(ABC):
 
     @abstractmethod
     def poll(self) -> None:
-        """Makes a node of each new instance, and ends those whose instances have ended."""
+        """Start a node for each new instance, and end those whose instances have ended."""
 
     @abstractmethod
     def end_nodes(self) -> None:
-        """Ends those that run."""
+        """End all running nodes."""
 
     @abstractmethod
     def ranks(self) -> Mapping[str, int]:
@@ -199,18 +199,18 @@ class RehearsedBackend(ABC):
 
     @abstractmethod
     def prepare(self, fault: Fault) -> str | None:
-        """Prepares a fault; returns what it did, in words, if nothing is left to do.
+        """Prepare a fault; return what it did, in words, if nothing is left to do.
 
         Raises SettingsError if the fault is not possible here.
         """
 
     @abstractmethod
     def inject(self, fault: Fault) -> str | None:
-        """Makes a due fault happen; returns what it did, in words, or None if there is no node for it."""
+        """Inject a due fault; return what it did, in words, or None if there is no node for it."""
 
     @abstractmethod
     def repair(self) -> str | None:
-        """After a failed command: removes an injected cause, so that it can resume, and returns the cause in words.
+        """After a failed command, remove an injected cause, so that it can resume; return the cause in words.
 
         None: no injected fault is the cause.
         """

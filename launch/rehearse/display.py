@@ -1,4 +1,4 @@
-"""Shows a rehearsal while it runs: its lines and, on a terminal, a live table of the nodes below them."""
+"""Display of a running rehearsal: its lines and, on a terminal, a live table of the nodes below them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Output(io.TextIOBase):
         try:
             sys.stdout.flush()
         except (OSError, ValueError):
-            sys.stdout = io.StringIO()  # or Python complains again at its exit
+            sys.stdout = io.StringIO()  # otherwise Python reports the error again at exit
 
 
 def console_for(env: Mapping[str, str], is_terminal: bool) -> Console:
@@ -57,7 +57,7 @@ def console_for(env: Mapping[str, str], is_terminal: bool) -> Console:
 
 
 class Display:
-    """Everything it writes goes to `console`, one whole line at a time.  recorder: keeps it for the receipt."""
+    """Writes to `console`, one complete line at a time.  recorder: records the lines for the receipt."""
 
     def __init__(self, backend: RehearsedBackend, epochs: int | None, console: Console) -> None:
         self.recorder = Recorder(backend, epochs)
@@ -73,19 +73,19 @@ class Display:
                 redirect_stderr=False,
             )
             self._live.start()
-            console.show_cursor()  # a rehearsal that is killed must not leave the terminal without one
+            console.show_cursor()  # a killed rehearsal must not leave the cursor hidden
 
     def launcher_line(self, text: str) -> None:
-        """Shows a line that the launcher printed."""
+        """Show a line that the launcher printed."""
         if line := self.recorder.launcher_line(text):
             self._print([line])
 
     def note(self, text: str) -> None:
-        """Shows a line of the rehearsal's own."""
+        """Show a line of the rehearsal itself."""
         self._print([self.recorder.note(text)])
 
     def update(self) -> None:
-        """Shows what has changed since the last call."""
+        """Show what has changed since the last call."""
         lines = self.recorder.update()
         if self._live is None:
             self._print(lines)
@@ -93,7 +93,7 @@ class Display:
             self._print([line for line in lines if line.text.startswith("epoch ")])  # the table shows the nodes
 
     def close(self) -> None:
-        """Shows the last changes and leaves the table as it is; a second call does nothing."""
+        """Show the last changes and leave the table as it is; a second call does nothing."""
         if self._live is not None:
             self.update()
             with self._lock:
@@ -103,7 +103,7 @@ class Display:
             self.update()
 
     def text(self, text: str) -> None:
-        """Prints a text as it is.  Call it after close()."""
+        """Print a text as it is.  Call it after close()."""
         with self._lock:
             self._console.print(Text(harmless(text)), soft_wrap=True)
 
@@ -180,7 +180,7 @@ def node_table(rows: Sequence[Row], width: int) -> Table:
 
 
 def _with_short_names(rows: Sequence[Row]) -> Sequence[Row]:
-    """The same rows with the first characters of each name, where these are still different."""
+    """The rows with names cut to their first characters, if they remain distinct."""
     names = [row[0][:SHORT_NAME] for row in rows]
     if len(set(names)) < len(names):
         return rows

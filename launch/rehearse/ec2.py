@@ -31,7 +31,7 @@ NOTICE_S = 120.0
 
 @contextmanager
 def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[Ec2]:
-    """EC2 and its nodes; nothing of them is left afterwards.  Raises NotSetUp, SettingsError."""
+    """Run EC2 and its nodes inside the block, and remove them afterwards.  Raises NotSetUp, SettingsError."""
     accounts.check_ec2(job)
     account = Ec2Account(job.region)
     with ExitStack() as stack:
@@ -70,7 +70,7 @@ class Ec2(RehearsedBackend):
     account: Ec2Account
     machines: Machines
     watcher: Watcher
-    reclaimed: list[tuple[float, InstanceRun]] = field(default_factory=list)  # nodes that EC2 takes back, and when
+    reclaimed: list[tuple[float, InstanceRun]] = field(default_factory=list)  # nodes that EC2 will reclaim, and when
     full: list[Node] = field(default_factory=list)  # nodes with a full disk
     has_route: bool = True  # the subnets have a route to the internet
 
@@ -155,7 +155,7 @@ class Ec2(RehearsedBackend):
         return f"{last.name} got the two-minute notice"
 
     def _fill_disk(self, running: Sequence[InstanceRun]) -> str:
-        """Fills the disk of the node with the lowest rank."""
+        """Fill the disk of the node with the lowest rank."""
         ranks = self.ranks()
         head = min(running, key=lambda run: ranks.get(run.name, len(running)))
         namespaces.fill_disk(head.node)
@@ -182,7 +182,7 @@ class Ec2(RehearsedBackend):
         }
 
     def _reclaim(self) -> None:
-        """Ends the spot nodes whose two minutes are over."""
+        """End the spot nodes whose two minutes are over."""
         for due, run in list(self.reclaimed):
             if time.monotonic() > due and run.ended is None:
                 self.reclaimed.remove((due, run))
@@ -195,7 +195,7 @@ def _is_exit_record(request: Request) -> bool:
 
 @contextmanager
 def _machines(folder: Path) -> Iterator[Machines]:
-    """Makes nodes in namespaces where that is possible, else as processes."""
+    """Run nodes in namespaces if possible, else as processes."""
     if namespaces.why_not_here() is None:
         with namespaces.node_network(folder / "nodes", f"{GATEWAY}/16") as network:
             yield network
@@ -207,7 +207,7 @@ def _machines(folder: Path) -> Iterator[Machines]:
 
 
 def _publishes(job: RehearsedJob, machines: Machines) -> bool:
-    """The data go into a snapshot block by block, for nodes that can mount it."""
+    """Whether the data are published into a snapshot block by block, for nodes that can mount it."""
     has_other_source = job.options.get("data_s3") or job.options.get("data_snapshot") or job.train.data_url
     return (
         job.is_published
@@ -218,7 +218,7 @@ def _publishes(job: RehearsedJob, machines: Machines) -> bool:
 
 
 def _data(job: RehearsedJob, folder: Path, account: Ec2Account, makes_images: bool) -> Callable[[str], Volume | None]:
-    """A function that makes the data volume of a node.  makes_images: as a file system, else as the folder itself."""
+    """A function that creates a node's data volume.  makes_images: as a file system, else as the folder itself."""
 
     def volume(name: str) -> Volume | None:
         if job.data is None:
@@ -237,7 +237,7 @@ def _data(job: RehearsedJob, folder: Path, account: Ec2Account, makes_images: bo
 
 
 def _from_blocks(published: EBSSnapshot, name: str, folder: Path) -> Volume:
-    """A volume with the bytes that were sent to AWS, and holes where none were."""
+    """A volume with the blocks that were sent to AWS, and holes elsewhere."""
     image = folder / f"{published.snapshot_id}.img"
     if not image.exists():
         with image.open("wb") as file:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 from unittest import mock
 
-# Prefixes of the user's own settings that are removed; proxies are, too, in upper and lower case.
+# Prefixes of the user's variables that are removed; proxy variables are removed, too, in upper and lower case.
 REMOVED = ("AWS_", "BOTO_", "MOTO_", "TEST_SERVER_MODE")
 # No credentials can be found.
 NO_ACCOUNT = {
@@ -23,7 +23,7 @@ CREDENTIALS = {
     **NO_ACCOUNT,
     "AWS_ACCESS_KEY_ID": "rehearsal",
     "AWS_SECRET_ACCESS_KEY": "rehearsal",  # nosec B105  # moto takes any
-    "AWS_SESSION_TOKEN": secrets.token_urlsafe(32),  # which moto checks: other users reach this machine's ports
+    "AWS_SESSION_TOKEN": secrets.token_urlsafe(32),  # checked, as other users of this machine can reach its ports
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 # For moto.  Loading its 1,300 old AMIs would take half a second.
@@ -35,7 +35,7 @@ MOTO = {
 
 
 def shared_models() -> AbstractContextManager[Any]:
-    """One reader of botocore's models of AWS's services for all sessions inside the block: moto opens dozens."""
+    """Share one loader of botocore's service models between all sessions inside the block: moto creates dozens."""
     import botocore.session
 
     return mock.patch.object(botocore.session, "create_loader", cache(botocore.session.create_loader))
@@ -53,7 +53,7 @@ def _is_the_users(name: str) -> bool:
 
 @contextmanager
 def entered(env: Mapping[str, str]) -> Iterator[None]:
-    """Replaces this process's environment inside the block, as moto and boto3 read it in many places."""
+    """Replace this process's environment inside the block, as moto and boto3 read it in many places."""
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update({**cleaned(env), **MOTO})

@@ -1,4 +1,4 @@
-"""The faults that --inject takes, with when or where they happen, and what makes them happen."""
+"""The faults of --inject: parse them, and inject them at their time."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Fault:
 
 
 def parse(words: Sequence[str]) -> tuple[Fault, ...]:
-    """The faults that `words` name.  Raises SettingsError with the form of a wrong one."""
+    """Parse the faults in `words`.  Raises SettingsError with the form of an invalid one."""
     return tuple(_parse(word) for word in words)
 
 
 def check(faults: Sequence[Fault], epochs: int | None) -> None:
-    """Raises SettingsError for a fault that would come after the last of so many epochs, if they are known."""
+    """Raise SettingsError for a fault after the last epoch.  epochs: None if not known."""
     for fault in faults:
         if epochs is not None and fault.has_epoch and fault.number >= epochs:
             raise SettingsError(
@@ -92,7 +92,7 @@ def _known() -> str:
     return f"Known: {', '.join(kind + form for kind, (form, _) in KINDS.items())}."
 
 
-# ---- making them happen
+# ---- injection
 
 
 THROTTLED = Refusal(503, "RequestLimitExceeded", "Request limit exceeded.")
@@ -100,10 +100,10 @@ SLOW_DOWN = Refusal(503, "SlowDown", "Please reduce your request rate.")  # the 
 
 
 class Injection:
-    """Makes the faults of one rehearsal happen."""
+    """Injects the faults of one rehearsal."""
 
     def __init__(self, faults: Sequence[Fault], backend: RehearsedBackend, note: Callable[[str], None]) -> None:
-        """Raises SettingsError for a fault that this backend does not have."""
+        """Raise SettingsError for a fault that this backend does not have."""
         self.happened: list[tuple[float, str]] = []  # each injected fault, with its time (monotonic, s)
         self._killed = False
         self.throttled = 0  # refused requests
@@ -116,29 +116,29 @@ class Injection:
                 self._finish(fault, text)
 
     def summary(self) -> list[str]:
-        """One sentence on each fault that happened repeatedly, or never."""
+        """A sentence for each fault that happened repeatedly or never."""
         repeated = [f"throttle: {self.throttled} requests of the launcher were refused"] if self._throttles else []
         never = [f"{fault}: the job ended before" for fault in self._due if fault.kind != "throttle"]
         return repeated + never
 
     def repair(self, code: int) -> str | None:
-        """After a command that ended with `code`: removes the cause if that was a fault, and returns it in words."""
+        """After a command that ended with `code`, remove the cause if that was a fault; return it in words."""
         if code == KILLED:
             was_injected, self._killed = self._killed, False
             return "the launcher was killed" if was_injected else None
         return None if code == Exit.DONE else self._backend.repair()
 
     def set_launcher(self, launcher: int | None) -> None:
-        """Sets the process ID of the running launcher; None when it has ended."""
+        """Set the process ID of the running launcher; None when it has ended."""
         self._launcher = launcher
 
     def abort(self, trouble: str) -> None:
-        """Makes the launcher stop the job, as this machine cannot run it."""
+        """Make the launcher stop the job, as this machine cannot run it."""
         self._send(signal.SIGTERM)
         self._note(f"the rehearsal itself failed: {trouble}")
 
     def refuse(self, by_launcher: bool, service: str, operation: str) -> Refusal | None:
-        """Called before each request: the error to answer with, if any."""
+        """Called before each request.  Return the error to answer with, if any."""
         if not by_launcher:
             return None
         self._calls += 1
@@ -153,7 +153,7 @@ class Injection:
         return None
 
     def inject_due(self, epoch: int) -> None:
-        """Injects the faults that are due after an epoch.  epoch: the last one so far."""
+        """Inject the faults that are due after an epoch.  epoch: the last one so far."""
         for fault in [fault for fault in self._due if fault.has_epoch and fault.number <= epoch]:
             if text := self._backend.inject(fault):
                 self._finish(fault, f"{text}, after epoch {epoch}")

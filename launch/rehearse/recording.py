@@ -1,6 +1,6 @@
-"""Records what a rehearsal shows and when: for the screen while it runs, and for its page afterwards.
+"""Record the lines and events of a rehearsal with their times, for the display and for the receipt.
 
-How far the training is comes from what its ranks logged to CloudWatch.
+The training's progress comes from what its ranks log to CloudWatch.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from trainer.contract import METRIC_PREFIX
 if TYPE_CHECKING:
     from launch.rehearse.aws.account import Account
 
-# Matches only from the beginning of a word: otherwise a long one would be tried from each of its letters.
+# Matches only at the beginning of a word; otherwise a long word would be tried from each of its letters.
 VALUE = re.compile(r"(?<!\S)(\S+)=(-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan))(?!\S)", re.IGNORECASE)
 
 
 class MetricLog:
-    """The records in the lines of a log that grows, where mpirun may have put its mark before each line.
+    """The records in the lines of a growing log, which mpirun may have prefixed.
 
-    If the first record names an epoch, as our trainer's do, others without one are torn lines: ranks write at once.
+    If the first record has an epoch, as the built-in trainer's do, records without one are torn lines: ranks write at
+    the same time.
     """
 
     def __init__(self) -> None:
         self._seen, self._names_epochs = 0, False
         self._is_first = True
-        self._count, self._newest = 0, 0  # records, and the last epoch that one of them names
+        self._count, self._newest = 0, 0  # number of records, and the last epoch in them
 
     def new(self, lines: Sequence[str]) -> list[Mapping[str, float]]:
-        """The records in lines that are new since the last call.  Reading all lines each time would take hours."""
+        """The records in lines added since the last call.  Parsing all lines each time would take hours."""
         found = [_values(line) for line in islice(lines, self._seen, None) if METRIC_PREFIX in line]
         self._seen = len(lines)
         records: list[Mapping[str, float]] = [values for values in found if values]
@@ -52,7 +53,7 @@ class MetricLog:
 
     @property
     def reached(self) -> int:
-        """The last epoch so far, or the number of records where they name no epoch; 0 before."""
+        """The last epoch so far, or the number of records if they have no epoch; 0 before the first."""
         return self._newest or self._count
 
 
@@ -74,10 +75,10 @@ def has_begun(account: Account) -> bool:
 # ---- the record
 
 
-EPOCH = re.compile(r"\bepoch (\d+)/\d+  loss ")  # in the trainer's own words
+EPOCH = re.compile(r"\bepoch (\d+)/\d+  loss ")  # as the trainer prints it
 # Commands that the launcher prints for the user: in another terminal they would reach the real AWS.
 COMMAND = re.compile(r"\b(python -m launch\.|aws s3 )")
-# Figures that only our trainer's records have, and not a script's.
+# Figures that only the built-in trainer's records have, not a script's.
 TRAINER_FIGURES = ("train_loss", "train_top1", "eval_loss", "eval_top1", "images_per_s")
 FIGURES = {"train_loss": "loss {:.4f}", "eval_top1": "eval accuracy {:.1%}", "images_per_s": "{:,.0f} images/s"}
 
@@ -109,7 +110,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What rank 0 wrote about an epoch, or about a step of a script of the user's own."""
+    """The record of rank 0 about an epoch, or about a step of a user's own script."""
 
     at: float  # when it arrived (s since the rehearsal began)
     values: Mapping[str, float]
@@ -121,21 +122,21 @@ class Epoch:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it has figures of our own trainer."""
+        """Whether it has figures of the built-in trainer."""
         return any(name in self.values for name in TRAINER_FIGURES)
 
     def formatted(self, name: str, template: str) -> str:
-        """A figure in the format `template`; empty where it is missing, or its line arrived torn."""
+        """A figure in the format `template`; empty if it is missing, for example because its line was torn."""
         return template.format(self.values[name]) if name in self.values else ""
 
 
 class Recorder:
-    """Records lines, changes of nodes and epochs, in the order in which they come."""
+    """Records lines, state changes of nodes, and epochs, in the order of their arrival."""
 
     def __init__(
         self, backend: RehearsedBackend, epochs: int | None, now: Callable[[], float] = time.monotonic
     ) -> None:
-        """epochs: of the whole training, where that is known."""
+        """epochs: of the whole training; None if not known."""
         self.lines: list[Line] = []
         self.changes: list[Change] = []
         self.epochs: list[Epoch] = []
@@ -149,16 +150,16 @@ class Recorder:
         return line
 
     def launcher_line(self, text: str) -> Line | None:
-        """Records a line that the launcher printed; None for what was shown already.
+        """Record a line that the launcher printed.  Return None for metrics, and for epochs that were shown already.
 
-        Metrics are for machines, and the launcher reports an epoch seconds later, when it polls CloudWatch.
+        The launcher reports an epoch seconds later, when it polls CloudWatch.
         """
         if METRIC_PREFIX in text or self._is_known_epoch(text):
             return None
         return self.note(f"{text}  (on AWS)" if COMMAND.search(text) else text, "launcher")
 
     def update(self) -> list[Line]:
-        """The lines for what has happened since the last call."""
+        """Record what has happened since the last call.  Return its lines."""
         with self._lock:
             ranks = self._backend.ranks()
             lines = [self._node_line(run, ranks) for run in list(self._backend.node_runs.values())]
@@ -166,7 +167,7 @@ class Recorder:
 
     @property
     def reached(self) -> int:
-        """The last epoch that any rank has trained, as MetricLog counts it."""
+        """The last epoch that any rank has reached, as counted by MetricLog."""
         return max((log.reached for log in self._logs.values()), default=0)
 
     def latest_changes(self) -> dict[str, Change]:
@@ -179,7 +180,7 @@ class Recorder:
 
     def _node_line(self, run: NodeRun, ranks: Mapping[str, int]) -> Line | None:
         before = self.latest_changes().get(run.name)
-        # A node that was replaced is no longer listed, and keeps its rank.
+        # A replaced node is no longer listed, and keeps its last known rank.
         rank = ranks.get(run.name, before.rank if before else None)
         state = (run.name, run.state, rank, run.address, run.how)
         if before and state == (before.node, before.state, before.rank, before.address, before.how):
@@ -208,12 +209,12 @@ class Recorder:
 
 
 def epoch_between(began: float, ended: float, epochs: Sequence[Epoch]) -> Epoch | None:
-    """The newest epoch that a node trained which ran from `began` to `ended`."""
+    """The newest epoch trained between `began` and `ended`, the times of a node."""
     return next((epoch for epoch in reversed(list(epochs)) if began <= epoch.at <= ended), None)
 
 
 def _described(run: NodeRun, rank: int | None, *, is_new: bool) -> str:
-    """Such as: node i-1, rank 0 at 172.31.0.4: boots."""
+    """A node's state in words, such as: node i-1, rank 0 at 172.31.0.4: boots."""
     text = f"node {run.name}"
     if rank is not None:
         text += f", rank {rank}"

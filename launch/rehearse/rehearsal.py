@@ -54,7 +54,7 @@ class Rehearsal:
     rendezvous_at: float | None = None  # when the ranks had met (monotonic, s)
 
     def run(self, *words: str, module: str = "") -> int:
-        """Runs `python -m launch.ec2 words...` on the embedded AWS; returns its exit code, 137 if it was killed.
+        """Run `python -m launch.ec2 words...` on the embedded AWS; return its exit code, 137 if it was killed.
 
         module: another command than the job's launcher.
         """
@@ -77,7 +77,7 @@ class Rehearsal:
         return code
 
     def run_repaired(self, aim: str, *words: str, module: str = "") -> int:
-        """Runs a command, and again after each injected fault that ends it; aim: of running it again."""
+        """Run a command, and again after each injected fault that ends it.  aim: why it is run again, in words."""
         code = self.run(*words, module=module)
         while reason := self.injection.repair(code):
             self.display.note(f"{reason}; running the same command again to {aim}")
@@ -85,7 +85,7 @@ class Rehearsal:
         return code
 
     def publish(self) -> int:
-        """Publishes the data with launch.data; returns its exit code.  They are meant to stay."""
+        """Publish the data with launch.data; return its exit code.  The data are not counted as left over."""
         job, folder = self.job, Path("runs", self.job.name)
         is_plain = not (job.train.reads_folder or job.is_prepared)  # a script's own
         kind = ("--plain",) if is_plain else ("--prepared", str(folder / "prepared"))
@@ -100,7 +100,7 @@ class Rehearsal:
         return self.backend.account.resources() - self.resources_before
 
     def update(self) -> None:
-        """Shows what has happened, and injects the faults that are due."""
+        """Show what has happened since, and inject the faults that are due."""
         from launch.rehearse.recording import has_begun
 
         self.display.update()  # before a fault: an epoch is shown, and then what happens after it
@@ -117,7 +117,7 @@ class Rehearsal:
 
 
 def rehearse(job: RehearsedJob, *, is_terminal: bool = False) -> int:
-    """Runs the job's whole life here and prints the receipt; returns the launcher's exit code.  Main thread only.
+    """Run the job's whole life here and print the receipt; return the launcher's exit code.  Main thread only.
 
     Raises NotSetUp without the extra `rehearse` or its programs, and SettingsError for what cannot be rehearsed.
     """
@@ -139,7 +139,7 @@ def rehearse(job: RehearsedJob, *, is_terminal: bool = False) -> int:
 
 @contextmanager
 def _run_folder(folder: Path) -> Iterator[None]:
-    """A new folder for what the job leaves; it is removed again if it stays empty."""
+    """Create a new folder for the job's results; remove it again if it stays empty."""
     is_first = not folder.parent.exists()
     try:
         folder.mkdir(parents=True)
@@ -159,7 +159,7 @@ def _run_folder(folder: Path) -> Iterator[None]:
 
 
 def _run_job(rehearsal: Rehearsal) -> int:
-    """Runs the launcher, and what must follow so that nothing is left; returns the job's exit code."""
+    """Run the launcher, and what must follow so that nothing is left; return the job's exit code."""
     job, display = rehearsal.job, rehearsal.display
     if rehearsal.backend.publishes:
         code = rehearsal.publish()
@@ -179,7 +179,7 @@ def _run_job(rehearsal: Rehearsal) -> int:
 
 
 def _follow(rehearsal: Rehearsal) -> int:
-    """Follows a job that the launcher has left running."""
+    """Follow a job that the launcher has left running."""
     if not (rehearsal.job.is_detached and rehearsal.left()):
         return Exit.DONE
     rehearsal.display.note("the launcher has detached from the job; following it to its end")
@@ -187,7 +187,7 @@ def _follow(rehearsal: Rehearsal) -> int:
 
 
 def _run_next(rehearsal: Rehearsal) -> int:
-    """With --keep-warm: runs the same command again on the warm nodes, as another job, and stops the nodes after it."""
+    """With --keep-warm: run the same command again on the warm nodes, as another job, then stop the nodes."""
     job = rehearsal.job
     if not job.options.get("keep_warm"):
         return Exit.DONE
@@ -245,7 +245,7 @@ def _opened(job: RehearsedJob, is_terminal: bool) -> Iterator[Rehearsal]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A temporary folder, which is removed also if this process is killed."""
+    """A temporary folder, which is removed even if this process is killed."""
     where = tempfile.gettempdir()
     # The boot script uses the path without quotes, which is safe on AWS.
     where = where if re.fullmatch(r"[\w/.-]+", where) else "/tmp"  # nosec B108  # mkdtemp makes a private folder
@@ -260,7 +260,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _check_installed() -> None:
-    """Raises NotSetUp with the command that installs what is missing."""
+    """Raise NotSetUp with the command that installs what is missing."""
     if missing := [name for name in MODULES if find_spec(name) is None]:
         raise NotSetUp(
             f"a rehearsal needs {', '.join(missing)}; run pip install -c constraints.txt -e '.[rehearse]' in the "
@@ -269,13 +269,13 @@ def _check_installed() -> None:
 
 
 def _check_requirements(job: RehearsedJob) -> None:
-    """Raises NotSetUp if pip would have to download something for the script's requirements: nodes cannot."""
+    """Raise NotSetUp if pip would have to download something for the script's requirements: nodes cannot."""
     source = job.train.source
     if source is None or not source.requirements:
         return
     listed = source.top / source.requirements
     flags = ["--isolated", "--no-input", "--dry-run", "--no-index", "--retries", "0"]
-    # The proxies are for what is named by its address: a node would not get there.
+    # Unreachable proxies, because requirements may have URLs, which nodes cannot reach either.
     offline = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
     pip = [*interpreter(sys.executable, listed.parent), "-m", "pip"]
     pip_run = shell.run_captured(

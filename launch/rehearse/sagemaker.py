@@ -56,7 +56,7 @@ DIFFERENCES = (
 
 @contextmanager
 def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[SageMaker]:
-    """SageMaker and its instances; nothing of them is left afterwards.  Raises NotSetUp, SettingsError."""
+    """Run SageMaker and its instances inside the block, and remove them after.  Raises NotSetUp, SettingsError."""
     check_toolkit(job)
     why = why_no_network()
     if job.nodes > 1 and why:
@@ -64,7 +64,7 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[SageMak
     account = SageMakerAccount(job.region)
     with ExitStack() as stack:
         stack.enter_context(patched(account.rules))
-        account.rules.answers_stopping = None  # a job has stopped when its containers have
+        account.rules.answers_stopping = None  # a job is Stopped only when its containers have ended
         fill_sagemaker(account, job)
         if queue := job.options.get("queue"):
             make_queue(account.rules, f"{TOOLKIT}-{queue}", max(QUEUED, job.nodes), job.region, account.id)
@@ -197,7 +197,7 @@ class SageMaker(RehearsedBackend):
         }
 
     def _began(self, status: str) -> list[float]:
-        """When each job came into this secondary status (monotonic, s)."""
+        """When each job entered this secondary status (monotonic, s)."""
         moments = []
         for job in list(self.account.jobs.values()):
             rows = job.described["SecondaryStatusTransitions"]
@@ -217,7 +217,7 @@ class SageMaker(RehearsedBackend):
 
 
 def _monotonic(timestamp: float) -> float:
-    """A time of the wall clock on the monotonic one, in s."""
+    """Convert a wall-clock time to the monotonic clock, in s."""
     return timestamp - time.time() + time.monotonic()
 
 
@@ -225,7 +225,7 @@ def _monotonic(timestamp: float) -> float:
 
 
 def gpus_of(job: RehearsedJob) -> int:
-    """GPUs of an instance on AWS; the launcher itself refuses an unknown type."""
+    """GPUs of an instance on AWS; 1 for an unknown type, which the launcher refuses."""
     instance = catalog.load().get(first_type(job).removeprefix(catalog.SAGEMAKER_PREFIX))
     return instance.gpus if instance else 1
 
@@ -235,7 +235,7 @@ def max_ranks() -> int:
 
 
 def check_toolkit(job: RehearsedJob) -> None:
-    """Raises NotSetUp with the command that installs what is missing."""
+    """Raise NotSetUp with the command that installs what is missing."""
     needed = ("sagemaker", *NEEDED) if job.options.get("through") == "estimator" else NEEDED
     missing = [name for name in needed if find_spec(name) is None]
     path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"

@@ -1,4 +1,4 @@
-"""`python -m launch.rehearse.watchdog PID MODULE FLAGS...`: runs the module until its parent PID has ended.
+"""`python -m launch.rehearse.watchdog PID MODULE FLAGS...`: run the module until its parent PID has ended.
 
 Otherwise the launcher of a killed rehearsal would retry its requests to the embedded AWS for ten minutes.
 """
@@ -14,7 +14,7 @@ POLL_S = 0.5
 
 
 def main() -> None:
-    """Runs the module as __main__, and kills this process when its parent has ended."""
+    """Run the module as __main__, and kill this process when its parent has ended."""
     threading.Thread(target=_watch, args=[int(sys.argv[1])], daemon=True).start()
     module, *sys.argv[1:] = sys.argv[2:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

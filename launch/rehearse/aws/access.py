@@ -1,7 +1,7 @@
-"""The checks that every request passes before its service: throttling, IAM, access to S3, and DryRun.
+"""The checks that every request must pass before its service handles it: throttling, IAM, access to S3, and DryRun.
 
-They are patched into moto's own classes: what these lack or get wrong is then right in moto's server, too.  What a
-service needs is in its own moto_patches.py.
+They are patched into moto's classes, and so also apply in moto's server.  Patches for a single service are in its
+moto_patches.py.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ Replacements = Mapping[type, Sequence[Callable[..., Any]]]  # of methods with th
 def locked(act: Callable[..., Any]) -> Callable[..., Any]:
     """`act` under the lock of the rules, which are its first argument or an attribute of it.
 
-    moto's server has a thread for each request, and its own classes have no locks: without one, two requests at a time
-    see or make half of a resource.
+    moto's server has a thread for each request, but moto's classes have no locks: concurrent requests would see
+    half-created resources.
     """
 
     @functools.wraps(act)
@@ -59,7 +59,7 @@ def locked(act: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def replaced(owner: type, name: str, new: Callable[..., Any], rules: Any) -> AbstractContextManager[Any]:
-    """Replaces owner.name inside the block by `new`, which gets the rules, moto's own method and its arguments."""
+    """Replace owner.name inside the block by `new`, called with the rules, the original method and its arguments."""
     original = getattr(owner, name, None)
     under_lock = locked(new)
 
@@ -74,7 +74,7 @@ def replaced(owner: type, name: str, new: Callable[..., Any], rules: Any) -> Abs
 
 @contextmanager
 def guarded(checks: Sequence[Check]) -> Iterator[None]:
-    """Inside the block, every request of any service must pass all checks, in this order."""
+    """Apply all checks, in this order, to every request of any service inside the block."""
 
     def check_all(response: Any, _request_class: type, _resource: str = "*") -> None:
         signed = call_of(response)
@@ -97,7 +97,7 @@ def call_of(response: Any) -> SignedCall:
 def _call(service: str, request: Any) -> Call:
     try:
         operation, place = get_service_router(service).match(request)
-    except HTTPException:  # a request that AWS does not know either
+    except HTTPException:  # unknown to AWS as well
         return Call(service, "?", {})
     model = get_service_model(service).operation_model(operation.name)
     parser = PROTOCOL_PARSERS[determine_request_protocol(model.service_model, request.content_type)](model)
@@ -107,7 +107,7 @@ def _call(service: str, request: Any) -> Call:
 
 
 def _as_error(service: str, refusal: Refusal) -> Exception:
-    """What moto turns into the answer."""
+    """The exception that moto turns into this answer."""
     if service == "s3":
         return S3ClientError(refusal.code, refusal.message)  # moto knows the status of each code
     error = HTTPException(refusal.body(service)[1].decode())
@@ -115,7 +115,7 @@ def _as_error(service: str, refusal: Refusal) -> Exception:
     return error
 
 
-# ---- throttling: a bucket of tokens for each operation, and one of instances for those made or ended
+# ---- throttling: a token bucket for each operation, and one for instances launched or terminated
 # https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html
 
 
@@ -161,7 +161,7 @@ class Throttling:
         return None if is_allowed else EXCEEDED
 
     def _takes(self, where: tuple[str, ...], size: Size, count: float) -> bool:
-        """Takes tokens out of a bucket, unless there are too few."""
+        """Take tokens out of a bucket, unless there are too few."""
         now = self.now()
         tokens, at = self._filled.get((where, size), (size.most, now))
         tokens = min(size.most, tokens + (now - at) * size.per_s)
@@ -187,7 +187,7 @@ def _instances_of(call: Call) -> int:
 
 @contextmanager
 def heads_have_no_body() -> Iterator[None]:
-    """Inside the block, a refused HEAD has a status and nothing else: its code is 403 or 404.
+    """Answer a refused HEAD inside the block with a status only, so that its error code is 403 or 404.
 
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html, "If the HEAD request generates an error ..."
     """
@@ -203,9 +203,9 @@ def heads_have_no_body() -> Iterator[None]:
 
 @contextmanager
 def one_write_at_a_time() -> Iterator[None]:
-    """Inside the block, one of two simultaneous writes with If-None-Match is refused.
+    """Refuse one of two simultaneous writes with If-None-Match inside the block.
 
-    moto's server has a thread for each request, and checks for the object before it writes it.
+    moto's server has a thread for each request, and checks for the object before writing it.
     """
     lock, put_object = Lock(), S3Response.put_object
 
@@ -218,9 +218,9 @@ def one_write_at_a_time() -> Iterator[None]:
 
 
 def _hides_missing_objects(callers: Mapping[str, Caller]) -> Check:
-    """A check that answers 403 for a missing object, instead of 404, to callers that may not list the bucket.
+    """A check that answers 403 instead of 404 for a missing object if the caller may not list the bucket.
 
-    A right to list that is limited to prefixes does not help.
+    Permission to list only some prefixes does not count.
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html, "Permissions"; the same for HeadObject.
     """
 
@@ -257,13 +257,13 @@ class Access:
     others: list[Check] = field(default_factory=list)  # further checks
 
     def add(self, key: str, arn: str, name: str, *more: Policy) -> Caller:
-        """Adds a caller that signs with `key` and has the policies in infra/iam for `name`, and `more`."""
+        """Add a caller that signs with `key` and has the policies in infra/iam for `name`, and `more`."""
         self.callers[key] = Caller(arn, (policy(name), *more))
         return self.callers[key]
 
     @contextmanager
     def enforced(self) -> Iterator[None]:
-        """Inside the block, moto applies the checks before it answers."""
+        """Make moto apply the checks inside the block."""
         checks = (
             self._throttled,
             authorized(self.callers, self._view),
@@ -288,7 +288,7 @@ def _dry_run(signed: SignedCall) -> Refusal | None:
 
 @contextmanager
 def patched(rules: Any, replacements: Replacements) -> Iterator[None]:
-    """Makes moto behave as AWS under `rules` inside the block."""
+    """Make moto behave as AWS under `rules` inside the block."""
     with ExitStack() as stack:
         stack.enter_context(rules.access.enforced())
         for owner, methods in {**OF_ALL, **replacements}.items():

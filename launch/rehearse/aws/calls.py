@@ -1,4 +1,4 @@
-"""A call to AWS as it arrives, and AWS's errors in the form of each service.  Pure."""
+"""A call to AWS, and AWS's errors in each service's format.  Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Call:
-    """One call to AWS.  params: as boto3 takes them."""
+    """One call to AWS.  params: in the form of boto3's arguments."""
 
     service: str
     operation: str
@@ -23,7 +23,7 @@ class Call:
 
 @dataclass(frozen=True)
 class SignedCall:
-    """A call as it arrives.  key: the access key that it is signed with."""
+    """A call with its signer.  key: the access key that it is signed with."""
 
     call: Call
     key: str

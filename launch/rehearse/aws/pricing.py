@@ -19,8 +19,8 @@ from moto.core.responses import BaseResponse
 from launch.core import catalog
 from launch.core.price import CATALOGS_REGION, GIB
 
-# Of the prices in us-east-1: about what g5.xlarge costs there, from memory, 2026-11-23.  A stand-in: AWS's list has
-# a price of its own for each type in each region.
+# Multiples of the prices in us-east-1, from g5.xlarge's approximate prices, from memory, 2026-11-23.  A stand-in: AWS's
+# list has a separate price for each type in each region.
 MULTIPLES = {"us-east-1": 1.0, "us-east-2": 1.0, "us-west-2": 1.0, "eu-west-1": 1.12, "eu-central-1": 1.25,
              "ap-northeast-1": 1.45}  # fmt: skip
 OTHER_REGIONS = 1.3
@@ -35,9 +35,9 @@ class PricingResponse(BaseResponse):
 
     def get_products(self) -> str:
         filters = json.loads(self.body).get("Filters", ())
-        wanted = {one["Field"]: one["Value"] for one in filters}
-        price = price_of(wanted)
-        return json.dumps({"FormatVersion": "aws_v1", "PriceList": [] if price is None else [product(price, wanted)]})
+        fields = {one["Field"]: one["Value"] for one in filters}
+        price = price_of(fields)
+        return json.dumps({"FormatVersion": "aws_v1", "PriceList": [] if price is None else [product(price, fields)]})
 
 
 def multiple(region: str) -> float:
@@ -79,7 +79,7 @@ class PricingBackend(BaseBackend):
 
 @contextmanager
 def priced() -> Iterator[None]:
-    """Inside the block, moto has a price list."""
+    """Add the price list to moto inside the block."""
     ours, others = BackendDict(PricingBackend, "ec2"), backends._import_backend
 
     def find(module: str, name: str) -> Any:

@@ -20,7 +20,7 @@ from werkzeug.serving import make_server
 
 from launch.rehearse.aws.calls import Refusal
 
-# How the names of those requests begin that change nothing.
+# Prefixes of the operations that only read.
 READS = ("BatchGet", "Describe", "Filter", "Get", "Head", "List", "Query", "Scan", "Search")
 LAUNCHER_AGENT = "aws-ddp-toolkit"  # in the User-Agent of a launcher, see launch/aws/client.py
 
@@ -70,7 +70,7 @@ class RecordingApp:
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         at, by_launcher = time.monotonic(), LAUNCHER_AGENT in environ.get("HTTP_USER_AGENT", "")
-        if self._tokens is not None and not has_token(environ, self._tokens):  # before anything of a body is read
+        if self._tokens is not None and not has_token(environ, self._tokens):  # before the body is read
             return _refused(INVALID_TOKEN, service_of(environ), start_response)
         service, operation = operation_of(environ)
         statuses: list[int] = []
@@ -118,12 +118,12 @@ def _scope(environ: Mapping[str, Any]) -> list[str]:
 
 def first(requests: Sequence[Request], operation: str, *, by_launcher: bool = True) -> float | None:
     """When the first such request came (monotonic, s)."""
-    wanted = (by_launcher, operation)
-    return next((request.at for request in requests if (request.by_launcher, request.operation) == wanted), None)
+    sought = (by_launcher, operation)
+    return next((request.at for request in requests if (request.by_launcher, request.operation) == sought), None)
 
 
 def service_of(environ: Mapping[str, Any]) -> str:
-    """The service that a request is signed for, in AWS's name; S3 where the address is."""
+    """AWS's name of the service that a request is signed for; s3 for one without a credential scope."""
     scope = _scope(environ)
     return scope[3] if len(scope) == 5 else "s3"
 
@@ -152,12 +152,11 @@ def served(
     port: int = 0,
     place: Place = lambda make: make(),
 ) -> Iterator[int]:
-    """Serves AWS at `address`; yields the port.  All servers of this process share one AWS.
+    """Serve AWS at `address`; yield the port.  All servers of this process share one AWS.
 
-    place: calls what makes the socket, in the network namespace where it belongs.
-    tokens: the session tokens of callers, by access key; None: everybody may call.  They are needed where instances
-    become processes of this machine: a request could make one run anything as this user, and every user of the machine
-    reaches the port.
+    place: calls the function that creates the socket in the right network namespace.
+    tokens: the session tokens of callers by access key; None: not checked.  Required where instances run as processes
+    of this machine: a request can run anything as this user, and every local user can reach the port.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     app = RecordingApp(DomainDispatcherApplication(create_backend_app), log, tokens)

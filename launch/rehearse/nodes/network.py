@@ -17,7 +17,7 @@ from trainer.errors import MachineError
 
 Result = TypeVar("Result")
 
-# What making a node takes, tried in namespaces that vanish at once.
+# The commands that a node needs, tried in temporary namespaces.
 TRY = """
 set -e
 ip link add bridge type bridge
@@ -71,7 +71,7 @@ class Bridge:
         return self._network.pid
 
     def connect(self, pid: int, address: str, rate: str = "", more: Sequence[str] = ()) -> None:
-        """Connects the network of process `pid`.  rate: limit in each direction; more: further commands of `ip`."""
+        """Connect the network of process `pid`.  rate: limit in each direction; more: further commands of `ip`."""
         self._ports += 1
         port, bridge, inside = f"port{self._ports}", _namespace(self.pid), _namespace(pid)
         ip(bridge, f"link add {port} type veth peer name eth0 netns {pid}", f"link set {port} master bridge up")
@@ -81,7 +81,7 @@ class Bridge:
             slow_down(bridge, port, rate)
 
     def call(self, make: Callable[[], Result]) -> Result:
-        """Calls `make` in the bridge's network, where its sockets stay; returns its result."""
+        """Call `make` in the bridge's network, where its sockets stay; return its result."""
         return in_network(self.pid, make)
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Bridge:
 
 
 def fill_disk(pid: int, disk: Path | int, mounted_at: str) -> None:
-    """Fills a file system of process `pid`.  disk: as this process sees it.  Call again after files were removed."""
+    """Fill a file system of process `pid`.  disk: as this process sees it.  Call again after files were removed."""
     with suppress(OSError, MachineError):  # the process has just ended, or the disk is fuller by now
         state = os.statvfs(disk)
         used = max(1, state.f_blocks - state.f_bfree) * state.f_frsize
@@ -107,12 +107,12 @@ def _namespace(pid: int) -> str:
 
 
 def ip(network: str, *lines: str) -> None:
-    """Runs commands of `ip` in a network namespace."""
+    """Run commands of `ip` in a network namespace."""
     shell.output_of(["nsenter", f"--net={network}", "ip", "-batch", "-"], "\n".join(lines))
 
 
 def slow_down(network: str, device: str, rate: str) -> None:
-    """Limits what `device` of a network namespace sends to `rate`, such as 20mbit."""
+    """Limit what `device` of a network namespace sends to `rate`, such as 20mbit."""
     # The bucket holds ten milliseconds of data, but at least one packet: up to 64 kB before the card splits it.
     number, unit = int(rate[:-4]), {"k": 10**3, "m": 10**6, "g": 10**9}[rate[-4]]
     bucket = max(80_000, number * unit // 800)
@@ -121,7 +121,7 @@ def slow_down(network: str, device: str, rate: str) -> None:
 
 
 def in_network(pid: int, make: Callable[[], Result]) -> Result:
-    """Calls `make` in the network of process `pid`, where its sockets and threads stay.  Returns its result."""
+    """Call `make` in the network of process `pid`, where its sockets and threads stay.  Return its result."""
 
     def enter_and_make() -> Result:
         with Path(f"/proc/{pid}/ns/net").open() as namespace:

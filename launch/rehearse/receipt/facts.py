@@ -118,7 +118,7 @@ class Receipt:
 
     @property
     def regions(self) -> str:
-        """Where its nodes were paid for; the job's first region if no node shows its zone."""
+        """The regions of its nodes; the job's first region if no node shows its zone."""
         return ", ".join(sorted({node.zone[:-1] for node in self.nodes if node.zone})) or self.place.partition(";")[0]
 
     @property
@@ -162,7 +162,7 @@ class Receipt:
 
 
 def _after_end(arguments: Sequence[str]) -> list[str]:
-    """A script's arguments, as they end the command line."""
+    """A script's arguments, after the `--` that ends the launcher's flags."""
     return [END, *arguments] if arguments else []
 
 
@@ -191,7 +191,7 @@ def count_kinds(resources: set[str]) -> dict[str, int]:
 
 
 def phase_seconds(rehearsal: Rehearsal) -> dict[str, float]:
-    """Seconds of each phase.  One that never began took none, and its time belongs to the one before."""
+    """Seconds of each phase.  If a phase never began, its time counts for the one before."""
     starts = {
         "plan": rehearsal.began,
         "rendezvous": None,
@@ -202,10 +202,10 @@ def phase_seconds(rehearsal: Rehearsal) -> dict[str, float]:
 
 
 def spans(starts: Sequence[float | None], end: float) -> list[float]:
-    """How long each phase took that began at these moments; the last ran until `end`."""
+    """The duration of each phase, given their start times; the last ran until `end`."""
     lengths = []
-    for place, start in enumerate(starts):
-        later = [moment for moment in starts[place + 1 :] if moment is not None]
+    for index, start in enumerate(starts):
+        later = [moment for moment in starts[index + 1 :] if moment is not None]
         lengths.append(0.0 if start is None else max(0.0, (later[0] if later else end) - start))
     return lengths
 
@@ -214,24 +214,24 @@ def spans(starts: Sequence[float | None], end: float) -> list[float]:
 
 
 def save(account: Account, bucket: str | None, job: str, requests: Sequence[Request]) -> tuple[Path, dict[str, int]]:
-    """Writes runs/JOB and returns it, with the bytes of each file by its path in there.
+    """Write runs/JOB and return it, with the size of each file by its path in that folder.
 
-    It gets the run folder itself, job/ with the rest of the job folder, logs/ with CloudWatch's streams, and
-    requests.jsonl with every request.  Left out are keys that lead out of the folder, and files of the run folder that
-    would stand in the place of the others.
+    It gets the content of the run folder, job/ with the rest of the job folder, logs/ with CloudWatch's streams, and
+    requests.jsonl with every request.  Keys that lead out of the folder are left out, as are files of the run folder
+    that conflict with the others.
     """
-    run, ours = dict[str, bytes](), dict[str, bytes]()
+    run, added = dict[str, bytes](), dict[str, bytes]()
     for key, stored in list(account.objects(bucket).items()):
         name = key.removeprefix(f"jobs/{job}/")
         if name.startswith("run/"):
             run[name.removeprefix("run/")] = stored.value
         else:
-            ours[f"job/{name}"] = stored.value
+            added[f"job/{name}"] = stored.value
     for stream, lines in account.logs().items():
-        ours[f"logs/{stream.removeprefix(f'{job}/')}.log"] = "".join(f"{line}\n" for line in lines).encode()
-    ours["requests.jsonl"] = "".join(f"{json.dumps(asdict(request))}\n" for request in requests).encode()
+        added[f"logs/{stream.removeprefix(f'{job}/')}.log"] = "".join(f"{line}\n" for line in lines).encode()
+    added["requests.jsonl"] = "".join(f"{json.dumps(asdict(request))}\n" for request in requests).encode()
     folder, sizes = Path("runs") / job, dict[str, int]()
-    for name, content in {**ours, **run, **ours}.items():
+    for name, content in {**added, **run, **added}.items():
         with suppress(FileExistsError, NotADirectoryError, IsADirectoryError):
             if is_path(name):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -220,7 +220,7 @@ class FileRow:
 
 
 def write(receipt: Receipt) -> Path:
-    """Writes the page into the folder with all other results; returns its path."""
+    """Write the page into the folder with all other results; return its path."""
     path = receipt.folder / NAME
     write_atomically(path, as_html(receipt))
     return path

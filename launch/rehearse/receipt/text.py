@@ -14,7 +14,7 @@ WIDTH, NO_BREAK = 80, "\0"
 
 
 def as_text(receipt: Receipt) -> str:
-    """The receipt for a terminal of 80 columns."""
+    """The receipt as text of at most 80 columns."""
     sections = {
         f"receipt of job {receipt.job}": [f"{name}: exit code {code}" for name, code in receipt.commands],
         "trouble": _wrapped(receipt.trouble),
@@ -70,7 +70,7 @@ def _requests(receipt: Receipt) -> list[str]:
 
 
 def _counts(kind: str, who: str, names: Sequence[str]) -> list[str]:
-    """Wrapped, but never between a name and its count."""
+    """Lines with the count of each name, never wrapped between a name and its count."""
     counted = ", ".join(f"{name}{NO_BREAK}{count}" for name, count in sorted(Counter(names).items()))
     text = f"{len(names)} {kind}{'s' if len(names) > 1 else ''} by the {who}: {counted}"
     return [row.replace(NO_BREAK, " ") for row in _wrapped(text)]

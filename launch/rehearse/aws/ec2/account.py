@@ -1,6 +1,6 @@
-"""An AWS account that is set up for launches on EC2, in moto's own backends.
+"""An AWS account in moto's backends that is set up for launches on EC2.
 
-Names are written out and not imported: they are promises to users who set up their account by hand.
+Names are literals, not imported, because users who set up their account by hand rely on them.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ class Ec2Account(account.Account):
     # ---- setting it up
 
     def fill(self) -> None:
-        """Sets it up as in infra/account.md, without data."""
+        """Set up the account as in infra/account.md, without data."""
         self.fill_region()
         self.make_roles()
 
     def fill_region(self) -> None:
-        """Sets up what each region has of its own."""
+        """Set up the resources that exist in each region."""
         self.add_internet_route()
         self.make_ami()
         self.make_image(TOOLKIT)
         self.make_bucket(self.bucket)
 
     def add_internet_route(self) -> None:
-        """Adds an internet gateway and a route to it to the default VPC, as AWS does."""
+        """Add an internet gateway and a route to it to the default VPC, as AWS does."""
         vpc, gateway = self.ec2.get_default_vpc().id, self.ec2.create_internet_gateway()
         self.ec2.attach_internet_gateway(gateway.id, vpc)
         (table,) = self.ec2.describe_route_tables(filters={"vpc-id": [vpc]})
         self.ec2.create_route(table.id, "0.0.0.0/0", gateway_id=gateway.id)
 
     def remove_internet_route(self) -> None:
-        """Removes the route to the internet."""
+        """Remove the route to the internet."""
         (table,) = self.ec2.describe_route_tables(filters={"vpc-id": [self.ec2.get_default_vpc().id]})
         self.ec2.delete_route(table.id, "0.0.0.0/0")
 
     def make_snapshot(self, dataset: str, gib: int, hours_old: float = 0, state: str = "completed") -> str:
-        """Makes a snapshot that holds a data set; returns its ID."""
+        """Create a snapshot that holds a data set; return its ID."""
         volume = self.ec2.create_volume(size=gib, zone_name=f"{self.region}a", volume_type="gp3")
         snapshot = self.ec2.create_snapshot(volume.id, f"{dataset}, prepared")
         self.ec2.delete_volume(volume.id)
@@ -77,11 +77,11 @@ class Ec2Account(account.Account):
         return str(snapshot.id)
 
     def make_ami(self) -> str:
-        """Makes the AMI that AWS's parameter names; returns its ID."""
+        """Create the AMI that AWS's parameter names; return its ID."""
         return self._make_ami(AMI_NAME, "/dev/sda1", AMI_PARAMETER)
 
     def make_amazon_linux(self) -> str:
-        """Makes Amazon Linux's AMI, and the parameter that names it; returns its ID."""
+        """Create Amazon Linux's AMI, and the parameter that names it; return its ID."""
         return self._make_ami(AMAZON_LINUX_NAME, "/dev/xvda", AMAZON_LINUX)
 
     def _make_ami(self, name: str, root: str, parameter_name: str) -> str:
@@ -96,13 +96,13 @@ class Ec2Account(account.Account):
         return str(ami.id)
 
     def make_roles(self) -> None:
-        """Makes the roles of nodes and of time limits."""
+        """Create the roles of nodes and of time limits."""
         self.make_profile(PROFILE)
         self.make_profile(PUBLISHER)
         self.make_role(SCHEDULER_ROLE)
 
     def make_profile(self, name: str) -> None:
-        """Makes a role and the instance profile that gives it to nodes."""
+        """Create a role and the instance profile that gives it to nodes."""
         self.make_role(name)
         iam = iam_backends[self.id]["aws"]
         with suppress(EntityAlreadyExists):
@@ -122,7 +122,7 @@ class Ec2Account(account.Account):
     # ---- what happens to it
 
     def kill(self, instance_id: str, reason: str) -> None:
-        """Ends a node, for `reason` in EC2's words."""
+        """End a node, for `reason` in EC2's words."""
         end(self.rules, self.ec2.get_instance(instance_id), reason)
 
 

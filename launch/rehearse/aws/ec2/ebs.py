@@ -1,6 +1,6 @@
 """Volumes and snapshots where moto differs from EC2, and the EBS direct APIs, as strict as AWS.
 
-https://docs.aws.amazon.com/ebs/latest/APIReference/API_Operations.html; moto takes any block, and verifies nothing.
+https://docs.aws.amazon.com/ebs/latest/APIReference/API_Operations.html; moto accepts any block and verifies nothing.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _get(params: Mapping[str, Any], snapshot: EBSSnapshot | None, is_readable: b
 
 
 def start_snapshot(rules: Rules, original: Any, response: Any) -> ActionResult:
-    """Starts a pending snapshot, without the volume that moto makes for it; a repeated token gets the same answer."""
+    """Start a pending snapshot, without the volume that moto creates; a repeated token gets the same answer."""
     params = {name: response._get_param(name) for name in
               ("VolumeSize", "Tags", "Description", "ClientToken", "Encrypted", "KmsKeyArn", "Timeout")}  # fmt: skip
     token = params["ClientToken"] or ""
@@ -152,14 +152,14 @@ def start_snapshot(rules: Rules, original: Any, response: Any) -> ActionResult:
 
 
 def complete_snapshot(rules: Rules, original: Any, backend: Any, snapshot_id: str) -> str:
-    """Seals the snapshot; DescribeSnapshots completes it."""
+    """Seal the snapshot; DescribeSnapshots completes it."""
     backend.snapshots[snapshot_id].status = "sealed"
     backend.ec2_backend.snapshots[snapshot_id].answers_left = rules.slow.pending
     return "pending"
 
 
 def advance(backend: Any) -> None:
-    """Advances what is being completed or copied, as each DescribeSnapshots does."""
+    """Advance the snapshots that are being completed or copied, as each DescribeSnapshots does."""
     for snapshot in backend.snapshots.values():
         left = getattr(snapshot, "answers_left", None)
         if left is None:
@@ -173,7 +173,7 @@ def advance(backend: Any) -> None:
 
 
 def list_snapshot_blocks(rules: Rules, original: Any, response: Any) -> ActionResult:
-    """Lists blocks by index, a page at a time."""
+    """List blocks by index, a page at a time."""
     snapshot = response.ebs_backend.snapshots[response._get_param("SnapshotId")]
     most = int(response._get_param("MaxResults") or PAGE)
     begin = int(response._get_param("NextToken") or response._get_param("StartingBlockIndex") or 0)
@@ -188,7 +188,7 @@ def list_snapshot_blocks(rules: Rules, original: Any, response: Any) -> ActionRe
 def copy_snapshot(
     rules: Rules, original: Any, backend: Any, source_snapshot_id: str, source_region: str, *more: Any, **named: Any
 ) -> Any:
-    """Copies a snapshot with its blocks; it is pending at first."""
+    """Copy a snapshot with its blocks; it is pending at first."""
     copied = original(backend, source_snapshot_id, source_region, *more, **named)
     copied.status, copied.answers_left, copied.encrypted = "pending", rules.slow.pending, True
     source = ebs_backends[backend.account_id][source_region].snapshots.get(source_snapshot_id)
@@ -206,9 +206,9 @@ def snapshot_of(account: Any, volume: str) -> EBSSnapshot | None:
 
 
 def write_volume(snapshot: EBSSnapshot, image: Any, *, fills: bool = True) -> None:
-    """Writes what a volume made from an encrypted snapshot reads.  image: a binary file.
+    """Write the content of a volume created from an encrypted snapshot.  image: a binary file.
 
-    fills: also what was not written; otherwise there are holes, which read as zeros.
+    fills: also write blocks that were never written; otherwise they are holes, which read as zeros.
     """
     image.truncate(snapshot.volume_size * 2**30)
     for index in range(snapshot.volume_size * 2048):
@@ -227,7 +227,7 @@ IO_LEAST_GIB = 4
 
 
 def tune(volume: Any, request: Any) -> None:
-    """Sets the fields of a volume that moto drops from the request."""
+    """Set the fields of a volume that moto drops from the request."""
     if volume.volume_type == "gp3":
         volume.iops, volume.throughput = request.get("Iops") or 3000, request.get("Throughput") or 125
     volume.volume_initialization_rate = request.get("VolumeInitializationRate")
@@ -317,6 +317,6 @@ def attachments(volume: Any) -> list[Any]:
 
 
 def _set_attachments(volume: Any, attachments: list[Any]) -> None:
-    """Keeps all of them in a field of our own: moto's has room for one."""
+    """Store all attachments in a separate field, as moto's has room for only one."""
     volume.all_attachments = attachments
     volume.attachment = attachments[0] if attachments else None

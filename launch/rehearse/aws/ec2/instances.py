@@ -55,7 +55,7 @@ def _shows(rules: Rules, instance: Any) -> bool:
 
 
 def _forget(rules: Rules, backend: Any) -> None:
-    """Drops the instances that ended more than an hour ago."""
+    """Remove instances that ended more than an hour ago."""
     for reservation in backend.reservations.values():
         reservation.instances = [node for node in reservation.instances if not _is_old(node, rules.now())]
 
@@ -91,7 +91,7 @@ def terminate(rules: Rules, original: Any, instance: Any) -> InstanceState:
 
 @locked
 def end(rules: Rules, instance: Any, reason: str) -> InstanceState:
-    """Begins to end a node for `reason`, in EC2's words; does nothing if it is ending already."""
+    """Begin to end a node for `reason`, in EC2's words; do nothing if it is ending already."""
     before: InstanceState = copy.copy(instance._state)
     if before.name not in ("shutting-down", "terminated"):
         set_state(instance, "shutting-down", rules.slow.ending)
@@ -103,7 +103,7 @@ def end(rules: Rules, instance: Any, reason: str) -> InstanceState:
 
 
 def finish(rules: Rules, instance: Any) -> None:
-    """Ends a node, with the volumes and network interfaces that are deleted on termination."""
+    """End a node, with the volumes and network interfaces that are deleted on termination."""
     reason, interfaces = instance.state_reason, instance.network_interfaces
     for device, mapping in list(instance.block_device_mapping.items()):
         volume = instance.ec2_backend.volumes.get(mapping.volume_id)
@@ -134,7 +134,7 @@ def describe_capacity_reservations(rules: Rules, original: Any, response: Any) -
 
 
 def take(rules: Rules, name: str, kind: str, zone: str, count: int) -> None:
-    """Takes `count` instances out of a reservation."""
+    """Use `count` instances of a reservation."""
     reservation = rules.reservations.get(name)
     if reservation is None:
         raise EC2ClientError(

@@ -1,6 +1,6 @@
-"""Patches for what moto lacks or gets wrong of the requests of a launch, in moto's own classes.
+"""Patch moto's classes where they lack or differ from EC2's behaviour in a launch.
 
-Everything that can be set, such as capacity and quotas, is in Rules.
+Everything configurable, such as capacity and quotas, is in Rules.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from launch.rehearse.aws.ec2.rules import Rules, consistency_check
 
 @contextmanager
 def patched(rules: Rules) -> Iterator[None]:
-    """Makes moto behave as AWS under `rules` inside the block, one request at a time."""
+    """Make moto behave as AWS under `rules` inside the block, one request at a time."""
     with ExitStack() as stack:
         rules.access.others += [scheduler.check_of(rules), consistency_check(rules), ebs.check_of(rules)]
         stack.enter_context(access.patched(rules, METHODS))

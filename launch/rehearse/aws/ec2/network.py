@@ -66,7 +66,7 @@ def delete_placement_group(rules: Rules, original: Any, response: Any) -> EmptyR
 
 
 def create_tags(rules: Rules, original: Any, response: Any) -> EmptyResult:
-    """Tags placement groups, too, which moto does not have; they go by their ids here, and elsewhere by their names."""
+    """Tag also placement groups, which moto lacks; here they are identified by ID, elsewhere by name."""
     wanted, tags = response._get_param("Resources", []), response._get_param("Tags", [])
     groups = {group.group_id: group for group in rules.placement_groups.values() if group.group_id in wanted}
     others, backend = [name for name in wanted if name not in groups], response.ec2_backend
@@ -229,7 +229,7 @@ def _is_for_port(entry: Any, port: int) -> bool:
 
 
 def give_addresses(backend: Any, instance: Any, wanted: list[dict[str, Any]]) -> None:
-    """Gives a new instance a public address if it asks for one; with several interfaces it cannot.
+    """Give a new instance a public address if it asks for one; with several interfaces it cannot.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-instance-addressing.html#concepts-public-addresses
     """

@@ -17,7 +17,7 @@ from launch.rehearse.aws.access import Access
 from launch.rehearse.aws.calls import Check, Refusal, SignedCall
 from launch.rehearse.aws.iam.policies import FULL_ACCESS, Policy
 
-# Service Quotas' codes for vCPUs: how the types' names begin, and whether they are spot.
+# Service Quotas' codes for vCPUs -> prefixes of the instance types, and whether they are spot.
 # https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
 STANDARD = ("a", "c", "d", "h", "i", "m", "r", "t", "z")
 QUOTAS = {
@@ -33,7 +33,7 @@ QUOTAS = {
 
 @dataclass
 class Slow:
-    """How far the embedded EC2 lags behind, in answers of DescribeInstances."""
+    """Eventual consistency of the embedded EC2, counted in answers of DescribeInstances."""
 
     hidden: int = 0  # answers in which a new node is not listed yet
     pending: int = 1  # answers in which it is pending
@@ -77,7 +77,7 @@ class Rules:
 # ---- eventual consistency: https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
 
 
-# How names of each kind begin -> AWS's code.  https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+# Prefix of an ID -> AWS's error code.  https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 UNKNOWN = {
     "i-": "InvalidInstanceID.NotFound",
     "sg-": "InvalidGroup.NotFound",
@@ -87,7 +87,7 @@ UNKNOWN = {
 
 
 def mark_new(rules: Any, name: str) -> None:
-    """Hides a new resource from the first requests that name it."""
+    """Hide a new resource from the first requests that name it."""
     if rules.slow.unknown:
         rules.fresh[name] = rules.slow.unknown
 
@@ -125,7 +125,7 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def once(rules: Rules, response: Any, act: Callable[[], ActionResult]) -> ActionResult:
-    """Acts once for a client token: a repeated request gets the first answer, with its resources as they are now."""
+    """Call `act` once per client token; a repeated request gets the first answer with its resources' current state."""
     token = response._get_param("ClientToken") or ""
     key, request = (response.region, response._get_action(), token), json.dumps(response.params, default=str)
     if token and key in rules.answered:

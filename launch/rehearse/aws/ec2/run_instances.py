@@ -25,7 +25,7 @@ from launch.rehearse.aws.ec2.rules import QUOTAS, Rules, mark_new, once
 
 
 def call_action(rules: Rules, original: Any, response: Any) -> Any:
-    """moto's own answer to any request, replaced so that it is made under the lock."""
+    """Answer any request with moto's own method, but under the lock."""
     return original(response)
 
 
@@ -68,7 +68,7 @@ def _started(rules: Rules, original: Any, response: Any) -> ActionResult:
 
 
 def _check_references(ask: Any, backend: Any, response: Any) -> None:
-    """Raises for what does not exist.  moto checks some of this when half of the nodes are made."""
+    """Raise for resources that do not exist.  moto checks some of them only after creating half of the nodes."""
     disks = [mapping["Ebs"] for mapping in ask("BlockDeviceMappings", [])]
     backend.describe_snapshots([disk["SnapshotId"] for disk in disks if disk.get("SnapshotId")])
     if ask("ImageId") in backend.amis:  # moto itself refuses others
@@ -123,7 +123,7 @@ RESERVATION = "CapacityReservationSpecification.CapacityReservationTarget.Capaci
 
 
 def _check_room(rules: Rules, ask: Any, backend: Any) -> None:
-    """Checks placement group, zone, quotas, reservation and capacity, in this order."""
+    """Check placement group, zone, quotas, reservation and capacity, in this order."""
     kind, count, zone = ask("InstanceType"), int(ask("MinCount")), _zone(ask, backend)
     is_spot = ask("InstanceMarketOptions.MarketType") == "spot"
     group = ask("Placement.GroupName")
@@ -242,7 +242,7 @@ class Rule:
 
 
 def _check_parameters(params: Params) -> None:
-    """Raises AWS's error for the first broken rule."""
+    """Raise AWS's error for the first broken rule."""
     for rule in RULES:
         if rule.is_broken(params):
             raise EC2ClientError(rule.code, rule.message)

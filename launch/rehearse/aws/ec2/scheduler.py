@@ -41,7 +41,7 @@ class _NotFound(JsonRESTError):
 
 
 def create_schedule_group(rules: Any, original: Any, backend: Any, name: str, tags: Any) -> Any:
-    """Refuses a name that is in use: moto would replace the group by an empty one."""
+    """Refuse a name that is in use: moto would replace the group by an empty one."""
     if name in backend.schedule_groups:
         raise _Conflict("ConflictException", f"Schedule group {name} already exists.")
     return original(backend, name, tags)
@@ -92,7 +92,7 @@ def check_of(rules: Any) -> Check:
 
 
 def fire(rules: Any, account: str, region: str) -> None:
-    """Runs the one-time schedules that are due, and deletes those that ask for it."""
+    """Run the one-time schedules that are due, and delete those that ask for it."""
     for group in scheduler_backends[account][region].schedule_groups.values():
         for schedule in list(group.schedules.values()):
             if not is_enabled(schedule) or due_at(schedule) > rules.now():
@@ -122,7 +122,7 @@ def due_at(schedule: Any) -> float:
 
 
 def _run(rules: Any, account: str, region: str, target: dict[str, Any]) -> None:
-    """The sweeper's document: ends what is past its deadline, as far as the policies of both roles allow it.
+    """Run the sweeper's document, which ends what is past its deadline, as far as the policies of both roles allow.
 
     Starting a document that names a role needs the right to pass that role:
     https://docs.aws.amazon.com/systems-manager/latest/userguide/automation-setup-iam.html

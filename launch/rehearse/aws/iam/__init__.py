@@ -1,1 +1,1 @@
-"""IAM of the embedded AWS: what each call needs, whether policies allow it, and the refusal of what they do not."""
+"""IAM of the embedded AWS: the permissions that each call needs, policy evaluation, and refusals."""

@@ -1,4 +1,4 @@
-"""Whether a policy of infra/iam allows a need, as IAM evaluates it.  Pure; raises for anything it does not know.
+"""Evaluate the policies in infra/iam as IAM does.  Pure; raises for unknown elements.
 
 moto evaluates the actions of a policy but not its resources and conditions, and no library on PyPI evaluates all
 three.  https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
@@ -40,7 +40,7 @@ FILES = {"launcher": LAUNCHER, "doctor": ("doctor", *LAUNCHER), "data-on-ec2": (
 
 @cache
 def policy(name: str) -> Policy:
-    """infra/iam/NAME.json, with the policies that are attached to the same people."""
+    """The policy infra/iam/NAME.json, joined with those that are attached to the same users."""
     folder = files("infra").joinpath("iam")
     found = [json.loads(folder.joinpath(f"{file}.json").read_text()) for file in FILES.get(name, (name,))]
     return {**found[0], "Statement": [statement for one in found for statement in one["Statement"]]}
@@ -53,7 +53,7 @@ def actions(name: str) -> frozenset[str]:
 
 
 def allows(policies: Iterable[Policy], need: Need) -> bool:
-    """Whether one of the policies allows it, and none denies it."""
+    """Whether one of the policies allows the need, and none denies it."""
     effects = {s["Effect"] for one in policies for s in listed(one["Statement"]) if _is_about(s, need)}
     return effects == {"Allow"}
 
@@ -74,7 +74,7 @@ def _is_about(statement: Mapping[str, Any], need: Need) -> bool:
 
 
 def _names(statement: Mapping[str, Any], element: str, is_meant: Callable[[str], bool]) -> bool:
-    """Whether the element, or its Not- form, takes in what is asked for."""
+    """Whether the element, or its Not- form, matches the need."""
     if element in statement:
         return any(map(is_meant, listed(statement[element])))
     return not any(map(is_meant, listed(statement[f"Not{element}"])))
@@ -100,7 +100,7 @@ _WILD = {"*": ".*", "?": "."}
 
 
 def _like_arn(pattern: str, text: str) -> bool:
-    """Each of the six parts for itself: no * of one reaches into the next."""
+    """Compare the six parts of an ARN separately, so that a * does not match across parts."""
     wanted, given = pattern.split(":", 5), text.split(":", 5)
     return len(wanted) == len(given) == 6 and all(map(_like, wanted, given))
 
@@ -113,7 +113,7 @@ _AGREE: dict[str, Callable[[str, str], bool]] = {
     "Bool": lambda wanted, given: wanted.lower() == given.lower(),
     "NumericEquals": lambda wanted, given: float(wanted) == float(given),
 }
-# Those that hold unless another one does; also where the key has no value.
+# Negated operators, which also hold if the key has no value.
 _NEGATED = {"StringNotEquals": "StringEquals", "StringNotLike": "StringLike"}
 _IS_ABSENT = {"true": True, "false": False}
 

@@ -1,6 +1,6 @@
-"""An AWS account that is set up for training jobs on SageMaker, in moto's own backends.
+"""An AWS account in moto's backends that is set up for training jobs on SageMaker.
 
-Names are written out and not imported: they are promises to users who set up their account by hand.
+Names are literals, not imported, because users who set up their account by hand rely on them.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class SageMakerAccount(account.Account):
     # ---- setting it up
 
     def fill(self) -> None:
-        """Sets it up as in infra/account.md, without data."""
+        """Set up the account as in infra/account.md, without data."""
         self.make_role(ROLE)
         self.make_bucket(self.bucket)
 
     def make_trusted(self, role: str) -> None:
-        """Makes a role by its name, or accepts its ARN, which may be of another account."""
+        """Create a role by its name, or accept its ARN, which may be of another account."""
         if role.startswith("arn:"):
             self.rules.roles.add(role)
         else:
@@ -76,7 +76,7 @@ class SageMakerAccount(account.Account):
     # ---- what happens to it
 
     def log(self, name: str, host: str, lines: Iterable[str], stream: str = "") -> str:
-        """Adds lines to the job's stream of `host`, such as algo-1, or to `stream`; returns the stream's name."""
+        """Add lines to the job's stream of `host`, such as algo-1, or to `stream`; return the stream's name."""
         with self.rules.lock:  # a job may have several hosts
             logs, now_ms = logs_backends[self.id][self.region], int(self.rules.now().timestamp() * 1000)
             if LOG_GROUP not in logs.groups:  # AWS makes it with the first job

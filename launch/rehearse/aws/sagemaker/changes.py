@@ -26,12 +26,12 @@ PROGRESS = ("Starting", "Downloading", "Training", "Uploading")  # while InProgr
 
 @locked
 def advance(job: TrainingJob, to: str = "Training") -> None:
-    """Moves a job that is InProgress to the status `to`, through those before it.
+    """Advance a job that is InProgress to the status `to`, through those before it.
 
-    It fails on the way without capacity or data; a spot job waits for capacity.
+    It fails without capacity or data; a spot job waits for capacity.
     """
     assert job.status == "InProgress", f"{job.name} is {job.status}"
-    # Without instances it begins again; while it is Pending it has not got beyond Starting.
+    # Without instances it starts over; while it is Pending it is not past Starting.
     here = PROGRESS.index(job.secondary) if job.secondary in PROGRESS else 0 if job.secondary == "Pending" else -1
     assert here <= PROGRESS.index(to), f"{job.name} is {job.secondary} already"
     for status in PROGRESS[here + 1 : PROGRESS.index(to) + 1]:
@@ -81,7 +81,7 @@ def complete(
     billable: float | None = None,
     metrics: dict[str, float] | None = None,
 ) -> None:
-    """Completes a job after `seconds` of training (default: since it began), of which `billable` are billed."""
+    """Complete a job after `seconds` of training (default: since it began), of which `billable` are billed."""
     advance(job, "Uploading")
     if job.has_ended:
         return
@@ -93,7 +93,7 @@ def complete(
 
 @locked
 def fail(job: TrainingJob, reason: str, seconds: float | None = None, billable: float | None = None) -> None:
-    """Fails a job for `reason`, such as AlgorithmError: ...  Its files are uploaded first."""
+    """Fail a job for `reason`, such as AlgorithmError: ...  Its files are uploaded first."""
     assert not job.has_ended, f"{job.name} is {job.status}"
     if job.secondary == "Training":
         set_status(job, "Uploading")
@@ -104,7 +104,7 @@ def fail(job: TrainingJob, reason: str, seconds: float | None = None, billable: 
 
 @locked
 def interrupt(job: TrainingJob) -> None:
-    """Takes a spot job's instances; advance() starts it again."""
+    """Take a spot job's instances; advance() starts it again."""
     assert job.is_spot, f"{job.name} is no spot job"
     assert job.status == "InProgress", f"{job.name} is {job.status}"
     set_status(job, "Interrupted")
@@ -112,7 +112,7 @@ def interrupt(job: TrainingJob) -> None:
 
 @locked
 def restart(job: TrainingJob) -> bool:
-    """After an instance has died: starts the job again on new ones, or fails it.  Returns whether it starts again."""
+    """After an instance has died, restart the job on new ones or fail it.  Return whether it was restarted."""
     assert job.status == "InProgress", f"{job.name} is {job.status}"
     retries = job.request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0)
     if job.statuses.count("Restarting") >= retries:
@@ -124,7 +124,7 @@ def restart(job: TrainingJob) -> bool:
 
 @locked
 def stopping(job: TrainingJob) -> None:
-    """Begins to stop a job."""
+    """Begin to stop a job."""
     assert job.status == "InProgress", f"{job.name} is {job.status}"
     job.shown_for = job.rules.answers_stopping or 0
     set_status(job, "Stopping", "Stopping")
@@ -132,7 +132,7 @@ def stopping(job: TrainingJob) -> None:
 
 @locked
 def stopped(job: TrainingJob, status: str = "Stopped") -> None:
-    """Ends a job that is stopping; the model that it has by then is uploaded."""
+    """End a job that is stopping; the model that it has by then is uploaded."""
     assert job.status == "Stopping", f"{job.name} is {job.status}"
     if "Training" in job.statuses:
         set_status(job, "Uploading")
@@ -142,7 +142,7 @@ def stopped(job: TrainingJob, status: str = "Stopped") -> None:
 
 @locked
 def measured(job: TrainingJob, name: str, value: float) -> None:
-    """Sets the latest value of a metric."""
+    """Set the latest value of a metric."""
     others = [row for row in job.described.get("FinalMetricDataList", []) if row["MetricName"] != name]
     row = {"MetricName": name, "Value": value, "Timestamp": job.rules.now()}
     job.described["FinalMetricDataList"] = [*others, row]
@@ -150,7 +150,7 @@ def measured(job: TrainingJob, name: str, value: float) -> None:
 
 @locked
 def age(job: TrainingJob, seconds: float) -> None:
-    """Moves all times of this job into the past by `seconds`."""
+    """Move all times of this job into the past by `seconds`."""
     metrics = job.described.get("FinalMetricDataList", [])
     for part in (job.described, *job.described["SecondaryStatusTransitions"], *metrics):
         for key, value in part.items():
@@ -159,7 +159,7 @@ def age(job: TrainingJob, seconds: float) -> None:
 
 
 def _close(job: TrainingJob, seconds: float | None, billable: float | None) -> None:
-    """Sets what Describe shows of a job that has ended."""
+    """Set what Describe shows of a job that has ended."""
     if "Uploading" in job.statuses:
         job.described["ModelArtifacts"] = {"S3ModelArtifacts": job.model}
     if "TrainingStartTime" in job.described:

@@ -76,13 +76,13 @@ class TrainingJob:
 
     @property
     def instance_type(self) -> str:
-        """The selected one, or the first that was asked for."""
+        """The selected type, or the first of the request."""
         machines = self.described["ResourceConfig"]
         return str(machines.get("SelectedInstanceType") or self.instance_types[0])
 
     @property
     def instance_types(self) -> list[str]:
-        """Those that it may run on, in the order in which they are tried.
+        """The types that it may run on, in the order in which they are tried.
 
         https://docs.aws.amazon.com/sagemaker/latest/dg/train-instance-preferences.html
         """
@@ -145,7 +145,7 @@ class TrainingJob:
 
 
 def set_status(job: TrainingJob, status: str, primary: str = "") -> None:
-    """Sets a job's secondary status, and optionally its primary one."""
+    """Set a job's secondary status, and optionally its primary one."""
     now, passed = job.rules.now(), job.described["SecondaryStatusTransitions"]
     if passed:
         passed[-1]["EndTime"] = now
@@ -156,7 +156,7 @@ def set_status(job: TrainingJob, status: str, primary: str = "") -> None:
 
 
 def set_message(job: TrainingJob, message: str) -> None:
-    """Sets the message of the current status."""
+    """Set the message of the current status."""
     job.described["SecondaryStatusTransitions"][-1]["StatusMessage"] = message
     job.described["LastModifiedTime"] = job.rules.now()
 
@@ -165,7 +165,7 @@ def set_message(job: TrainingJob, message: str) -> None:
 
 
 def keep(job: Any) -> None:
-    """Keeps the instances as a warm pool, also after a failure of the job or its user, but not of AWS."""
+    """Keep the instances as a warm pool, also after a failure of the job, but not after one of AWS."""
     if "WarmPoolStatus" not in job.described:
         return
     of_aws = job.status == "Failed" and not job.described["FailureReason"].startswith(("AlgorithmError", "ClientError"))
@@ -177,7 +177,7 @@ def keep(job: Any) -> None:
 
 
 def cool(job: Any) -> None:
-    """Brings the warm pool's state up to date."""
+    """Bring the warm pool's state up to date."""
     pool = job.described.get("WarmPoolStatus", {})
     if pool.get("Status") != "Available":
         return
@@ -196,7 +196,7 @@ def pool_key(job: Any) -> Any:
 
 
 def reuse(job: Any) -> None:
-    """Takes the warm pool of an earlier job like this one, if there is any."""
+    """Take the warm pool of an earlier job like this one, if there is any."""
     for other in job.others:
         if other.pool == "Available" and pool_key(other) == pool_key(job):
             other.described["WarmPoolStatus"] |= {"Status": "Reused", "ReusedByJob": job.name}

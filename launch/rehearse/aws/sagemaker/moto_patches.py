@@ -1,6 +1,6 @@
-"""Patches for what moto lacks or gets wrong of SageMaker, in moto's own classes.
+"""Patch moto's classes where they lack or differ from SageMaker's behaviour.
 
-Everything that can be set, such as quotas, is in Rules.
+Everything configurable, such as quotas, is in Rules.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PAGE = 10  # default number of jobs in an answer
 
 @contextmanager
 def patched(rules: Rules) -> Iterator[None]:
-    """Makes moto behave as AWS under `rules` inside the block."""
+    """Make moto behave as AWS under `rules` inside the block."""
     with access.patched(rules, {**METHODS, BatchResponse: OPERATIONS}), routed(rules):
         yield
 
@@ -98,7 +98,7 @@ def stop_training_job(rules: Rules, original: Any, response: Any) -> EmptyResult
 
 
 def update_training_job(rules: Rules, original: Any, response: Any) -> ActionResult:
-    """Updates how long a warm pool is kept; moto has nothing else that can be updated."""
+    """Update how long a warm pool is kept; moto has nothing else that can be updated."""
     job, request = _job_of(response), json.loads(response.body)
     kept_s = request.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds")
     if kept_s is not None:
@@ -119,7 +119,7 @@ def _job_of(response: Any) -> TrainingJob:
 
 
 def _show(job: TrainingJob) -> None:
-    """Advances a job that is stopping, as each answer that describes it does."""
+    """Advance a job that is stopping, as each answer that describes it does."""
     cool(job)
     if job.status == "Stopping" and job.rules.answers_stopping is not None:
         job.shown_for -= 1
@@ -177,7 +177,7 @@ def _summary(job: TrainingJob) -> dict[str, Any]:
 
 
 def quota_code(name: str) -> str:
-    """A code for the quota of this name: not AWS's own, but as stable."""
+    """A stable code for the quota of this name; not AWS's own."""
     return f"L-{hashlib.sha256(name.encode()).hexdigest()[:8].upper()}"
 
 

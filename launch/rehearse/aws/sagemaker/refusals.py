@@ -36,7 +36,7 @@ def invalid(message: str) -> SagemakerClientError:
 
 
 def check_shape(shape: Any, value: Any, path: str) -> None:
-    """Checks lengths, ranges, patterns and enumerations, which neither botocore nor moto does."""
+    """Check lengths, ranges, patterns and enumerations, which neither botocore nor moto does."""
     if shape.type_name == "structure":
         for key, member in shape.members.items():
             if key in value:
@@ -152,7 +152,7 @@ def _check_counts_and_plans(machines: dict[str, Any], preferred: list[dict[str, 
 
 
 def check_plans(request: Mapping[str, Any], plans: Mapping[str, TrainingPlan]) -> None:
-    """Raises ValidationException for an unknown plan, and for one of another type; the words are ours [?]."""
+    """Raise ValidationException for an unknown plan, and for one of another type; the words are ours [?]."""
     for kind, arn in plans_of(request["ResourceConfig"]).items():
         if arn not in plans:
             raise invalid(f"Could not find training plan {arn}")
@@ -163,7 +163,7 @@ def check_plans(request: Mapping[str, Any], plans: Mapping[str, TrainingPlan]) -
 
 
 def check_role(arn: str, job: str) -> None:
-    """Raises ValidationException unless SageMaker may assume the role for the job with this ARN."""
+    """Raise ValidationException unless SageMaker may assume the role for the job with this ARN."""
     for role in iam_backends[job.split(":")[4]]["aws"].roles.values():
         if role.arn == arn and _trusts_sagemaker(json.loads(role.assume_role_policy_document), job):
             return
@@ -191,7 +191,7 @@ def _trusts_sagemaker(trust: dict[str, Any], job: str) -> bool:
 
 
 def check_quota(job: TrainingJob) -> None:
-    """Raises ResourceLimitExceeded for the first that the job would exceed."""
+    """Raise ResourceLimitExceeded for the first that the job would exceed."""
     _check_general_quotas(job)
     used = _used(job)
     for use in _uses(job):
@@ -258,10 +258,10 @@ URI = re.compile(
 
 
 def check_image(request: dict[str, Any], account: str) -> None:
-    """Raises ValidationException for an image of the account that is not there, or that the role may not pull."""
+    """Raise ValidationException for an image of the account that does not exist, or that the role may not pull."""
     place = URI.fullmatch(request["AlgorithmSpecification"].get("TrainingImage", ""))
     if place is None:
-        return  # SageMaker wants a VPC and credentials for other registries
+        return  # for other registries, SageMaker requires a VPC and credentials
     role = request["RoleArn"]
     where = f"repository: {place['name']} in registry ID: {place['owner']}"
     advice = f"and role {role} has proper pull permissions for SageMaker: {', '.join(PULL)}"
@@ -285,7 +285,7 @@ def _has(repository: Any, place: re.Match[str]) -> bool:
 
 
 def _may_pull(arn: str, account: str, place: re.Match[str]) -> bool:
-    """By the role's policies in IAM; a role of another account, or one made without any policy, is not judged."""
+    """Whether the role's policies allow it to pull; true for a role of another account, or without any policy."""
     roles = [role for role in iam_backends[account]["aws"].roles.values() if role.arn == arn]
     policies = [json.loads(text) for role in roles for text in role.policies.values()]
     if not policies:

@@ -73,7 +73,7 @@ class Rules:
     capacity: dict[str, int] = field(default_factory=dict)  # instances by type (default: unlimited)
     # For how many answers of DescribeTrainingJob a job stays Stopping; None: until stopped() is called.
     answers_stopping: int | None = 1
-    # CreateTrainingJob checks input data, as it has been seen to; otherwise the job fails later.
+    # Whether CreateTrainingJob checks input data, as observed on AWS; otherwise the job fails later.
     refuses_missing_data: bool = False
     # Between SIGTERM and SIGKILL, by the clock of the hosts; a job that has saved and left ends earlier:
     # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html

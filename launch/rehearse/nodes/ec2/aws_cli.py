@@ -1,9 +1,9 @@
-"""AWS's command line for nodes, read once: reading it takes a second, ten times a boot.
+"""The AWS CLI for nodes, preloaded by a server: importing it takes a second, and a boot runs it ten times.
 
-python aws_cli.py --serve SOCKET   reads it once, and runs each command in a fork of itself
+python aws_cli.py --serve SOCKET   imports it once, and runs each command in a fork of itself
 python aws_cli.py SOCKET WORDS...  runs aws WORDS..., with the caller's files, folder and environment
 
-A program: nothing imports it.  The second form imports little, as it runs often.
+A program that nothing imports.  The second form imports little, as it runs often.
 """
 
 import json
@@ -13,12 +13,12 @@ import sys
 
 SERVE = "--serve"
 ENDED_WITHOUT_A_CODE = 255
-DATA_PATH = "AWS_DATA_PATH"  # which the command line sets for itself, once it is read
-LISTENS_S = 30.0  # at the latest; it takes a tenth of a second
+DATA_PATH = "AWS_DATA_PATH"  # set by the AWS CLI itself once it is imported
+LISTENS_S = 30.0  # timeout for the server to listen; usually it takes a tenth of a second
 
 
 def run(path: str, words: list[str]) -> int:
-    """One command, which ends when this process does; its exit code."""
+    """Run one command, which ends when this process does.  Return its exit code."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as there:
         _connect(there, path)
         folder = os.open(".", os.O_RDONLY)
@@ -30,7 +30,7 @@ def run(path: str, words: list[str]) -> int:
 
 
 def _connect(there: socket.socket, path: str) -> None:
-    """Connects; retries while a node that has just been switched on does not listen yet."""
+    """Connect; retry while the server of a node that has just started does not listen yet."""
     import time
 
     until = time.monotonic() + LISTENS_S
@@ -45,7 +45,7 @@ def _connect(there: socket.socket, path: str) -> None:
 
 
 def serve(path: str) -> None:
-    """Serves for ever.  Clients that connect while the command line is being read wait."""
+    """Serve forever.  Clients that connect while the AWS CLI is being imported wait."""
     import signal
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as here:
@@ -63,7 +63,7 @@ def serve(path: str) -> None:
 
 
 def _read() -> None:
-    """Imports what commands import, also late, and keeps what they parse: the descriptions of S3 and of endpoints."""
+    """Import what commands import, including lazily, and cache what they parse: S3's model and the endpoints."""
     import contextlib
     import functools
     import io
@@ -81,7 +81,7 @@ def _read() -> None:
 
 
 def _answer(client: socket.socket) -> None:
-    """Runs the client's command in this process, and ends it."""
+    """Run the client's command in this process, and end it."""
     import threading
 
     message, files, _, _ = socket.recv_fds(client, 1 << 20, 4)
@@ -117,7 +117,7 @@ def _main() -> int:
 
 
 def _end_with(client: socket.socket) -> None:
-    """Ends this process when the client has gone."""
+    """End this process when the client has gone."""
     client.recv(1)
     os._exit(ENDED_WITHOUT_A_CODE)
 

@@ -1,9 +1,9 @@
-"""docker as far as infra/ec2/boot.sh uses it, on a node of a rehearsal: a program, which nothing imports.
+"""A stand-in for docker on rehearsed nodes, as far as infra/ec2/boot.sh uses it.  A program that nothing imports.
 
-Runs a container's command with this Python and this checkout as the image: in a mount namespace of its own with the
-volumes, in a process namespace of its own unless --pid host, with the environment of the image, -e and the embedded
-AWS, and with its output in CloudWatch.  Refuses options that boot.sh does not use with docker's own exit code, 125.
-Records every call in /ec2/docker-calls.
+Runs a container's command with this Python and this checkout as the image: in a new mount namespace with the volumes,
+in a new process namespace unless --pid host, with the environment of the image, -e and the embedded AWS, and with its
+output in CloudWatch.  Refuses options that boot.sh does not use with docker's own exit code, 125.  Records every call
+in /ec2/docker-calls.
 """
 
 import ctypes
@@ -34,8 +34,8 @@ VALUES = {  # allowed values of each flag of run; None: any
 LOG_OPTIONS = {"awslogs-region", "awslogs-group", "awslogs-stream", "mode"}
 CHUNK, LONGEST_EVENT = 2**13, 200_000  # bytes; of an event CloudWatch takes 256 KiB, and 10,000 of them at once
 PR_SET_CHILD_SUBREAPER = 36
-# In place of what the catalog says of the node's type on AWS: no GPUs, and a network speed in Gbit/s
-# that the namespaces of a busy machine reach, too.
+# Replaces the catalog's values for the node's type on AWS: no GPUs, and a network speed in Gbit/s that namespaces on a
+# busy machine can reach.
 THIS_MACHINE = {"DDP_NODE_GPUS": "", "DDP_NODE_GBPS": "0.4"}
 
 
@@ -59,7 +59,7 @@ def main(words: list[str]) -> int:
 
 
 def pull(image: str) -> int:
-    """From ECR or, unless the node is cut off, from anywhere; ECR's layers come from S3.
+    """docker pull: from ECR, whose layers come from S3, or from elsewhere if the node has internet access.
 
     https://docs.aws.amazon.com/AmazonECR/latest/userguide/vpc-endpoints.html
     """
@@ -116,7 +116,7 @@ def run(words: list[str]) -> int:
 
 
 def parsed(words: list[str]) -> tuple[dict[str, list[str]], list[str], str]:
-    """The values of each flag, the image with its command, and what is wrong with the flags, if anything."""
+    """The values of each flag, the image with its command, and an error message, empty if the flags are valid."""
     options: dict[str, list[str]] = {flag: [] for flag in VALUES}
     while words and words[0].startswith("-"):
         flag, value, words = words[0], words[1], words[2:]
@@ -128,7 +128,7 @@ def parsed(words: list[str]) -> tuple[dict[str, list[str]], list[str], str]:
 
 
 def install(words: list[str], volumes: list[str]) -> int:
-    """pip in a container.  There is no package index here: those of this machine stand in for what it would install."""
+    """pip in a container.  There is no package index, so this machine's packages stand in for those to install."""
     if "EC2_REACHES" in os.environ and "internet" not in os.environ["EC2_REACHES"].split():
         return complain(1, "pip: no package index can be reached")
     ((folder, _),) = (volume.split(":")[:2] for volume in volumes)
@@ -137,7 +137,7 @@ def install(words: list[str], volumes: list[str]) -> int:
 
 
 def without_gpus(command: list[str]) -> list[str]:
-    """The training's command for this machine, whose nodes only seem to have GPUs."""
+    """The training's command adapted to this machine, whose nodes only pretend to have GPUs."""
     pairs = zip(["", *command], command, strict=False)
     return ["cpu" if pair == ("--device", "cuda") else pair[1] for pair in pairs]
 
@@ -181,7 +181,7 @@ def given(words: list[str]) -> dict[str, str]:
 
 
 def embedded_aws() -> dict[str, str]:
-    """Where the embedded AWS and the node's metadata service are: on EC2 these have known addresses."""
+    """Variables with the endpoints of the embedded AWS and the metadata service, which on EC2 are well known."""
     endpoints = {name: value for name, value in os.environ.items() if name.startswith("AWS_ENDPOINT_URL")}
     metadata = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
     return endpoints | ({"AWS_METADATA_ENDPOINT": metadata} if metadata else {})  # obstore's name for it
@@ -194,13 +194,13 @@ def mount(volume: str) -> str:
 
 
 def link(volume: str) -> str:
-    """A link in place of a mount, where nothing can be mounted."""
+    """Create a link instead of a mount, on machines where nothing can be mounted."""
     source, target, *_mode = volume.split(":")
     return f"[ {source} = {target} ] || ln -sfn {source} {target}"
 
 
 def first_process(unshare: int) -> int:
-    """The first process of a new namespace: the only child of `unshare --fork`."""
+    """The process ID of the first process in a new namespace: the only child of `unshare --fork`."""
     children = Path(f"/proc/{unshare}/task/{unshare}/children")
     while not children.read_text():
         time.sleep(0.01)
@@ -231,10 +231,10 @@ def image_environment() -> dict[str, str]:
 
 
 class AwsLogs:
-    """docker's log driver of that name: writes the output of a container to a CloudWatch stream."""
+    """docker's awslogs driver: writes the output of a container to a CloudWatch stream."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        import boto3  # takes longer than all other commands together
+        import boto3  # slower than all other commands together
 
         self._client = boto3.client("logs", region_name=options["awslogs-region"])
         self._stream = {"logGroupName": options["awslogs-group"], "logStreamName": options["awslogs-stream"]}
@@ -244,7 +244,7 @@ class AwsLogs:
             self._client.create_log_stream(**self._stream)
 
     def follow(self, output: IO[bytes]) -> None:
-        """Sends what has come at once, as docker does: a request for each of 60,000 lines would take minutes."""
+        """Send lines in batches, as docker does: a request for each of 60,000 lines would take minutes."""
         begun = b""
         while data := os.read(output.fileno(), CHUNK):
             os.write(1, data)

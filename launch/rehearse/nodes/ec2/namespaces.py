@@ -1,9 +1,9 @@
-"""EC2 nodes in namespaces of this machine, which run their real user data without AWS or Docker.  Linux, root.
+"""EC2 nodes in Linux namespaces, which run their real user data without AWS or Docker.  Needs root.
 
-A node is a process tree in namespaces of its own (network, mounts, host name, processes), on a root folder that shows
-this machine's programs read-only.  All nodes are on one bridge, with AWS at its own address.  No namespace has a name
-and no loop device outlives its node, so even a rehearsal that is killed leaves none: a node runs only as long as this
-process holds the other end of its standard input.
+A node is a process tree in its own namespaces (network, mounts, host name, processes), with a root folder that shows
+this machine's programs read-only.  All nodes are on one bridge, with AWS at its own address.  Namespaces have no names
+and loop devices do not outlive their nodes, so even a killed rehearsal leaves none: a node runs only while this process
+holds the other end of its standard input.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from launch.rehearse.nodes.network import Bridge, in_network, why_no_namespaces
 
 NEEDED = ("bash", "ip", "nsenter", "unshare", "losetup", "mkfs.ext4", "debugfs", "curl", "flock")
 
-# Folders of the root that a node has of its own; it sees the others of this machine, read-only.
+# Folders of the root that are the node's own; the others are this machine's, read-only.
 OWN = {"data", "dev", "lost+found", "media", "mnt", "proc", "run", "srv", "sys", "tmp", "var"}
 CHECKOUT = Path(__file__).resolve().parents[4]
 
@@ -91,8 +91,8 @@ if [ -n "$image" ]; then
 fi
 hostname "$(cat "$root/ec2/hostname")"
 """
-# Builds the node's root and becomes its first process.  A line on stdin starts it when the network is there; the node
-# goes off when stdin is closed.
+# Builds the node's root and becomes its first process.  A line on stdin starts it once the network is ready; the node
+# powers off when stdin is closed.
 POWER_ON = f"""{BUILD}
 exec chroot "$root" /bin/bash -c '
     exec 3<&0
@@ -115,7 +115,7 @@ case ${!#} in now | -f) : > /ec2/switch && sleep 60 ;; esac
 
 
 def why_not_here() -> str | None:
-    """Why nodes cannot be made on this machine, as "needs ..."; None if they can."""
+    """Why this machine cannot run nodes, as "needs ..."; None if it can."""
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
         return f"needs {', '.join(missing)}; apt-get install bash curl e2fsprogs iproute2 mount util-linux"
@@ -123,7 +123,7 @@ def why_not_here() -> str | None:
 
 
 def fill_disk(node: Node) -> None:
-    """Fills the node's own disk, which it must have.  Call again after files were removed."""
+    """Fill the node's own disk, which must exist.  Call again after files were removed."""
     disk = f"{node.root}{DISK}"
     network.fill_disk(node.process.pid, Path(f"/proc/{node.process.pid}/root{disk}"), disk)
 
@@ -179,7 +179,7 @@ class NodeNetwork(Machines):
         check_aws_cli([*command, str(root), "", "", "", *_shown_folders()], environment(NodeSetup(""), PATH, TMP))
 
     def record_namespaces(self, pid: int) -> None:
-        """Records the namespaces of process `pid`, so that tests can see that they are gone in the end."""
+        """Record the namespaces of process `pid`, so that tests can check that they are gone in the end."""
         mine, its = ({str(link.readlink()) for link in Path(f"/proc/{p}/ns").iterdir()} for p in ("self", pid))
         self.namespaces |= its - mine
 
@@ -198,7 +198,7 @@ def node_network(folder: Path, cloud: str) -> Iterator[NodeNetwork]:
 
 
 def _lay_out(root: Path, address: str, hosts: Path, user_data: str, setup: NodeSetup) -> None:
-    """Makes the node's own files."""
+    """Create the node's own files."""
     for name in ("ec2/bin", "var/lib/cloud/scripts/per-boot", "run", "data", "dev", "proc", "sys", "tmp", "job"):
         (root / name).mkdir(parents=True)
     (root / "tmp").chmod(0o1777)
@@ -220,7 +220,7 @@ def _lay_out(root: Path, address: str, hosts: Path, user_data: str, setup: NodeS
 
 
 def _aws() -> dict[str, str]:
-    """AWS's command line, read once by each node."""
+    """The AWS CLI, which each node imports once."""
     python, script = quote(sys.executable), quote(str(HERE / "aws_cli.py"))
     return {
         "aws": f'#!/bin/sh\nexec {python} -I -S {script} /ec2/aws-socket "$@"\n',

@@ -1,4 +1,4 @@
-"""What both kinds of node share: volumes, programs, and their interface to the rest of a rehearsal."""
+"""The interface of rehearsed nodes, and what both kinds share: volumes and programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from launch.rehearse.environment import NO_ACCOUNT
 
 HERE = Path(__file__).resolve().parent
 CLOSED_PORT = "http://127.0.0.1:9"  # a closed port; on AWS there would be no answer, which takes longer
-# Endpoint -> how the AWS CLI's variable for its address ends.
+# Endpoint -> suffix of the AWS CLI's variable for its address.
 VARIABLES = {"s3": "S3", "logs": "CLOUDWATCH_LOGS", "ecr.api": "ECR", "ssm": "SSM",
              "secretsmanager": "SECRETS_MANAGER"}  # fmt: skip
 Result = TypeVar("Result")
@@ -92,7 +92,7 @@ class Node:
         return containers.exists() and any(containers.iterdir())
 
     def power_off(self) -> None:
-        """Ends it at once, with all its processes; a second call does nothing."""
+        """End it at once, with all its processes; a second call does nothing."""
         self.process.close(self.grace_s)
         if self.imds:
             self.imds.close()
@@ -101,7 +101,7 @@ class Node:
 
 @dataclass
 class Machines(ABC):
-    """Makes nodes, whose files are in `folder`."""
+    """Starts nodes, whose files are in `folder`."""
 
     folder: Path
     nodes: list[Node] = field(default_factory=list, kw_only=True)
@@ -114,31 +114,31 @@ class Machines(ABC):
         """AWS's address for the nodes."""
 
     def address(self, private: str) -> str:
-        """A node's address, which on AWS would be `private`."""
+        """The address here of a node whose address on AWS would be `private`."""
         return private
 
     def place(self, make: Callable[[], Result]) -> Result:
-        """Calls `make`, which opens a socket, where nodes can reach it; returns its result."""
+        """Call `make`, which opens a socket, where nodes can reach it; return its result."""
         return make()
 
     @abstractmethod
     def check_aws_cli(self) -> None:
-        """Raises NotSetUp if nodes could not run it."""
+        """Raise NotSetUp if nodes could not run the AWS CLI."""
 
     @abstractmethod
     def power_on(
         self, instance: str, address: str, user_data: str, setup: NodeSetup, volume: Volume | None = None
     ) -> Node:
-        """Starts a node with `volume` attached; it boots at once."""
+        """Start a node with `volume` attached; it boots at once."""
 
     def close(self) -> None:
-        """Ends all nodes."""
+        """End all nodes."""
         for node in self.nodes:
             node.power_off()
 
 
 def pin(pid: int, cores: Sequence[int]) -> None:
-    """Limits a process, and what it starts from now on, to these cores, where the system supports it.
+    """Limit a process, and what it starts from now on, to these cores, where the system supports it.
 
     Two nodes that both use all cores wait for each other's threads: training takes forty times as long.
     """
@@ -147,7 +147,7 @@ def pin(pid: int, cores: Sequence[int]) -> None:
 
 
 def share_of_cores(slot: int, nodes: int) -> tuple[int, ...]:
-    """The cores of the node in place `slot` of `nodes`."""
+    """The cores of node `slot` of `nodes`."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     each = max(1, len(cores) // nodes)
     return tuple(cores[(slot * each + number) % len(cores)] for number in range(each)) if cores else ()
@@ -180,7 +180,7 @@ def _bare_environment(path: str, home: Path | str) -> dict[str, str]:
 
 
 def check_aws_cli(command: Sequence[str], env: Mapping[str, str]) -> None:
-    """Raises NotSetUp if `command`, which runs AWS_CLI as a node does, fails: a boot script would, without a word."""
+    """Raise NotSetUp if `command`, which runs AWS_CLI as a node does, fails: a boot script would fail silently."""
     result = shell.run_captured(command, env)
     if result.code:
         reason = (result.err.strip().splitlines() or ["no output"])[-1]
@@ -211,7 +211,7 @@ TOKEN = secrets.token_urlsafe(32)  # of its session; secret from this machine's 
 
 
 class Imds(ThreadingHTTPServer):
-    """Serves until close().  Create it in a thread in the node's network, where its address is."""
+    """Serves until close().  Create it in a thread in the node's network namespace."""
 
     daemon_threads = True
 
@@ -227,14 +227,14 @@ class Imds(ThreadingHTTPServer):
         self._thread.start()
 
     def give_spot_notice(self) -> None:
-        """Announces that EC2 reclaims the instance in two minutes."""
+        """Announce that EC2 reclaims the instance in two minutes."""
         soon = datetime.now(UTC) + timedelta(minutes=2)
         self._answers["spot/instance-action"] = json.dumps(
             {"action": "terminate", "time": soon.strftime("%Y-%m-%dT%H:%M:%SZ")}
         )
 
     def close(self) -> None:
-        """Stops serving and frees the node's network."""
+        """Stop serving and free the node's network."""
         self.shutdown()
         self._thread.join()
         self.server_close()
@@ -288,7 +288,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _credentials() -> dict[str, str]:
-    """Credentials of a role, in EC2's form; any secret will do, as the embedded AWS asks for the token."""
+    """Credentials of a role, in EC2's format; the secret is arbitrary, as the embedded AWS checks the token."""
     now = datetime.now(UTC)
     return {
         "Code": "Success",

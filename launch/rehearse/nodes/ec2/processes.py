@@ -35,7 +35,7 @@ from launch.rehearse.nodes.ec2.node import (
 )
 
 LOCALHOST = "127.0.0.1"
-BASH = (4, 4)  # the first that sets $! for >(...), which boot.sh waits for; macOS has 3.2
+BASH = (4, 4)  # the first version that sets $! for >(...), which boot.sh waits for; macOS has 3.2
 PORT = 29400  # of the nodes' rendezvous, in boot.sh
 GRACE_S = 5.0  # for a node to end its processes
 # GNU's own or Linux's: other systems get those of programs.py.
@@ -93,7 +93,7 @@ def _bash() -> str:
 
 @dataclass
 class Processes(Machines):
-    """Makes nodes that are processes."""
+    """Starts nodes that are plain processes."""
 
     block: int  # second number of their addresses; 0: all share 127.0.0.1
     rendezvous_port: int
@@ -134,7 +134,7 @@ class Processes(Machines):
 
 @contextmanager
 def processes(folder: Path) -> Iterator[Processes]:
-    """Makes nodes whose files are in `folder`; they end with the block."""
+    """Run nodes inside the block, with their files in `folder`."""
     folder.mkdir()
     with closing(Processes(folder, _free_block(), _free_port())) as machines:
         yield machines
@@ -185,7 +185,7 @@ def _lay_out(root: Path, user_data: str, setup: NodeSetup, volume: Volume | None
 
 
 def _missing() -> tuple[str, ...]:
-    """Those of GNU's programs that this system lacks, or has in another version."""
+    """The GNU programs that this system lacks, or has in another version."""
     return () if sys.platform == "linux" else GNU
 
 
@@ -225,7 +225,7 @@ def _free_port() -> int:
 
 
 def main(script: str, root: str, metadata: str, port: str) -> None:
-    """Relocates a boot script in place."""
+    """Relocate a boot script in place."""
     path = Path(script)
     path.write_text(relocated(path.read_text(), Path(root), metadata, int(port)))
 

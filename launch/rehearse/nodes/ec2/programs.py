@@ -50,7 +50,7 @@ def _wait_for_plug(off: threading.Event) -> None:
 
 
 def _kill_all() -> None:
-    """Kills all descendants, repeatedly, as one of them may just be starting another."""
+    """Kill all descendants, repeatedly, as one of them may just be starting another."""
     give_up = time.monotonic() + 4.0
     while (left := _descendants()) and time.monotonic() < give_up:
         for pid in sorted(left):  # parents first, so that they do not report the end of their children

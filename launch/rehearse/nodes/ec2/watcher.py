@@ -1,4 +1,4 @@
-"""Makes a node of each instance that appears in the embedded AWS, and reports its end back."""
+"""Start a node for each instance that appears in the embedded AWS, and report its end back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class InstanceRun(NodeRun):
     """An instance, with its node."""
 
     node: Node
-    slot: int  # its place among the nodes that run at the same time
+    slot: int  # its index among the nodes that run at the same time
     has_trained: bool = False
 
     @property
@@ -42,7 +42,7 @@ class InstanceRun(NodeRun):
 
 @dataclass
 class Watcher:
-    """Makes the nodes of an account."""
+    """Starts and ends the nodes of an account."""
 
     account: Ec2Account
     machines: Machines
@@ -55,12 +55,12 @@ class Watcher:
     node_runs: dict[str, InstanceRun] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Ends all nodes."""
+        """End all nodes."""
         for run in self.node_runs.values():
             self._end(run, "end of the rehearsal")
 
     def poll(self) -> None:
-        """Makes a node of each new instance; ends the nodes of ended instances, and instances whose node is off."""
+        """Start a node for each new instance; end the nodes of ended instances, and instances whose node is off."""
         self._follow_job()
         for instance in list(self.account.ec2.all_instances()):
             run = self.node_runs.get(instance.id)
@@ -73,7 +73,7 @@ class Watcher:
                 self._end(run, SHUT_DOWN.split(":")[0])
 
     def _follow_job(self) -> None:
-        """Switches to the region that has nodes, once the one before has none."""
+        """Switch to the region that has nodes, once the one before has none."""
         here = self.account.region
         for region in sorted(self.regions, key=lambda region: region != here):
             self.account.region = region
@@ -99,7 +99,7 @@ class Watcher:
         )  # fmt: skip
 
     def _is_complete(self, instance: Any) -> bool:
-        """Whether the instance has everything that its node needs from the start."""
+        """Whether the instance has everything that its node needs to start."""
         return getattr(instance, "is_complete", False) and (not self.awaits_volume or bool(self._volumes(instance)))
 
     def _volumes(self, instance: Any) -> list[str]:

@@ -92,7 +92,7 @@ class Container:
         network: HostNetwork | None = None,
         on_line: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Starts it.  on_line: called with each line of stdout and stderr, in a thread that wait() and stop() join."""
+        """Start it.  on_line: called with each line of stdout and stderr, in a thread that wait() and stop() join."""
         self.spec, self.mark = spec, f"STAND_IN_CONTAINER={uuid.uuid4().hex}"
         self._on_line, self._lines, self._network, self._disk = on_line, list[str](), network, -1
         _write_files(spec, "eth0" if network else "lo")
@@ -124,19 +124,19 @@ class Container:
         return self._process.exit_code
 
     def wait(self, timeout_s: float) -> int:
-        """Waits for its end; returns the exit code.  Raises TimeoutError."""
+        """Wait for its end; return the exit code.  Raises TimeoutError."""
         if not self._process.wait(timeout_s):
             raise TimeoutError(f"{self.spec.host} has not ended after {timeout_s:g} s")
         return self._clear()
 
     def stop(self, grace_s: float = 120) -> int:
-        """Ends it as SageMaker does, with SIGTERM and after grace_s SIGKILL; returns the exit code."""
+        """End it as SageMaker does, with SIGTERM and after grace_s SIGKILL; return the exit code."""
         self._process.send(signal.SIGTERM)
         self._process.wait(grace_s)
         return self._clear()
 
     def fill_disk(self) -> None:
-        """Fills its disk.  Call it again after files were removed."""
+        """Fill its disk.  Call it again after files were removed."""
         fill_disk(self._process.pid, self._disk, str(self.spec.base / self.spec.disk))
 
     def __enter__(self) -> Self:
@@ -157,7 +157,7 @@ class Container:
         return shell.start_child([*box, sys.executable, "-P", str(TOOLKIT)], env)  # -P: ranks inherit its path
 
     def _open_disk(self, network: HostNetwork) -> None:
-        """Opens the disk: the descriptor makes it visible outside its mounts, and keeps it after its end."""
+        """Open the disk: the descriptor makes it visible outside its mounts, and keeps it after its end."""
         if self.spec.disk:
             inside = f"/proc/{self._process.pid}/root{network.ml / self.spec.disk}"
             self._disk = os.open(inside, os.O_RDONLY | os.O_DIRECTORY)
@@ -170,7 +170,7 @@ class Container:
             self._on_line(text)
 
     def _clear(self) -> int:
-        """Ends all its processes; returns the exit code."""
+        """End all its processes; return the exit code."""
         kill_marked(self.mark)
         self._process.wait(ENDED_S)
         self._reader.join(ENDED_S)
@@ -187,7 +187,7 @@ def failure_text(base: Path) -> str:
 
 
 def _write_files(spec: ContainerSpec, interface: str) -> None:
-    """Makes the folders and input/config as SageMaker does, and programs of the image."""
+    """Create the folders and input/config as SageMaker does, and programs of the image."""
     for name in ("input/config", "input/data", "model", "output/data", "code", "checkpoints", "tmp"):
         (spec.base / name).mkdir(parents=True, exist_ok=True)
     for command, text in {"nvidia-smi": NVIDIA_SMI, "ssh": SSH}.items():

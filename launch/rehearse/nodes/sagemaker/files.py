@@ -1,4 +1,4 @@
-"""Copies between containers and AWS: data, checkpoints and results in S3, lines in CloudWatch, and metrics."""
+"""Copy between containers and AWS: data, checkpoints and results in S3, lines in CloudWatch, and metrics."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Checkpoints:
         self._kept: dict[Path, tuple[int, int]] = {}
 
     def restore(self, base: Path) -> None:
-        """Copies the checkpoints in S3 into a new container."""
+        """Copy the checkpoints in S3 into a new container."""
         if self.uri:
             download(self.account, self.account.under(self.uri), self.uri, base / self.folder)
 
     def keep(self, folders: Sequence[Path]) -> None:
-        """Copies what is new in the containers' folders to S3, where deleted files stay."""
+        """Copy what is new in the containers' folders to S3, where deleted files stay."""
         for folder in folders if self.uri else ():
             for file in files_in(folder):
                 with suppress(FileNotFoundError):  # it has just been renamed
@@ -54,13 +54,13 @@ def files_in(folder: Path) -> list[Path]:
 
 
 def download(account: SageMakerAccount, objects: Sequence[str], uri: str, folder: Path) -> None:
-    """Copies objects under `uri` into a channel's folder, under SageMaker's names."""
+    """Copy objects under `uri` into a channel's folder, under SageMaker's names."""
     for stored in objects:
         rest = stored.removeprefix(uri)
-        # A URI may end within a name, and then means all names that begin with it.
+        # A URI is a prefix, which may end within a name.
         start = len(uri) if rest.startswith("/") or uri.endswith("/") else len(posixpath.dirname(uri))
         name = stored[start:].lstrip("/")
-        if is_path(name):  # no folder, and nothing that would land outside of this one
+        if is_path(name):  # not a folder, and not outside of this one
             file = folder / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(account.get(stored))

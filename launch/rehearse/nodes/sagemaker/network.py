@@ -70,7 +70,7 @@ class HostNetwork:
         return ["unshare", "--net", "--mount", "--uts", "bash", "-c", POWER_ON, "bash", *box]
 
     def connect(self, name: str, process: ChildProcess) -> None:
-        """Connects the host in which `process` runs."""
+        """Connect the host in which `process` runs."""
         (self.folder / f"{name}.pid").write_text(str(process.pid))
         self.bridge.connect(process.pid, address(self.names.index(name)), self.rate)
 

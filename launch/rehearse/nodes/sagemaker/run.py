@@ -1,4 +1,4 @@
-"""Runs the training jobs of moto's account on this machine: instances, data, containers and results.
+"""Run the training jobs of moto's account on this machine: instances, data, containers and results.
 
 Time limits, StopTrainingJob and faults have the same effects as on AWS, only sooner.
 """
@@ -75,20 +75,20 @@ class Agent:
         self.runs: dict[str, JobRun] = {}
 
     def close(self) -> None:
-        """Ends everything that runs."""
+        """End everything that runs."""
         self.closing.set()
         for run in self.runs.values():
             run.join()
 
     def step(self) -> None:
-        """Starts the jobs that are new."""
+        """Start the jobs that are new."""
         for name, job in list(self.account.jobs.items()):
             if name not in self.runs and not job.has_ended:
                 self.runs[name] = JobRun(self, job, self.folder / str(len(self.runs) + 1))
                 self.runs[name].start()
 
     def began(self, job: TrainingJob, addresses: Sequence[str]) -> list[InstanceRun]:
-        """Adds the instances that a job has got, in rank order."""
+        """Add the instances that a job has got, in rank order."""
         instances = []
         for rank, at in enumerate(addresses):
             earlier = sum(instance.rank == rank for instance in self.instances)
@@ -138,7 +138,7 @@ class JobRun(threading.Thread):
                 fail(self.job, f"InternalServerError: {error}")
 
     def end_abruptly(self, cause: str) -> bool:
-        """Ends the instances, which are "interrupted" or have "died"; returns whether it took effect."""
+        """End the instances, which are "interrupted" or have "died"; return whether it took effect."""
         self._took_effect.clear()
         self._abrupt_end = cause
         give_up = time.monotonic() + 30
@@ -148,7 +148,7 @@ class JobRun(threading.Thread):
         return self._took_effect.is_set()
 
     def _attempt(self) -> bool:
-        """Runs the job on one set of instances; returns whether that was the last attempt."""
+        """Run the job on one set of instances; return whether that was the last attempt."""
         if not self._get_instances():
             return True
         instances = self.agent.began(self.job, [address(i) if self.has_network else "" for i in range(self.job.count)])
@@ -194,14 +194,14 @@ class JobRun(threading.Thread):
         return sum(map(self.job.statuses.count, WITHOUT_INSTANCES)) + 1
 
     def _advance(self, to: str) -> bool:
-        """Moves the job to a status; returns whether it got there, and did not end or stop."""
+        """Move the job to a status; return whether it got there, and did not end or stop."""
         with self.job.rules.lock:
             if self.job.status == "InProgress":
                 advance(self.job, to)
             return self.job.status == "InProgress" and self.job.secondary == to
 
     def _get_instances(self) -> bool:
-        """Waits for capacity; returns whether the job has it."""
+        """Wait for capacity; return whether the job has it."""
         while not self._advance("Downloading"):
             if self.job.status == "InProgress" and (limit := self._limit()):
                 self._begin_stop()
@@ -240,7 +240,7 @@ class JobRun(threading.Thread):
     # ---- before the containers run
 
     def _fill(self, base: Path) -> None:
-        """Copies data and checkpoints to where a container finds them."""
+        """Copy data and checkpoints to where a container finds them."""
         for channel in self.request.get("InputDataConfig", []):
             folder, source = base / "input/data" / channel["ChannelName"], channel["DataSource"].get("S3DataSource")
             if source is None:
@@ -280,7 +280,7 @@ class JobRun(threading.Thread):
     # ---- while they run
 
     def _follow(self, containers: Sequence[Container]) -> str:
-        """Waits for an end and returns which: exited, stopped, a cause, closing, or a time limit."""
+        """Wait for an end and return which: exited, stopped, a cause, closing, or a time limit."""
         synced_at = time.monotonic()
         while True:
             codes = [container.exit_code for container in containers]
@@ -302,7 +302,7 @@ class JobRun(threading.Thread):
     # ---- after they have run
 
     def _finish(self, ending: str, failure: str) -> bool:
-        """Uploads results and sets the job's state; returns whether that was the last attempt."""
+        """Upload results and set the job's state; return whether that was the last attempt."""
         if ending == "closing":
             return True
         if ending in ABRUPT_ENDS and self._apply_abrupt_end():
@@ -321,7 +321,7 @@ class JobRun(threading.Thread):
         return True
 
     def _apply_abrupt_end(self) -> bool:
-        """Changes the job's state, unless it was stopped since; returns whether it did."""
+        """Change the job's state, unless it was stopped since; return whether it did."""
         with self.job.rules.lock:
             is_running = self.job.status == "InProgress"
             if is_running:
@@ -331,7 +331,7 @@ class JobRun(threading.Thread):
         return is_running
 
     def _upload(self) -> None:
-        """Copies model and output to S3, if there are any."""
+        """Copy model and output to S3, if there are any."""
         for name, folder in (("model", "model"), ("output", "output/data")):
             if content := packed([base / folder for base in self.bases]):
                 put(self.account, f"{posixpath.dirname(self.job.model)}/{name}.tar.gz", content)
@@ -350,7 +350,7 @@ def failure_reason(text: str, code: int) -> str:
 
 
 def _end(containers: Sequence[Container], grace_s: float) -> None:
-    """Stops the containers that still run, all at once, and waits for their end."""
+    """Stop the containers that still run, all at once, and wait for their end."""
 
     def end(container: Container) -> None:
         container.stop(grace_s) if container.exit_code is None else container.wait(0)

@@ -16,7 +16,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Runs `train`; exits with its code."""
+    """Run `train`; exit with its code."""
     from sagemaker_pytorch_container import training
     from sagemaker_training import mpi, smdataparallel
     from sagemaker_training.cli.train import main as train
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def end_with_stdin() -> None:
-    """Ends this container when its stdin is closed; on another descriptor, as mpirun reads from 0."""
+    """End this container when its stdin is closed; on another descriptor, as mpirun reads from 0."""
     held = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     mark = f"STAND_IN_CONTAINER={os.environ['STAND_IN_CONTAINER']}".encode()
@@ -41,7 +41,7 @@ def end_with_stdin() -> None:
 
 
 def end_when_closed(plug: int, mark: bytes) -> None:
-    """Waits until `plug` is closed, then ends this container."""
+    """Wait until `plug` is closed, then end this container."""
     while os.read(plug, 1):
         pass
     give_up = time.monotonic() + 5
