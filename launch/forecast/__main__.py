@@ -39,7 +39,7 @@ Compares the forecast with published results, each with its error.
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command line and returns its exit code."""
+    """Run the command line and return its exit code."""
     words = ["--format=json" if word == "--json" else word for word in argv]
 
     def act() -> int:

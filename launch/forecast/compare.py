@@ -34,15 +34,12 @@ MEANINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate(Offer):
-    """An offer for the built-in trainer.
-
-    measured: median images/s of the same layout and batch in --from-run; None if it was not run.
-    """
+    """An offer for the built-in trainer."""
 
     forecast: Forecast
     usd_per_epoch: float
     is_gpu: bool
-    measured: float | None = None
+    measured: float | None = None  # median images/s of the same layout and batch in --from-run, if it was run
 
     @property
     def cells(self) -> dict[str, str]:
@@ -70,7 +67,7 @@ class Candidate(Offer):
 
 
 def compare(config: TrainConfig, options: ForecastOptions, runs: Sequence[Measured]) -> Comparison:
-    """Every type with every number of nodes.  Raises SettingsError if none is possible."""
+    """Compare every type with every number of nodes.  Raises SettingsError if none is possible."""
     check(config)
     candidates, left_out = list[Candidate](), list[str]()
     corrections, notes = dict[str, None](), dict[str, None]()  # ordered sets
@@ -115,7 +112,7 @@ def _comparison(
 
 
 def _corrections(calibrated: Calibrated) -> list[str]:
-    """The corrections by runs, and the runs that could not be used."""
+    """Sentences on the corrections from runs, and on the runs that could not be used."""
     return [*calibrated.corrections, *nothing_from(calibrated.refused)]
 
 

@@ -26,7 +26,7 @@ from trainer.script.pace import Pace, parse
 
 NEEDED = ("step_ms", "images_per_s", "global_batch")
 Basis = Literal["measured", "fitted", "range"]
-# Not in the kind of a run: nodes, types, and ranks of a node, which are in its layout.
+# Options in the kind of a run.  Nodes, types and ranks per node are not, as they are in its layout.
 OPTIONS = tuple(name for name in (*COUNTING, "gpu_type", "partition") if name != "nproc_per_node")
 SHOWN = 5
 Refused = list[tuple[str, str]]
@@ -35,7 +35,7 @@ Refused = list[tuple[str, str]]
 def measurements(places: Sequence[Path]) -> list[Measured]:
     """The measurements of the runs in and below `places`.  Raises SettingsError if none has a timed epoch.
 
-    Runs of one epoch, which includes the start of workers, tuning and compilation, count only if there are no others.
+    Runs of one epoch, whose time includes the start of workers, tuning and compilation, count only if all runs are.
     """
     if not places:
         return []
@@ -80,7 +80,7 @@ def measurement(run: Run) -> Measured:
 
 
 def _at_last_batch(run: Run, per_update: int) -> Run:
-    """The run with only its steady epochs at that batch, after another one, as the first never counts."""
+    """The run with only its steady epochs at that batch; the first is repeated, as a run's first epoch never counts."""
     alike = tuple(epoch for epoch in run.steady if number(epoch, "global_batch") == per_update)
     return replace(run, epochs=alike[:1] + alike)
 
@@ -128,23 +128,20 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of one script with the same arguments.  refused: runs without a known time, each with the reason.
-
-    unread: an error message for each run that could not be read.
-    """
+    """Samples of one script with the same arguments."""
 
     script: str
     known: tuple[Sample, ...]
-    refused: tuple[tuple[str, str], ...] = ()
-    unread: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()  # runs without a known time, each with the reason
+    unread: tuple[str, ...] = ()  # an error message for each run that could not be read
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Expected seconds.  value: None if only the bounds are known."""
+    """Expected seconds."""
 
     basis: Basis
-    value: float | None
+    value: float | None  # None if only the bounds are known
     best: float
     worst: float
 
@@ -181,7 +178,7 @@ def times_of(samples: Sequence[Sample]) -> list[tuple[int, float]]:
 
 
 def _bounds(count: int, times: Sequence[tuple[int, float]]) -> tuple[float, float] | None:
-    """The least and the most seconds, assuming between no gain and perfect scaling from each measured number of GPUs.
+    """The least and the most seconds, assuming no gain to perfect scaling from each measured number of GPUs.
 
     None without measurements on another number of GPUs.
     """

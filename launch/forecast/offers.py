@@ -25,7 +25,7 @@ OPTIONAL = ("s/epoch range", "USD/epoch", "spot", "efficiency", "USD range", "ba
 class Offer(ABC):
     """A number of nodes of a type, with time and cost of the job."""
 
-    name: str  # of the type, as given, with or without ml.
+    name: str  # of the type, as given by the user, with or without ml.
     layout: Layout
     hours: float | None  # None if not known
     hours_range: tuple[float, float]
@@ -47,7 +47,7 @@ class Offer(ABC):
     @property
     @abstractmethod
     def figures(self) -> Mapping[str, Any]:
-        """For --json, beside those that all offers have."""
+        """Figures for --json, in addition to those of all offers."""
 
     @property
     def usd(self) -> float | None:
@@ -80,7 +80,7 @@ Kind = TypeVar("Kind", bound=Offer)
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Ranked offers, the best first, and what is said about them."""
+    """Ranked offers, the best first, with a recommendation and notes."""
 
     title: str
     offers: tuple[Offer, ...]
@@ -88,23 +88,23 @@ class Comparison:
     is_spot: bool  # whether the ranking is by spot prices
     recommendation: Sequence[str]
     more: Sequence[str] = ()  # lines below the table
-    notes: Mapping[str, Sequence[str]]  # sentences by kind, as --json has them
+    notes: Mapping[str, Sequence[str]]  # sentences by kind, as in --json
     head: Mapping[str, Any] = field(default_factory=dict)  # for --json
 
 
-# How the kinds of notes begin in text.
+# Prefixes of the kinds of notes in text.
 PREFIXES = {"notes": "note: ", "left_out": "left out: "}
 
 
 def usd_per_hour(name: str, instance: Instance) -> float | None:
-    """The price of a node on demand, by SageMaker for ml. names."""
+    """The on-demand price of a node; SageMaker's for ml. names."""
     return instance.sagemaker_usd_per_hour if name.startswith(SAGEMAKER_PREFIX) else instance.usd_per_hour
 
 
 def ranked(offers: Sequence[Kind], sort: str) -> tuple[Kind, ...]:
-    """Offers with a known time first, others by their worst; without a price last.
+    """Offers with a known time first, others by their longest time; those without a price last.
 
-    Spot prices have the same order, as they are a share of those on demand.
+    The order is the same for spot prices, which are a share of on-demand prices.
     """
 
     def key(offer: Offer) -> tuple[bool, bool, float, float]:
@@ -118,7 +118,7 @@ def ranked(offers: Sequence[Kind], sort: str) -> tuple[Kind, ...]:
 
 
 def recommended(offers: Sequence[Offer], *, is_spot: bool) -> list[str]:
-    """The cheapest and the fastest of those with a price; empty without one."""
+    """Sentences on the cheapest and the fastest offer with a price; empty if no offer has one."""
     priced = []
     for offer in offers:
         if offer.hours is not None and offer.usd is not None and offer.spot_usd is not None:
@@ -156,13 +156,13 @@ def as_text(comparison: Comparison, width: int | None = None) -> str:
         table(columns, rows, right=set(columns) - set(WORDS)),
         "\n".join(comparison.more),
         "\n".join(comparison.recommendation),
-        "\n".join(_said(comparison.notes, widest)),
+        "\n".join(_note_lines(comparison.notes, widest)),
         _legend(comparison.meanings, columns, widest),
     ]
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
 
 
-def _said(notes: Mapping[str, Sequence[str]], width: int) -> Iterator[str]:
+def _note_lines(notes: Mapping[str, Sequence[str]], width: int) -> Iterator[str]:
     for kind, sentences in notes.items():
         for sentence in sentences:
             yield textwrap.fill(f"{PREFIXES.get(kind, '')}{sentence.rstrip('.')}.", width, subsequent_indent="  ")

@@ -14,25 +14,25 @@ from launch.core.estimate.training import Training, evaluation_s, training
 from launch.core.terminal import table as aligned
 from trainer.config import TrainConfig
 
-# A machine of which only the GPU link is known.
+# Stands for a machine whose type is not known.
 UNKNOWN = Instance("g5.xlarge", 1, 8, 1024, 0, 0, Rate(10, 10), Rate(1000, 1000), 0.0)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A published result with its forecast.  seconds: of an epoch; given: rates that were fitted to this row."""
+    """A published result with its forecast."""
 
     gpus: int
     nodes: int
-    published_s: float
+    published_s: float  # of an epoch
     forecast_s: float
     range_s: tuple[float, float]
-    given: str
+    given: str  # the rates that were fitted to this row; empty if none
     limit: str
 
     @property
     def error(self) -> float:
-        """The relative error: 0.1 is a tenth too long."""
+        """The relative error; 0.1: the forecast is a tenth too long."""
         return self.forecast_s / self.published_s - 1
 
 
@@ -81,7 +81,7 @@ def _fitted(written: Mapping[str, Any], row: Mapping[str, Any], name: str, rates
         return solved(lambda factor: as_measured(before, ("inner_per_s",), 1 / factor)), "network"
     fed = replace(before, decoded_per_s=FOREVER, read_per_s=FOREVER)
     if trained.kind.decodes and target > _epoch_s(written, trained, fed, "worst"):
-        # No GPU of that model is that slow, so the input was the bottleneck.
+        # The GPU cannot be that slow, so the input must have been the bottleneck.
         return solved(lambda factor: as_measured(before, INPUT, 1 / factor)), "input"
     return solved(lambda factor: as_measured(before, COMPUTE, factor)), "compute"
 

@@ -1,7 +1,7 @@
 """Forecast the time and cost of a user's own script on each number of nodes, from its runs.  Pure.
 
-Only the durations of a script are known.  So the forecast is a measurement, or Amdahl's law if it describes two or more
-numbers of GPUs; otherwise only a range from perfect scaling to no gain.
+Only a script's durations are known.  So the forecast is a measurement, or Amdahl's law if that describes the times on
+two or more numbers of GPUs; otherwise only a range from perfect scaling to no gain.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ MEANINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptCandidate(Offer):
-    """An offer for a script.  is_beyond: outside of the measured range of GPUs."""
+    """An offer for a script."""
 
     basis: Basis
-    is_beyond: bool
+    is_beyond: bool  # outside of the measured range of GPUs
 
     @property
     def basis_in_words(self) -> str:
@@ -59,7 +59,7 @@ class ScriptCandidate(Offer):
 
 
 def compare(options: ForecastOptions, samples: Samples) -> Comparison:
-    """Every type with every number of nodes.  Raises SettingsError if there is no candidate."""
+    """Compare every type with every number of nodes.  Raises SettingsError if there is no candidate."""
     types = [_type(name, options, samples) for name in _names(options, samples)]
     left_out = list(chain.from_iterable(each.left_out for each in types))
     notes = dict.fromkeys(chain.from_iterable(each.notes for each in types))
@@ -89,11 +89,11 @@ def _names(options: ForecastOptions, samples: Samples) -> list[str]:
 
 @dataclass(frozen=True)
 class _Type:
-    """The candidates of a type.  source: its measurements in words; empty if there are none."""
+    """The candidates of a type."""
 
     candidates: Sequence[ScriptCandidate] = ()
     left_out: Sequence[str] = ()
-    source: str = ""
+    source: str = ""  # its measurements in words; empty if there are none
     notes: Sequence[str] = ()
 
 
@@ -115,7 +115,7 @@ def _instance(name: str, own: Sequence[Sample]) -> Instance | None:
 
 
 def _check_alike(name: str, own: Sequence[Sample]) -> None:
-    """Raise SettingsError if runs differ in anything but the number of GPUs that affects a script's time."""
+    """Raise SettingsError if runs differ in anything that affects a script's time, other than the number of GPUs."""
     first, *others = own
     for other in others:
         for what in {**first.kind, **other.kind}:
@@ -206,7 +206,7 @@ def _cut_in_words(sample: Sample) -> str:
 
 
 def _recommended(offers: Sequence[ScriptCandidate], *, is_spot: bool) -> list[str]:
-    """The cheapest and the fastest of those with an expected cost; without prices only the fastest."""
+    """Sentences on the cheapest and the fastest candidate; without prices only on the fastest."""
     known = [(row.hours, row) for row in offers if row.hours is not None]
     if not known:
         return ["Nothing is recommended, as none of these was measured: run the script once on one of them."]
@@ -217,7 +217,7 @@ def _recommended(offers: Sequence[ScriptCandidate], *, is_spot: bool) -> list[st
 
 
 def _perhaps_faster(offers: Sequence[ScriptCandidate], hours: float) -> list[str]:
-    """The candidate without an expected time that might be the fastest, if any."""
+    """A sentence on the candidate without an expected time that might be the fastest, if any."""
     unknown = [row for row in offers if row.hours is None]
     best = min(unknown, key=lambda row: row.hours_range[0], default=None)
     if best is None or best.hours_range[0] >= hours:
