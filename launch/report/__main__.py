@@ -22,7 +22,7 @@ Give the folders of runs or sweeps first; every run in them or below is included
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command line and returns its exit code."""
+    """Run the command line and return its exit code."""
     places = list(takewhile(lambda word: not word.startswith("-"), argv))
 
     def act() -> int:

@@ -293,7 +293,7 @@ def _spread_out(points: Sequence[Point]) -> list[Point]:
     first = next(iter(families.values()))
     chosen = [min(first, key=lambda point: point.replicas)]
     chosen += [max(members, key=lambda point: point.replicas) for members in families.values()]
-    return [point for place, point in enumerate([*chosen, *points]) if point not in [*chosen, *points][:place]]
+    return [point for index, point in enumerate([*chosen, *points]) if point not in [*chosen, *points][:index]]
 
 
 def large_batch(compared: Comparison | None) -> Chart | str:

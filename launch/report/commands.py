@@ -54,7 +54,7 @@ def as_html(
     title: str | None,
     made: datetime,
 ) -> str:
-    """The whole page.  charts: each with its SVG; missing: why others are missing; title: the user's own."""
+    """The HTML page.  charts: each with its SVG; missing: why others are missing; title: given by the user."""
     from jinja2 import Environment, StrictUndefined
 
     folder = files("infra").joinpath("report")

@@ -11,16 +11,16 @@ from launch.report.points import Point, final, median_of
 
 @dataclass(frozen=True)
 class Cost:
-    """The costs of a point.  per_accuracy: USD of the whole training per percentage point of its eval accuracy."""
+    """The costs of a point in USD."""
 
     point: Point
     per_epoch: Measured | None
     whole: Measured | None
-    per_accuracy: Measured | None
+    per_accuracy: Measured | None  # of the whole training, per percentage point of its eval accuracy
 
 
 def priced(runs: Iterable[Run], usd_per_gpu_hour: float | None) -> list[Run]:
-    """Give runs without a price that of their GPUs."""
+    """Give runs without a price the price of their GPUs."""
     if usd_per_gpu_hour is None:
         return list(runs)
     return [_priced(run, usd_per_gpu_hour) for run in runs]
@@ -67,21 +67,21 @@ def per_accuracy(run: Run) -> float | None:
 
 @dataclass(frozen=True)
 class Reached:
-    """When a point reached the target accuracy.  runs: how many did; s, usd: from the start to the evaluation."""
+    """When a point reached the target accuracy."""
 
     point: Point
-    runs: int
-    s: Measured
-    usd: Measured | None
+    runs: int  # how many of its runs reached it
+    s: Measured  # from the start to that evaluation
+    usd: Measured | None  # from the start to that evaluation
 
 
 def reached(points: Iterable[Point], target: float) -> list[Reached]:
     """The points with a run that reached `target` % of eval accuracy, the fastest first."""
     found = []
     for point in points:
-        ways = [way for run in point.runs if (way := to_target(run, target))]
-        if seconds := median_of(s for s, _ in ways):
-            found.append(Reached(point, len(ways), seconds, median_of(usd for _, usd in ways)))
+        efforts = [effort for run in point.runs if (effort := to_target(run, target))]
+        if seconds := median_of(s for s, _ in efforts):
+            found.append(Reached(point, len(efforts), seconds, median_of(usd for _, usd in efforts)))
     return sorted(found, key=lambda one: one.s.value)
 
 

@@ -53,7 +53,7 @@ def check_used(name: str | None, base: Point | None, series: Sequence[Series], c
 
 
 def learning(points: Sequence[Point], compared: Comparison | None, unit: str) -> list[str]:
-    """The best accuracy, and the loss of it by large batches."""
+    """Sentences on the best accuracy, and on the accuracy lost by large batches."""
     scored = [(end.value, point) for point in points if (end := point.ended_with("eval_top1"))]
     if not scored:
         return []
@@ -100,28 +100,25 @@ def _gap(trial: Trial) -> str:
 
 
 def called(point: Point, unit: str) -> str:
-    """A point in a sentence: 'ddp, 8 x 100 images per GPU'."""
+    """A point's name in a sentence: 'ddp, 8 x 100 images per GPU'."""
     return f"{point.label}, {point.replicas} {TIMES} {point.per_gpu:,} images per {short(unit)}"
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that is computed from the runs.  unit: GPU or CPU rank; copies: names of duplicate runs.
-
-    unread: why runs could not be read; target: an accuracy in %; reached: the points that reached it; own: of scripts.
-    """
+    """Everything that is computed from the runs."""
 
     runs: tuple[Run, ...]
     points: tuple[Point, ...]
     series: tuple[Series, ...]
     laws: tuple[tuple[Series, Law], ...]
     compared: Comparison | None
-    unit: str
-    copies: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
-    target: float | None = None
-    reached: tuple[Reached, ...] = ()
-    own: Own = field(default_factory=lambda: Own((), ()))
+    unit: str  # GPU or CPU rank
+    copies: tuple[str, ...] = ()  # names of duplicate runs
+    unread: tuple[str, ...] = ()  # why runs could not be read
+    target: float | None = None  # an accuracy in %
+    reached: tuple[Reached, ...] = ()  # the points that reached it
+    own: Own = field(default_factory=lambda: Own((), ()))  # the runs of scripts
 
     @property
     def is_of_scripts(self) -> bool:
@@ -160,7 +157,7 @@ def find(
 
 
 def _without_copies(runs: Sequence[Run]) -> tuple[list[Run], tuple[str, ...]]:
-    """The runs without copies, and the names of the copies: no two trainings have equal times."""
+    """The runs without copies, and the names of the copies.  Runs with equal times are copies."""
     own: dict[str, Run] = {}
     copies = []
     for run in runs:
@@ -306,15 +303,15 @@ def _of_target(results: Findings) -> list[str]:
     fastest, target = results.reached[0], f"{results.target:g}%"
     where = _at_point(fastest, results.unit)
     lines = [f"Fastest to {target} of eval accuracy: {figure(fastest.s.value)} s ({where})."]
-    if paid := [(one.usd.value, place) for place, one in enumerate(results.reached) if one.usd]:
-        amount, place = min(paid)
-        where = _at_point(results.reached[place], results.unit)
+    if paid := [(one.usd.value, index) for index, one in enumerate(results.reached) if one.usd]:
+        amount, index = min(paid)
+        where = _at_point(results.reached[index], results.unit)
         lines.append(f"Cheapest to {target}: {figure(amount)} USD ({where}).")
     return lines
 
 
 def _at_point(one: Reached, unit: str) -> str:
-    """The point, and how many of its runs reached the target, if not all: only those are in the medians."""
+    """The point, and if not all of its runs reached the target, how many did; the medians are over those."""
     many = len(one.point.runs)
     return called(one.point, unit) + ("" if one.runs == many else f"; {one.runs} of its {many} runs reached it")
 

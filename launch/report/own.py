@@ -11,8 +11,8 @@ from launch.core.runs import Run
 
 CHART = "metric_"  # before the name of each chart
 MOST_CHARTS, MOST_TOLD, MOST_POINTS = 12, 4, 400
-SLIGHTEST = 1e-9  # of what is drawn on a logarithmic axis
-LOG_FROM = 100.0  # times the lowest
+SLIGHTEST = 1e-9  # smallest value on a logarithmic axis
+LOG_FROM = 100.0  # ratio of highest to lowest value from which the axis is logarithmic
 HELD_OUT = re.compile(r"(^|[^a-z])(val|valid|validation|eval|held|test)([^a-z]|$)")
 LEFT_OUT = (
     "Speedup, where the time goes, accuracy and the cost of an epoch are left out: they need the records of our own "
@@ -24,10 +24,10 @@ Places = list[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Best:
-    """The run with the best value of a metric.  word: lowest or highest."""
+    """The run with the best value of a metric."""
 
     metric: str
-    word: str
+    word: str  # lowest or highest
     value: float
     run: str
 
@@ -102,8 +102,8 @@ def _chart(own: Own, metric: str) -> Chart:
 def _name(metric: str, own: Own) -> str:
     """The name of a metric's chart and file, distinct for train_loss and train/loss."""
     alike = [other for other in own.metrics if _letters(other) == _letters(metric)]
-    place = alike.index(metric)
-    return f"{CHART}{_letters(metric)}{f'_{place + 1}' if place else ''}"
+    index = alike.index(metric)
+    return f"{CHART}{_letters(metric)}{f'_{index + 1}' if index else ''}"
 
 
 def _letters(metric: str) -> str:
@@ -119,7 +119,7 @@ def _lines(name: str, metric: str, axis: str, courses: Mapping[str, Places]) -> 
 
 
 def _thinned(places: Places) -> Places:
-    """Thin out to as many points as a picture can show, including the last."""
+    """Reduce to as many points as a picture can show, including the last."""
     step = -(-len(places) // MOST_POINTS)
     return [*places[:-1:step], places[-1]]
 

@@ -26,7 +26,7 @@ LEARNING = frozenset({
     "lr", "lr_scaling", "lr_base_batch", "schedule", "warmup_epochs", "milestones", "lr_gamma", "momentum", "nesterov",
     "weight_decay", "label_smoothing", "batch_ramp", "epochs", "max_steps", "eval_every", "init_from",
 })  # fmt: skip
-# How an update of the same size is divided: fewer GPUs may need more passes.
+# Settings of how an update of the same size is divided: fewer GPUs may need more passes.
 PASSES = frozenset({"accumulate"})
 OPTIONS = ("instance_type",)  # a backend's options that affect the speed
 # Settings with values that are clear without a name.
@@ -56,7 +56,7 @@ def _interval(values: tuple[float, ...]) -> Measured:
     return Measured(middle, min(medians[cut], middle), max(medians[-1 - cut], middle))
 
 
-# How several GPUs share their work; without effect on a single GPU.
+# Settings of how several GPUs share their work; without effect on a single GPU.
 SHARING = frozenset({
     "strategy", "comm_hook", "powersgd_rank", "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "layout",
 })  # fmt: skip
@@ -187,17 +187,18 @@ def _defaults() -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Point:
-    """Repetitions of a run.  per_update: the global batch, of a ramp the last; per_gpu: the share of one GPU."""
+    """Repeated runs of the same settings."""
 
     family: Family
     replicas: int
     nodes: int
-    per_update: int
+    per_update: int  # the global batch, of a ramp the last
     runs: tuple[Run, ...]
     label: str = ""
 
     @property
     def per_gpu(self) -> int:
+        """The share of one GPU in the global batch."""
         return self.per_update // self.replicas
 
     @cached_property
@@ -251,7 +252,7 @@ def points(runs: Iterable[Run]) -> list[Point]:
         earlier = groups[place].runs if place in groups else ()
         groups[place] = Point(own, run.replicas, nodes, per_update(run), (*earlier, run))
     sizes = Counter(key(point.family) for point in groups.values())
-    order = {name: place for place, name in enumerate(sizes)}
+    order = {name: index for index, name in enumerate(sizes)}
 
     def rank(point: Point) -> tuple[int, ...]:
         name = key(point.family)
@@ -286,7 +287,7 @@ def accuracy_over(run: Run) -> list[tuple[float, float, float]]:
     """(seconds since the first epoch began, epoch, accuracy in %) after each evaluation."""
     ends = accumulate(seconds_of(epoch) for epoch in run.epochs)
     return [
-        (end, number(epoch, "epoch") or place, 100 * accuracy)
-        for place, (end, epoch) in enumerate(zip(ends, run.epochs, strict=True), 1)
+        (end, number(epoch, "epoch") or count, 100 * accuracy)
+        for count, (end, epoch) in enumerate(zip(ends, run.epochs, strict=True), 1)
         if (accuracy := number(epoch, "eval_top1")) is not None
     ]

@@ -36,16 +36,13 @@ TERSE = ("precision", "comm_hook", "powersgd_rank")
 
 @dataclass(frozen=True)
 class Series:
-    """Points by number of GPUs, all different.  kind: weak with a fixed batch per GPU, strong with a fixed sum.
-
-    base: the point of speedup 1; points[0] unless the user chose another.
-    """
+    """Points with different numbers of GPUs, in ascending order."""
 
     label: str
-    kind: Kind
+    kind: Kind  # weak: a fixed batch per GPU; strong: a fixed global batch
     batch: int
     points: tuple[Point, ...]
-    base: Point
+    base: Point  # the point of speedup 1: points[0] unless the user chose another
 
     def title(self, unit: str) -> str:
         return f"{self.label}, {self.batch:,} per {short(unit) if self.kind == 'weak' else 'update'}"
@@ -112,7 +109,7 @@ def _is_like(baseline: Point, first: Point, kind: Kind) -> bool:
 def scaling(points: Sequence[Point], baseline: Point | None = None) -> list[Series]:
     """Series of both kinds, those with the most numbers of GPUs first, otherwise in the order of the points."""
     both = [*series(points, "weak", baseline), *series(points, "strong", baseline)]
-    order = {label: place for place, label in enumerate(dict.fromkeys(point.label for point in points))}
+    order = {label: index for index, label in enumerate(dict.fromkeys(point.label for point in points))}
     return sorted(both, key=lambda one: (-len(one.points), order.get(one.label, len(order))))
 
 
@@ -123,8 +120,8 @@ def _batch(point: Point, kind: Kind) -> int:
 def _borrowed(members: Sequence[Point], points: Sequence[Point], kind: Kind) -> list[Point]:
     """Points of other families that also belong in this series; members take precedence.
 
-    These are a run on one GPU with another way of sharing work, and if the members are distinguished by their layout,
-    points of that layout in families that are not.
+    These are a run on one GPU with another strategy, and, if the members are distinguished by their layout, points of
+    that layout in families that are not.
     """
     first = members[0]
     others = [point for point in points if _batch(point, kind) == _batch(first, kind) and point not in members]
@@ -202,12 +199,12 @@ def _serial_part(law: Law, unit: str) -> str:
 
 @dataclass(frozen=True)
 class Trial:
-    """A recipe at a global batch.  accuracy: final, in %; gap: its points above the baseline, negative below."""
+    """A recipe at a global batch."""
 
     recipe: str
     per_update: int
-    accuracy: Measured
-    gap: float
+    accuracy: Measured  # final, in %
+    gap: float  # percentage points above the baseline, negative below
     points: tuple[Point, ...]
 
 
@@ -253,7 +250,7 @@ def _is_alike(point: Point, first: Point) -> bool:
 
 
 def _by_recipe(points: Sequence[Point]) -> dict[tuple[str, int], list[Point]]:
-    """The points of each recipe and global batch."""
+    """Group the points by recipe and global batch."""
     differ = _differing(points)
     groups: dict[tuple[str, int], list[Point]] = {}
     for point in points:

@@ -23,17 +23,14 @@ OF_RUN = ("strategy", "precision", "device", "nodes", "parameters")
 
 @dataclass(frozen=True)
 class Table:
-    """A table.  texts: how many columns at the left are words; the others are numbers, aligned to the right.
-
-    optional: the columns that are dropped on a narrow terminal, in this order.
-    """
+    """A table."""
 
     name: str
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    texts: int = 1
-    optional: tuple[str, ...] = ()
+    texts: int = 1  # how many columns at the left are text; the others are numbers, aligned to the right
+    optional: tuple[str, ...] = ()  # columns that are dropped on a narrow terminal, in this order
 
 
 def tables(results: Findings) -> dict[str, Table]:
@@ -111,7 +108,7 @@ def of_costs(results: Findings) -> Table:
 
 
 def of_targets(results: Findings) -> Table:
-    """How long and for how much each point took to --target-accuracy."""
+    """The time and cost of each point to reach --target-accuracy."""
     rows = tuple(
         (one.point.label, f"{one.point.replicas:,}", f"{one.point.per_update:,}",
          f"{one.runs} of {len(one.point.runs)}", shown(one.s), shown(one.usd))
@@ -125,8 +122,8 @@ def of_batches(results: Findings) -> Table:
     trials = results.compared.trials if results.compared else ()
     rows = tuple(
         (trial.recipe, f"{trial.per_update:,}", str(sum(len(point.runs) for point in trial.points)),
-         percent_of_repeats(trial.accuracy), "baseline" if place == 0 else signed(trial.gap))
-        for place, trial in enumerate(trials)
+         percent_of_repeats(trial.accuracy), "baseline" if index == 0 else signed(trial.gap))
+        for index, trial in enumerate(trials)
     )  # fmt: skip
     columns = ("recipe", "images per update", "runs", "eval accuracy", "gap, points")
     return Table("batches", "Large batches", columns, rows)
