@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""`python -m launch.sweep`: passes this machine's environment to the command."""
+"""`python -m launch.sweep`: the entry point."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from launch.sweep.cli import read
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """Runs the command line and returns its exit code."""
+    """Run the command line and return its exit code."""
 
     def act() -> int:
         request = read(argv)

@@ -67,13 +67,13 @@ class SweepOptions(Options):
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """A parsed command line.  overrides: settings and options of every run; out: the folder of results."""
+    """A parsed command line."""
 
     file: SweepFile
     backend: Backend
     options: SweepOptions
-    overrides: Mapping[str, Any]
-    out: Path
+    overrides: Mapping[str, Any]  # settings and options of every run
+    out: Path  # the folder of results
 
     @property
     def costs(self) -> bool:
@@ -143,7 +143,7 @@ def _value_of(flag: str, words: Sequence[str]) -> str | None:
 
 
 def _own_options(backend: Backend) -> type[BaseModel]:
-    """The backend's options without those that the sweep sets, or has itself."""
+    """The backend's options without those that the sweep sets or defines itself."""
     model = backend.options
     fields: Any = {
         name: (field.annotation, field) for name, field in model.model_fields.items()

@@ -45,15 +45,15 @@ class StatusLine:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the sweep would do.  places: where runs go at the same time."""
+    """What the sweep would do."""
 
     request: SweepRequest
     work: Work
-    places: Sequence[Slot]
+    places: Sequence[Slot]  # slots of parallel runs
 
 
 def as_text(plan: Plan) -> str:
-    """The plan for a reader."""
+    """The plan as text."""
     request, work = plan.request, plan.work
     file = request.file
     where = f"rehearsed, for {file.backend}" if file.rehearse else f"on {file.backend}"
@@ -74,7 +74,7 @@ def as_text(plan: Plan) -> str:
 
 
 def _at_once(plan: Plan) -> list[str]:
-    """How many runs train at a time, the highest price per hour of so many, and whether quotas allow that."""
+    """Lines on parallel runs: how many, their highest price per hour together, and whether quotas allow them."""
     count = min(len(plan.places), len(plan.work.todo))
     if count < 2:
         return []
@@ -86,7 +86,7 @@ def _at_once(plan: Plan) -> list[str]:
 
 
 def no_room(plan: Plan) -> str:
-    """Why the account's quotas are too small for so many runs at a time; empty if they are not."""
+    """Why the account's quotas are too small for the parallel runs; empty if they are not."""
     found = shortage([price.needs for price in plan.work.prices.values()], len(plan.places))
     if not found:
         return ""
@@ -108,7 +108,7 @@ def _in(names: Sequence[str], work: Work) -> str:
 
 
 def as_json(plan: Plan) -> str:
-    """The plan for a program."""
+    """The plan as JSON."""
     file, work = plan.request.file, plan.work
     runs = [
         {
@@ -177,12 +177,12 @@ def _begun(request: SweepRequest, todo: Sequence[Planned], before: Mapping[str, 
 
 
 def _places(request: SweepRequest, todo: Sequence[Planned], env: Mapping[str, str]) -> list[Slot]:
-    """The slots for parallel runs; one slot: one run after the other.  Raises SettingsError."""
+    """The slots for parallel runs; a single slot for runs one after the other.  Raises SettingsError."""
     count, backend = request.options.parallel, request.backend
     if count == 1:
         return [Slot(())]
     if request.file.rehearse:
-        raise SettingsError(f"--parallel {count} does not go with a rehearsal, which plays one job; leave it out.")
+        raise SettingsError(f"--parallel {count} is not possible for a rehearsal, which runs one job; leave it out.")
     if backend.is_billed or backend.outlives_launcher:  # each run has its own machines
         return [Slot(())] * count
     return slots(machine(env), count, todo)
@@ -196,7 +196,7 @@ def _check_names(only: Sequence[str], runs: Sequence[Planned]) -> None:
 
 
 def _check_price(plan: Plan) -> None:
-    """Raise SettingsError if all runs, including the cost of earlier ones, may exceed --max-usd."""
+    """Raise SettingsError if the runs to do and the earlier ones may together cost more than --max-usd."""
     request = plan.request
     limit = request.options.max_usd
     if limit is None:
@@ -226,7 +226,7 @@ def _check_limit_holds(request: SweepRequest, limit: float) -> None:
 
 
 def _check_ready(plan: Plan) -> None:
-    """Raise the problem that all runs have; problems of single runs are reported when they start."""
+    """Raise a problem that all runs have; problems of single runs are reported when they start."""
     problems = [price for price in plan.work.prices.values() if price.problem]
     if problems and len(problems) == len(plan.work.todo) and not plan.request.file.rehearse:
         error = TrainerError(problems[0].problem)

@@ -1,4 +1,4 @@
-"""End runs that diverge, and interpret how launchers end."""
+"""Stop runs that diverge, and interpret how launchers end."""
 
 import math
 import time
@@ -27,7 +27,7 @@ MOST_OF_LINE = 300  # characters of a launcher's last line, which may come from 
 
 
 class Watched:
-    """Watches the training losses of one run, and ends it if it diverges.  diverged: why, if so."""
+    """Watches the training losses of one run, and stops it if it diverges.  diverged: why, if it did."""
 
     def __init__(self, at: float, end: Callable[[int], None], earlier: Iterable[Mapping[str, Any]] = ()) -> None:
         """at: the limit as a multiple of the lowest loss; 0: none.  end: called with the argument of begin().
@@ -106,7 +106,7 @@ def insist(command: Sequence[str], env: Mapping[str, str], sleep: Callable[[floa
 
 
 def stopping(run: Planned, job: str) -> list[str]:
-    """The words after `python` that stop the run's job, in the regions of its options."""
+    """The arguments of `python` that stop the run's job, in the regions of its options."""
     regions = getattr(run.where, "region", None) or ()
     named = regions if isinstance(regions, str) else ",".join(regions)
     return ["-m", run.backend.module, "stop", job, *(["--region", named] if named else [])]
@@ -120,9 +120,9 @@ class End:
     signal: int | None  # that asked the sweep to stop, if any
     seconds: float
     error: str = ""  # why the launcher was lost
-    outcome: Outcome | None = None  # what the launcher wrote
-    trainer_reason: str = ""  # what the trainer wrote in the run's folder
-    last: str = ""  # its last line
+    outcome: Outcome | None = None  # written by the launcher
+    trainer_reason: str = ""  # written by the trainer in the run's folder
+    last: str = ""  # the launcher's last line
     diverged: str = ""  # why the sweep ended it, if it did
     stop: str = ""  # the command that stops its job, if it outlives the launcher
 
@@ -161,12 +161,12 @@ class End:
 
     @property
     def _was_asked(self) -> bool:
-        """Whether it ended by the sweep's own signal, without an error or a job that goes on."""
+        """Whether it ended by the sweep's own signal, without an error or a job that keeps running."""
         return self.signal is not None and outcomes.state_of(self.code) != "failed" and not self._goes_on
 
     @property
     def _is_lost(self) -> bool:
-        """Whether the launcher was killed, and its job goes on without it."""
+        """Whether the launcher was killed while its job keeps running."""
         was_killed = bool(self.error) or self.signal is not None
         return bool(self.stop) and self.outcome is None and was_killed
 

@@ -31,9 +31,9 @@ JOB_NAME_LENGTH = 48  # of launch.aws.names
 
 @contextmanager
 def opened(out: Path, file: SweepFile) -> Iterator[str]:
-    """Make and lock the folder for the block; return the sweep's id.
+    """Create the folder and lock it inside the block; yield the sweep's ID.
 
-    Raises SettingsError if another sweep uses it, or it belongs to another; MachineError if it cannot be written.
+    Raises SettingsError if another sweep is using it or it belongs to another; MachineError if it cannot be written.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def opened(out: Path, file: SweepFile) -> Iterator[str]:
 
 
 def check(out: Path, file: SweepFile) -> str:
-    """The sweep's id; empty if it has no folder yet.  Reads only.
+    """The sweep's ID; empty if it has no folder yet.  Reads only.
 
     Raises SettingsError for a folder that belongs to another sweep.
     """
@@ -57,7 +57,7 @@ def check(out: Path, file: SweepFile) -> str:
 
 
 def _identity(path: Path, file: SweepFile) -> str:
-    """The id in the file of the folder, which is written if it is missing."""
+    """The ID in the folder's sweep.json, which is written if it is missing."""
     owner = {"name": file.name, "backend": file.backend, "rehearse": file.rehearse}
     if not path.exists():
         identity = uuid.uuid4().hex[:8]
@@ -75,7 +75,7 @@ def _identity(path: Path, file: SweepFile) -> str:
 
 
 def job_name(sweep: str, run: str, identity: str) -> str:
-    """The job name of a run.  Distinct for all sweeps, as a launcher would attach to the other sweep's job."""
+    """The job name of a run, unique to the sweep, as otherwise a launcher would attach to another sweep's job."""
     own = hashlib.sha256(f"{identity}\n{run}".encode()).hexdigest()[:6]
     stem = re.sub(r"[^A-Za-z0-9]+", "-", f"{sweep}-{run}")[: JOB_NAME_LENGTH - 7].strip("-")
     return f"{stem}-{own}"
@@ -84,8 +84,8 @@ def job_name(sweep: str, run: str, identity: str) -> str:
 def collect_results(job: str, results: Path, folder: Path) -> None:
     """Move results that a launcher fetched for `job` into the run's folder, earlier starts first.
 
-    A job that SageMaker has restarted is called JOB--2.  Files that the sweep itself writes are not taken from results,
-    as they hold the state and cost of the run.  Raises SettingsError for a result that cannot be moved.
+    A job that SageMaker has restarted is called JOB--2.  Files that the sweep itself writes are not overwritten, as
+    they hold the state and cost of the run.  Raises SettingsError for a result that cannot be moved.
     """
     if not results.is_dir():
         return
@@ -97,7 +97,9 @@ def collect_results(job: str, results: Path, folder: Path) -> None:
         try:
             shutil.copytree(place, folder, symlinks=True, dirs_exist_ok=True, copy_function=shutil.move)
         except shutil.Error as error:  # a file in place of a folder
-            words = f"{place} cannot be moved into {folder} ({one_line(error, 200)}); remove what is odd, or all of it."
+            words = (
+                f"{place} cannot be moved into {folder} ({one_line(error, 200)}); remove what conflicts, or all of it."
+            )
             raise SettingsError(words) from error
         shutil.rmtree(place, ignore_errors=True)
 
@@ -122,14 +124,14 @@ def write_records(folder: Path, logged: Sequence[Mapping[str, Any]], constants: 
 def lacks(folder: Path, logged: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a log has records that the folder's metrics.jsonl lacks.
 
-    Records without a place in the training are assumed to be all there or all missing.
+    Records without an epoch or step are assumed to be all present or all missing.
     """
     known = {place_of(record) for record in read_epochs(folder)}
     return any(place_of(record) not in known for record in logged)
 
 
 def earlier(planned: Sequence[Planned], out: Path, *, retry_failed: bool) -> dict[str, Run]:
-    """The runs that an earlier start of the sweep began, by name.
+    """The runs that earlier starts of the sweep have begun, by name.
 
     Raises SettingsError for a run with other settings.
     retry_failed: allows other settings for a run that failed before its first epoch, as they may fix it.
@@ -167,23 +169,20 @@ def _only(values: Mapping[str, object], names: set[str]) -> dict[str, object]:
 
 
 def left(planned: Sequence[Planned], before: Mapping[str, Run], *, retry_failed: bool) -> list[Planned]:
-    """The runs to do: without those that are done, and unless they are to be retried without failed ones."""
+    """The runs to do: all but those that are done, and but failed ones unless they are to be retried."""
     finished = ("done",) if retry_failed else ("done", "failed")
     return [run for run in planned if run.name not in before or before[run.name].state not in finished]
 
 
 @dataclass(frozen=True)
 class Work:
-    """A sweep's runs.  todo: to do now, in order; prices: of those; before: runs begun earlier.
-
-    others: earlier runs that are no longer in the sweep's file, or not selected now.
-    """
+    """A sweep's runs."""
 
     runs: Sequence[Planned]
-    todo: Sequence[Planned]
-    prices: Mapping[str, Price]
-    before: Mapping[str, Run]
-    others: Sequence[Run] = ()
+    todo: Sequence[Planned]  # to do now, in order
+    prices: Mapping[str, Price]  # of those to do
+    before: Mapping[str, Run]  # runs begun earlier
+    others: Sequence[Run] = ()  # earlier runs that are no longer in the sweep's file, or not selected now
 
 
 def others(planned: Sequence[Planned], out: Path) -> list[Run]:

@@ -21,7 +21,7 @@ from trainer.errors import SettingsError, check_name, did_you_mean
 from trainer.settings.argparser import home_path
 from trainer.settings.yaml_file import read_typed
 
-# What trains in place of the built-in trainer; the same as under `fixed`.
+# Keys of a script that replaces the built-in trainer; they may also be under `fixed`.
 SCRIPT = tuple(ScriptOptions.model_fields)
 # Keys that `small` may change.
 IN_SMALL = ("backend", "rehearse", "options", "fixed", "grid", "runs", "skip", *SCRIPT)
@@ -34,7 +34,7 @@ PREFIX = "args."
 
 Values = Mapping[str, Any]
 LONGEST = 80
-MOST_RUNS = 10_000  # as planning takes a command for each; five axes of a hundred values would exceed the memory
+MOST_RUNS = 10_000  # planning runs a command for each, and five axes of a hundred values would exceed the memory
 TAKEN = ("runs.csv", "runs.csv.tmp", "sweep.json")
 
 
@@ -103,7 +103,7 @@ def parse(content: Any, where: str, *, small: bool = False) -> SweepFile:
 
 
 def _changed(values: dict[str, Any], changes: dict[str, Any], where: str) -> dict[str, Any]:
-    """`values` with `changes`: single settings of mappings, and lists as a whole."""
+    """Apply `changes` to `values`: mappings are merged by setting, lists are replaced."""
     changed = dict(values)
     for key, value in changes.items():
         changed[key] = value
@@ -114,7 +114,7 @@ def _changed(values: dict[str, Any], changes: dict[str, Any], where: str) -> dic
 
 
 def _fixed(values: Values, where: str) -> dict[str, Any]:
-    """The settings of every run: those under `fixed`, and the script in place of the built-in trainer."""
+    """The settings of every run: those under `fixed`, and the script, if any."""
     fixed = _mapping(values.get("fixed", {}), f"{where}, fixed")
     script = {name: values[name] for name in SCRIPT if name in values}
     for name in script:
@@ -129,7 +129,7 @@ def _fixed(values: Values, where: str) -> dict[str, Any]:
 
 
 def _mapping(content: Any, where: str) -> dict[str, Any]:
-    """The content by name, with underscores in names except those of a script's own arguments."""
+    """The content as a mapping, with hyphens in names replaced by underscores, except in a script's arguments."""
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -230,21 +230,21 @@ def _listed_runs(file: SweepFile) -> list[Point]:
 def _check_names(file: SweepFile, kept: Sequence[Point]) -> None:
     for name, count in Counter(point.name for point in kept).items():
         if name.lower() in TAKEN:
-            raise SettingsError(f"{file.name}: {name!r} is a file of the sweep's own; give that run another name.")
+            raise SettingsError(f"{file.name}: {name!r} is the name of one of the sweep's files; rename that run.")
         if count > 1:
-            raise SettingsError(f"{file.name} has several runs {name!r}; give each of `runs:` a `name:` of its own.")
+            raise SettingsError(f"{file.name} has several runs {name!r}; give each of `runs:` a different `name:`.")
 
 
 def _with_distinct_names(combined: list[Point]) -> list[Point]:
     """Number the points if different values give the same name (-1 and 1); names from the file are unchanged."""
-    apart: list[Point] = []
+    distinct: list[Point] = []
     seen: dict[str, list[Values]] = {}
     for point in combined:
         alike = seen.setdefault(point.name, [])
         is_other = point.name == _name(point.values) and bool(alike) and point.values not in alike
-        apart.append(replace(point, name=f"{point.name}--{len(alike) + 1}") if is_other else point)
+        distinct.append(replace(point, name=f"{point.name}--{len(alike) + 1}") if is_other else point)
         alike.append(point.values)
-    return apart
+    return distinct
 
 
 def _is_skipped(values: Values, skip: Sequence[Values]) -> bool:

@@ -1,4 +1,4 @@
-"""Run a sweep: one run at a time in each slot, with a launcher that a thread follows.
+"""Run a sweep: one run at a time in each slot, with a thread that follows its launcher.
 
 All backends use this loop.  On this machine a slot is a share of the cores and GPUs; elsewhere slots only limit the
 number of runs, and a job that outlives its launcher is resumed by launching it again.  For Slurm, all jobs are
@@ -39,10 +39,10 @@ ENDED = ("done", "failed", "interrupted")
 
 @dataclass(frozen=True)
 class Slot:
-    """A share of this machine.  cores: numbers; gpus: entries of CUDA_VISIBLE_DEVICES."""
+    """A share of this machine."""
 
-    cores: tuple[int, ...]
-    gpus: tuple[str, ...] = ()
+    cores: tuple[int, ...]  # core numbers
+    gpus: tuple[str, ...] = ()  # entries of CUDA_VISIBLE_DEVICES
 
     def env(self, env: Mapping[str, str]) -> dict[str, str]:
         """`env` with this slot's GPUs only."""
@@ -95,8 +95,8 @@ ONE_AT_A_TIME = (Slot(()),)
 def sweep(work: Work, context: Context, places: Sequence[Slot] = ONE_AT_A_TIME) -> list[Run]:
     """Perform the runs, one in each slot at a time, and update the table; return the state of all runs.
 
-    Call it from the main thread.  Raises Interrupted or Ended when it is stopped, and Ended when the next runs would
-    fail alike.  After a run that was ended otherwise, such as by its time limit, the next begins.
+    Call it from the main thread.  Raises Interrupted or Ended when it is stopped, and Ended if the next runs would fail
+    for the same reason.  After a run that ended otherwise, such as by its time limit, the next one starts.
     """
     table.write_csv(rows(work, work.before, context), context.out)
     error: BaseException | None = None
@@ -133,7 +133,7 @@ class _Batch:
         self._todo, self._free = deque(work.todo), deque(places)
         self._threads, self._at_work, self._ended = threads, dict[Ending, Slot](), list[Run]()
         self._unfinished = list[str]()  # names of runs that a signal stopped
-        self._gave_up: Ended | None = None  # set once: a backend's ended batch does not begin again
+        self._gave_up: Ended | None = None  # once set it stays, as a backend's ended batch cannot be restarted
 
     @property
     def may_submit(self) -> bool:
@@ -174,7 +174,7 @@ class _Batch:
         return perform(run, self._work.prices[run.name], self._work.before.get(run.name), own, on_record)
 
     def ended(self) -> Iterator[Ending]:
-        """The runs that end within a moment."""
+        """Wait briefly, and return the runs that have ended."""
         done, _ = wait(self._at_work, AWAKE_S, FIRST_COMPLETED)
         for ending in done:
             self._free.append(self._at_work.pop(ending))
@@ -195,7 +195,7 @@ class _Batch:
         self._give_up_if_hopeless()
 
     def _give_up_if_hopeless(self) -> None:
-        """If waiting runs would fail alike, end the submitted batch, which would begin without this process."""
+        """If waiting runs would fail alike, stop the submitted batch, which would start them without this process."""
         if self._todo and self._context.batch and not self._gave_up and self._hopeless:
             self._gave_up = self._hopeless
             self._context.end_together(list(self._todo))
@@ -307,7 +307,7 @@ def stopped(unfinished: Sequence[str], ended: Sequence[Run], asked_by: int) -> E
 
 
 def submitted(work: Work, context: Context, at_once: int) -> tuple[Work, Context]:
-    """Submit all runs as a batch; return the work ordered by their starts, and a context whose launchers attach.
+    """Submit all runs as a batch; return the work in the order of their starts, and a context to attach to the jobs.
 
     Both are unchanged if the backend cannot submit a batch.  Raises TrainerError.
     """
@@ -328,7 +328,7 @@ def _member(run: Planned, work: Work, context: Context) -> Member:
 
 
 def rows(work: Work, known: Mapping[str, Run], context: Context) -> list[Run]:
-    """All runs, begun or not, and those of the folder that are no longer in the sweep's file."""
+    """All runs, started or not, and those of the folder that are no longer in the sweep's file."""
     return [*(_row(run, known, context) for run in work.runs), *work.others]
 
 

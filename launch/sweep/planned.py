@@ -25,7 +25,7 @@ from trainer.settings.argparser import as_text, flag, home_path
 ARGUMENT = r"(--?)?[A-Za-z_][\w.-]*=?"
 
 Values = Mapping[str, Any]
-# Given on every command line, as backends have different defaults, and a sweep should mean the same on each.
+# Given on every command line, as backends have different defaults, and a sweep should be the same on each.
 ALWAYS_GIVEN = {"model": "resnet18", "dataset": "digits", "batch_size": 128, "progress": False}
 # Set by the sweep for each run.
 RESERVED = ("job_name", "run_dir", "checkpoint_dir", "resume", "wait", "detach", "fetch")
@@ -96,16 +96,16 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Trained:
-    """A run's training.  given: settings on the launcher's command line; arguments: those after --."""
+    """A run's training."""
 
     train: Training
-    given: Values
-    arguments: tuple[str, ...] = ()
+    given: Values  # settings on the launcher's command line
+    arguments: tuple[str, ...] = ()  # the arguments after --
 
 
 @dataclass(frozen=True)
 class Trainings:
-    """Makes the trainings of runs, reading a script's source once.  cwd: the launchers' working directory."""
+    """Creates the trainings of runs, reading a script's source only once.  cwd: the launchers' working directory."""
 
     cwd: Path
     _found: dict[tuple[ScriptOptions, bool, Any], Script] = field(default_factory=dict)
@@ -180,11 +180,11 @@ class Planned:
 
     @property
     def argv(self) -> list[str]:
-        """The flags of its settings and options, as --name=value, as values may begin with hyphens."""
+        """The flags of its settings and options, in the form --name=value, as values may begin with hyphens."""
         return [f"{flag(name)}={as_text(value)}" for name, value in {**self.options, **self.given}.items()]
 
     def words(self, *more: str) -> list[str]:
-        """The launcher's words: its flags, `more` flags, then the script's arguments."""
+        """The launcher's arguments: its flags, `more` flags, then the script's arguments."""
         return [*self.argv, *more, *((END, *self.arguments) if self.arguments else ())]
 
     @property
@@ -201,7 +201,7 @@ class Planned:
 
 
 def plan_runs(file: SweepFile, overrides: Values, gpus: Sequence[int]) -> list[Planned]:
-    """Every run of the sweep, checked.  overrides: in place of the file's fixed values; gpus: in place of the file's.
+    """Every run of the sweep, checked.  overrides, gpus: replace the file's fixed values and numbers of GPUs.
 
     Raises SettingsError with the run's name for unknown names and invalid values.
     """

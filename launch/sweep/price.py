@@ -119,9 +119,9 @@ def read(plan: Values) -> Price:
 
 
 def spent(run: Run, price: Price | None) -> float | None:
-    """What a run has cost: by AWS if its launcher could look that up, otherwise as the sweep has recorded it.
+    """The cost of a run so far: from AWS if its launcher could look that up, otherwise as recorded by the sweep.
 
-    The latter is too low for a job that went on after its sweep was killed.
+    The latter is too low for a job that kept running after its sweep was killed.
     """
     return run.usd if price is None or price.spent_usd is None else price.spent_usd
 

@@ -25,16 +25,16 @@ from trainer.contract import METRIC_PREFIX, METRICS, OUTCOME, Exit
 from trainer.errors import MachineError, SettingsError, one_line
 from trainer.outcome import Outcome
 
-# In the environment of a launcher and its child processes, so that a sweep can end what a killed one left running.
+# In the environment of a launcher and its child processes, so that a sweep can kill those of an earlier, killed sweep.
 MARK = "LAUNCH_SWEEP_RUN"
 # How long a launcher may take to save, or to remove its machines.
 GRACE_S, REMOVAL_S = 60.0, 900.0
 
 
 class Output:
-    """Writes a run's lines to its log.
+    """Writes a run's lines to its log, and collects its metrics.
 
-    last: the last line; records: those of [METRIC] lines, as in metrics.jsonl.
+    last: the last line; records: the [METRIC] lines, as in metrics.jsonl.
     """
 
     def __init__(self, log: IO[str], on_record: Callable[[Record], None] = lambda record: None) -> None:
@@ -77,7 +77,7 @@ def command(run: Planned, context: "Context") -> list[str]:
     """The launcher's command line."""
     folder = context.folder(run).resolve()
     if context.is_attached(run):
-        # absolute() instead of resolve(): the same path as when it was submitted
+        # absolute() instead of resolve(), to get the same path as when it was submitted.
         named = str(context.folder(run).absolute()) if run.backend.shares_folders else context.job(run)
         module, _, *place = stopping(run, named)[1:]
         return [*this_python(), "-m", module, "attach", *place, "--outcome", str(folder / LAUNCHER)]
@@ -93,7 +93,7 @@ def command(run: Planned, context: "Context") -> list[str]:
 
 @dataclass(frozen=True)
 class Context:
-    """What all runs of a sweep share."""
+    """The context shared by all runs of a sweep."""
 
     sweep: str
     identity: str
@@ -117,7 +117,7 @@ class Context:
         return job_name(self.sweep, run.name, self.identity)
 
     def end_together(self, left: Sequence[Planned]) -> None:
-        """End the jobs of `left`, which wait or run, and where they are one batch all of it."""
+        """Stop the submitted jobs of `left`, waiting or running; on a shared file system the whole batch at once."""
         if left[0].backend.shares_folders:
             shell.run_captured([*this_python(), "-m", left[0].backend.module, "stop", self.batch], self.env)
             return
@@ -192,7 +192,7 @@ def _started(run: Planned, price: Price, before: Run | None, context: Context) -
 
 
 def _launch(run: Planned, context: Context, output: Output, watched: Watched) -> End:
-    """Runs the launcher to its end."""
+    """Run the launcher to its end."""
     folder = context.folder(run)
     (folder / LAUNCHER / OUTCOME).unlink(missing_ok=True)
     if not context.is_attached(run):  # of an earlier start
@@ -243,7 +243,7 @@ def _env(run: Planned, context: Context) -> dict[str, str]:
 
 
 def _results(run: Planned, context: Context, output: Output, end: End) -> tuple[End, tuple[Mapping[str, Any], ...]]:
-    """How it ended, and its epochs.  A run with unreadable results has failed, and the others go on."""
+    """How the run ended, and its epochs.  A run with unreadable results counts as failed, and the sweep continues."""
     try:
         _collect(run, context, output)
         return end, runs.read_epochs(context.folder(run))
@@ -256,7 +256,7 @@ def _results(run: Planned, context: Context, output: Output, end: End) -> tuple[
 
 
 def _collect(run: Planned, context: Context, output: Output) -> None:
-    """Collect its records: the job's own file, or those of its [METRIC] lines."""
+    """Collect the run's records from the job's own file, or else from its [METRIC] lines."""
     if run.backend.shares_folders:
         return
     folder = context.folder(run)
@@ -278,7 +278,7 @@ def _constants(run: Planned) -> dict[str, Any]:
 
 
 def _usd(run: Planned, started: Run, end: End, context: Context) -> float | None:
-    """Its cost so far: the launcher's bill, or else its time at the machine's price."""
+    """The run's cost so far: by the launcher's outcome, or else its time at the machine's price."""
     if context.rehearsed:
         return started.usd
     earlier = started.usd or 0.0

@@ -27,7 +27,7 @@ FINAL = ("train_loss", "train_top1", "eval_loss", "eval_top1")
 
 
 def row(run: Run) -> dict[str, Any]:
-    """A run's row of runs.csv.  seconds: of the whole run."""
+    """A run's row of runs.csv."""
     values = {"name": run.name, "state": run.state, "reason": run.reason, "exit_code": run.exit_code, **run.point}
     measured = _of_script(run) if run.is_script else _of_trainer(run)
     # A point's requested value takes precedence over a measured one of the same name.
@@ -89,7 +89,7 @@ def _plan_row(run: Planned, price: Price, before: Run | None) -> list[str]:
 
 
 def _sum(values: Sequence[float | None], as_text: Callable[[float], str]) -> str:
-    """The sum in words, as a lower bound if a value is not known; empty if none is."""
+    """The sum as text, as a lower bound if some values are not known; empty if none is."""
     amount, is_all = total(values)
     if not amount:
         return ""

@@ -197,7 +197,7 @@ def test_a_file_of_the_wrong_shape_is_refused_with_what_is_meant(content: dict[s
         ({"grid": {"run_dir": ["a"]}}, "'run_dir' is set by the sweep"),
         ({"runs": [{"name": "a"}, {"name": "a"}]}, "tiny has several runs 'a'"),
         ({"grid": {"seed": [1, 1]}}, "tiny has several runs 'seed-1'"),
-        ({"runs": [{"name": "Runs.csv"}]}, "'Runs.csv' is a file of the sweep's own"),
+        ({"runs": [{"name": "Runs.csv"}]}, "'Runs.csv' is the name of one of the sweep's files"),
         (
             {"backend": "slurm", "options": {"slurm": {"nodes": "two"}}, "grid": {"gpus": [2]}},
             "run gpus-2: nodes: two must be a whole number",
