@@ -158,8 +158,8 @@ class _Reading:
     def _file(self, shard: int) -> Future[int]:
         with self._lock:
             while shard not in self._files:
-                # Needed before the last images of earlier shards were read.  Other threads read those, or nobody does
-                # if the training has stopped: so fetch now, without waiting for room.
+                # Needed before the last images of earlier shards were read.  Other threads read those, or none does if
+                # the training has stopped: so fetch now, without waiting for room.
                 self._start()
             return self._files[shard]
 

@@ -291,7 +291,7 @@ def test_what_obstore_reads_from_the_environment_is_filled_in(monkeypatch: pytes
     ("was", "now", "inside", "sentence"),
     [
         ({"data_url": URL, "shuffle_shards": 16}, {"data_url": URL, "shuffle_shards": 8}, 24, "--shuffle-shards 16;"),
-        ({}, {"data_url": URL, "shuffle_shards": 8}, 24, "mixed without --data-url;"),
+        ({}, {"data_url": URL, "shuffle_shards": 8}, 24, "shuffled without --data-url;"),
         ({"data_url": URL, "shuffle_shards": 16}, {"data_url": URL, "shuffle_shards": 8}, 0, None),
         ({"shuffle_shards": 16}, {"data_url": None, "shuffle_shards": 8}, 24, None),
     ],
