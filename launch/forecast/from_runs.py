@@ -205,7 +205,7 @@ def samples_of(script: ScriptOptions, arguments: Sequence[str], places: Sequence
     if not samples:
         run, why = refused[0]
         raise SettingsError(
-            f"no run of {called} below {places[0]} tells how long it takes: {run} {why}; train it to its end once."
+            f"no run of {called} below {places[0]} shows how long it takes: {run} {why}; complete a run once."
         )
     return Samples(f"{called} {_arguments_of(own[0])}".rstrip(), _without_cut(samples), tuple(refused), tuple(unread))
 
@@ -268,11 +268,11 @@ def _sample(run: Run, refused: Refused) -> Sample | None:
     seconds, done = _seconds(run)
     layout = _layout(run)
     if run.rehearsed:
-        refused.append((run.name, f"was rehearsed on this machine, and never saw {_name(run)}"))
+        refused.append((run.name, f"was rehearsed on this machine, and not run on {_name(run)}"))
     elif layout is None:
-        refused.append((run.name, "does not say how many GPUs its nodes had"))
+        refused.append((run.name, "does not record how many GPUs its nodes had"))
     elif seconds <= 0:
-        refused.append((run.name, f"is {run.state}, and told no pace"))
+        refused.append((run.name, f"is {run.state}, and recorded no pace"))
     else:
         kind = {"variables": run.settings.get("variables"), "processes": run.settings.get("processes")}
         kind |= {name: run.options[name] for name in OPTIONS if name in run.options}

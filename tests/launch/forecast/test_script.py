@@ -174,8 +174,8 @@ def test_runs_without_a_time_and_rehearsals_count_for_nothing_and_are_named(caps
     assert [row["basis"] for row in found["candidates"]] == ["measured", "range"]
     assert found["notes"] == [
         f"g5.2xlarge: {NO_NETWORK}",
-        "nothing from three, which is interrupted, and told no pace",
-        "nothing from two, which was rehearsed on this machine, and never saw g5.2xlarge",
+        "nothing from three, which is interrupted, and recorded no pace",
+        "nothing from two, which was rehearsed on this machine, and not run on g5.2xlarge",
     ]
 
 
@@ -237,7 +237,7 @@ REFUSED = {
     "arguments alone": (["--", "--lr=1"], "-- is followed by a script's arguments"),
     "too many GPUs": (told("--gpus-per-node", "2", "--nodes", "1", "--from-run", "one"), "it has 1 GPUs, not 2"),
     "a bare run folder": (told("--from-run", "bare"), "bare has no run of a script that says on what machines it ran"),
-    "no time": (told("--from-run", "untimed"), "one is done, and told no pace"),
+    "no time": (told("--from-run", "untimed"), "one is done, and recorded no pace"),
 }
 
 
