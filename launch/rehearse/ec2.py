@@ -110,10 +110,10 @@ class Ec2(RehearsedBackend):
             case "spot-notice" if not self.job.options.get("spot"):
                 raise SettingsError(f"--inject {fault}: only spot instances get a notice; add --spot.")
             case "disk-full":
-                self._need_namespaces(fault, "a node with a disk of its own")
+                self._need_namespaces(fault, "a node with its own disk")
                 self.watcher.setup = replace(self.watcher.setup, has_own_disk=True)
             case "slow-network":
-                self._need_namespaces(fault, "nodes with a network of their own")
+                self._need_namespaces(fault, "nodes with their own network")
                 if why := why_not_slow():
                     raise SettingsError(f"--inject {fault}: this machine {why}.")
                 self.watcher.setup = replace(self.watcher.setup, rate=fault.where)

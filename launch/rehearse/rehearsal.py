@@ -1,6 +1,6 @@
 """A rehearsal from its command line to its receipt: read rehearse() first.
 
-The launcher is the real one, in a process of its own, with this AWS as its endpoint.
+The launcher is the real one, in a separate process, with this AWS as its endpoint.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class SageMaker(RehearsedBackend):
             case "no-capacity":
                 return "SageMaker chooses the zone; leave this fault out."
             case "no-route":
-                return "SageMaker's instances have a network of its own; leave this fault out."
+                return "SageMaker's instances are in its own network; leave this fault out."
             case "sick-node":
                 return "SageMaker looks after its machines; leave this fault out."
             case "spot-notice" if not self.job.options.get("spot"):

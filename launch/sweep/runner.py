@@ -234,7 +234,7 @@ def _env(run: Planned, context: Context) -> dict[str, str]:
     env = dict(context.env)
     if run.backend.marks_children:
         env[MARK] = _mark(context.folder(run))
-        if run.backend.shares_folders:  # elsewhere a job may go on without its sweep
+        if run.backend.shares_folders:  # on other backends a job may continue without its sweep
             env[contract.LAUNCHER] = str(os.getpid())
     if run.visible is not None:
         devices = [word for word in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]

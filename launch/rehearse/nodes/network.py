@@ -52,7 +52,7 @@ def why_not_slow() -> str | None:
 
 
 class Bridge:
-    """A bridge in a network of its own, with this process at its address.  It vanishes with this process.
+    """A bridge in a new network namespace, with this process at its address.  It vanishes with this process.
 
     address: with the network's width, such as 10.77.0.1/24.
     """
@@ -61,7 +61,7 @@ class Bridge:
         self.address, self._width = address.partition("/")[0], address.partition("/")[2]
         self._ports = 0
         self._network = _empty_network()
-        # With a MAC address of its own: otherwise it has that of a port, and is unreachable when that node ends.
+        # With its own MAC address: otherwise it takes that of a port, and is unreachable once that node ends.
         ip(_namespace(self.pid), "link set lo up", "link add bridge address 02:00:00:00:00:01 type bridge",
             f"addr add {address} dev bridge", "link set bridge up")  # fmt: skip
 
@@ -129,6 +129,6 @@ def in_network(pid: int, make: Callable[[], Result]) -> Result:
                 raise OSError(ctypes.get_errno(), "setns")
         return make()
 
-    # In a thread of its own, as the namespace is a thread's.
+    # In a separate thread, as setns() changes the namespace of one thread.
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(enter_and_make).result()

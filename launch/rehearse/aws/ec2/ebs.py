@@ -177,11 +177,11 @@ def list_snapshot_blocks(rules: Rules, original: Any, response: Any) -> ActionRe
     snapshot = response.ebs_backend.snapshots[response._get_param("SnapshotId")]
     most = int(response._get_param("MaxResults") or PAGE)
     begin = int(response._get_param("NextToken") or response._get_param("StartingBlockIndex") or 0)
-    wanted = [index for index in sorted(snapshot.blocks) if index >= begin]
-    rows = [{"BlockIndex": index, "BlockToken": snapshot.blocks[index].block_token} for index in wanted[:most]]
+    requested = [index for index in sorted(snapshot.blocks) if index >= begin]
+    rows = [{"BlockIndex": index, "BlockToken": snapshot.blocks[index].block_token} for index in requested[:most]]
     result: dict[str, Any] = {"Blocks": rows, "VolumeSize": snapshot.volume_size, "BlockSize": BLOCK}
-    if len(wanted) > most:
-        result["NextToken"] = str(wanted[most])
+    if len(requested) > most:
+        result["NextToken"] = str(requested[most])
     return ActionResult(result)
 
 

@@ -123,13 +123,13 @@ def finish(rules: Rules, instance: Any) -> None:
 
 
 def describe_capacity_reservations(rules: Rules, original: Any, response: Any) -> ActionResult:
-    wanted = response._get_param("CapacityReservationIds", [])
-    for name in wanted:
+    requested = response._get_param("CapacityReservationIds", [])
+    for name in requested:
         if name not in rules.reservations:
             raise EC2ClientError(
                 "InvalidCapacityReservationId.NotFound", f"The capacity reservation '{name}' does not exist"
             )
-    chosen = [reservation for name, reservation in rules.reservations.items() if not wanted or name in wanted]
+    chosen = [reservation for name, reservation in rules.reservations.items() if not requested or name in requested]
     return ActionResult({"CapacityReservations": [vars(reservation) for reservation in chosen]})
 
 

@@ -33,14 +33,14 @@ def create_placement_group(rules: Rules, original: Any, response: Any) -> Action
 
 
 def describe_placement_groups(rules: Rules, original: Any, response: Any) -> ActionResult:
-    wanted, filters = response._get_param("GroupNames", []), response._filters_from_querystring()
-    for name in wanted:
+    requested, filters = response._get_param("GroupNames", []), response._filters_from_querystring()
+    for name in requested:
         _known_group(rules, name)
     groups = [
         group
         for group in rules.placement_groups.values()
         if group.region == response.region
-        and (not wanted or group.group_name in wanted)
+        and (not requested or group.group_name in requested)
         and all(_matches(group, name, values) for name, values in filters.items())
     ]
     return ActionResult({"PlacementGroups": [vars(group) for group in groups]})
@@ -67,9 +67,9 @@ def delete_placement_group(rules: Rules, original: Any, response: Any) -> EmptyR
 
 def create_tags(rules: Rules, original: Any, response: Any) -> EmptyResult:
     """Tag also placement groups, which moto lacks; here they are identified by ID, elsewhere by name."""
-    wanted, tags = response._get_param("Resources", []), response._get_param("Tags", [])
-    groups = {group.group_id: group for group in rules.placement_groups.values() if group.group_id in wanted}
-    others, backend = [name for name in wanted if name not in groups], response.ec2_backend
+    requested, tags = response._get_param("Resources", []), response._get_param("Tags", [])
+    groups = {group.group_id: group for group in rules.placement_groups.values() if group.group_id in requested}
+    others, backend = [name for name in requested if name not in groups], response.ec2_backend
     backend.do_resources_exist(others)
     backend.create_tags(others, {tag["Key"]: tag["Value"] for tag in tags})
     for group in groups.values():
@@ -228,13 +228,13 @@ def _is_for_port(entry: Any, port: int) -> bool:
     return is_tcp and (not first or not last or int(first) <= port <= int(last))
 
 
-def give_addresses(backend: Any, instance: Any, wanted: list[dict[str, Any]]) -> None:
+def give_addresses(backend: Any, instance: Any, requested: list[dict[str, Any]]) -> None:
     """Give a new instance a public address if it asks for one; with several interfaces it cannot.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-instance-addressing.html#concepts-public-addresses
     """
     interfaces = instance.network_interfaces
-    asked = [one.get("AssociatePublicIpAddress") for one in wanted]
+    asked = [one.get("AssociatePublicIpAddress") for one in requested]
     by_subnet = backend.get_subnet(instance.subnet_id).map_public_ip_on_launch
     gives = len(interfaces) == 1 and (asked[0] if asked and asked[0] is not None else by_subnet)
     for interface in interfaces:

@@ -52,12 +52,12 @@ def _started(rules: Rules, original: Any, response: Any) -> ActionResult:
         set_state(instance, "pending" if rules.slow.pending else "running", rules.slow.pending)
         instance.hidden_for = rules.slow.hidden
         give_addresses(backend, instance, ask("NetworkInterfaces", []))
-        for interface, wanted in zip(instance.network_interfaces, ask("NetworkInterfaces", []), strict=False):
+        for interface, requested in zip(instance.network_interfaces, ask("NetworkInterfaces", []), strict=False):
             interface.add_tags(tags)
             interface.private_ip_address = rules.address(interface.private_ip_address)
             interface.private_ip_addresses = [{"Primary": True, "PrivateIpAddress": interface.private_ip_address}]
-            interface.interface_type = wanted.get("InterfaceType", "interface")
-            interface.card = wanted.get("NetworkCardIndex", 0)
+            interface.interface_type = requested.get("InterfaceType", "interface")
+            interface.card = requested.get("NetworkCardIndex", 0)
         for mapping in ask("BlockDeviceMappings", []):
             volume = backend.get_volume(instance.block_device_mapping[mapping["DeviceName"]].volume_id)
             tune(volume, mapping["Ebs"])
@@ -208,15 +208,15 @@ def _vcpus(kind: str) -> int:
 def _check_initialization(rules: Rules, ask: Any, backend: Any, count: int) -> None:
     """The rates of all volumes under initialization add up to at most the account's quota."""
     disks = [mapping.get("Ebs", {}) for mapping in ask("BlockDeviceMappings", [])]
-    wanted = count * sum(int(disk.get("VolumeInitializationRate") or 0) for disk in disks)
-    if not wanted:
+    requested = count * sum(int(disk.get("VolumeInitializationRate") or 0) for disk in disks)
+    if not requested:
         return
     now, in_use = rules.now(), 0
     for volume in backend.volumes.values():
         rate = getattr(volume, "volume_initialization_rate", None) or 0
         if rate and now - volume.create_time.timestamp() < volume.size * MIB_PER_GIB / int(rate):
             in_use += int(rate)
-    if in_use + wanted > rules.initialization_mib_s:
+    if in_use + requested > rules.initialization_mib_s:
         raise EC2ClientError(
             TOO_FAST,
             f"The requested volume initialization rate exceeds your limit of {rules.initialization_mib_s} MiB/s.",

@@ -129,15 +129,15 @@ def _run(rules: Any, account: str, region: str, target: dict[str, Any]) -> None:
     """
     if target["Arn"] != AUTOMATION:
         return
-    view, wanted = view_of(account, region, {}, {}), json.loads(target["Input"])
+    view, requested = view_of(account, region, {}, {}), json.loads(target["Input"])
     starter = Caller(target["RoleArn"], (policy("scheduler"),))
-    document = view.arn("ssm", f"document/{wanted['DocumentName']}")
+    document = view.arn("ssm", f"document/{requested['DocumentName']}")
     start = Need("ssm:StartAutomationExecution", document, {"aws:PrincipalAccount": account})
     role = f"arn:aws:iam::{account}:role/{TOOLKIT}-sweeper"
     pass_role = Need("iam:PassRole", role, {"iam:PassedToService": "ssm.amazonaws.com"})
-    if wanted["DocumentName"] != SWEEPER_DOCUMENT or not (starter.may(start) and starter.may(pass_role)):
+    if requested["DocumentName"] != SWEEPER_DOCUMENT or not (starter.may(start) and starter.may(pass_role)):
         return
-    grace = timedelta(minutes=int(wanted.get("Parameters", {}).get("GraceMinutes", ["15"])[0]))
+    grace = timedelta(minutes=int(requested.get("Parameters", {}).get("GraceMinutes", ["15"])[0]))
     nodes = {instance.id: instance for instance in ec2_backends[account][region].all_instances()}
     tagged = [{"InstanceId": name, "Tags": _tags(node)} for name, node in nodes.items()]
     late, _ = _script()["judge"](tagged, "InstanceId", datetime.fromtimestamp(rules.now(), UTC) - grace)

@@ -1,4 +1,4 @@
-"""The callers of the embedded AWS, and what IAM refuses them.
+"""The callers of the embedded AWS, and IAM's checks of their calls.
 
 A denied call changes nothing: AWS authorizes a request before anything else.
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic_policy-eval-denyallow.html
@@ -43,7 +43,7 @@ class Caller:
     arn: str
     policies: tuple[Policy, ...]
     user_id: str = MOTOS_USER_ID  # IAM's aws:userid
-    boundary: tuple[Policy, ...] | None = None  # allows nothing of its own, and all else is denied
+    boundary: tuple[Policy, ...] | None = None  # permissions boundary, which only limits the policies
     granted: list[Need] = field(default_factory=list)  # needs of its calls so far
     refused: list[Need] = field(default_factory=list)
 
@@ -51,7 +51,7 @@ class Caller:
         return self.lacking(need) is None
 
     def lacking(self, need: Need) -> str | None:
-        """The kind of policy that does not allow it, in AWS's words; None if it is allowed."""
+        """The kind of policy that does not allow it, as named by AWS; None if it is allowed."""
         if not allows(self.policies, self._asked(need)):
             return "identity-based policy"
         if self.boundary is not None and not allows(self.boundary, self._asked(need)):
@@ -59,7 +59,7 @@ class Caller:
         return None
 
     def _asked(self, need: Need) -> Need:
-        """The need with what IAM knows of the caller."""
+        """The need with the condition keys that describe the caller."""
         return replace(need, context={"aws:userid": self.user_id, **need.context})
 
     def lacks(self, call: Call, view: AccountView) -> Need | None:
@@ -73,7 +73,7 @@ class Caller:
 
 
 def authorized(callers: Mapping[str, Caller], view: View) -> Check:
-    """The check by IAM.  callers: by access key; any other key is an administrator's."""
+    """A check of permissions.  callers: by access key; any other key is an administrator's."""
 
     def check(signed: SignedCall) -> Refusal | None:
         caller = callers.get(signed.key)
@@ -123,7 +123,7 @@ def view_of(account: str, region: str, groups: Mapping[str, Any], service_jobs: 
     return AccountView(account, region, tags_of, roles_of, owner_of)
 
 
-# ---- what IAM answers of its own
+# ---- operations of IAM and STS
 
 
 def simulate_principal_policy(rules: Any, original: Any, response: Any) -> ActionResult:
@@ -164,7 +164,7 @@ def _policies_of(rules: Any, iam: Any, arn: str) -> Sequence[Policy]:
 
 
 def get_caller_identity(rules: Any, original: Any, sts: Any, key: str, region: str) -> tuple[str, str, str]:
-    """The identity of a caller: moto knows neither our callers nor the form of a user's ARN."""
+    """The identity of a caller; moto does not know these callers, and formats a user's ARN differently."""
     user, arn, account = original(sts, key, region)
     caller = rules.access.callers.get(key)
     return user, caller.arn if caller else f"arn:aws:iam::{account}:user/{arn.rpartition('/')[2]}", account

@@ -100,7 +100,7 @@ def _tagged(params: Params, view: AccountView) -> Iterator[Need]:
 
 
 def _run_instances(params: Params, view: AccountView) -> Iterator[Need]:
-    """What RunInstances needs for what it makes and for what that uses.
+    """The permissions for the resources that RunInstances creates and uses.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ExamplePolicies_EC2.html#iam-example-runinstances
     """
@@ -113,7 +113,7 @@ def _run_instances(params: Params, view: AccountView) -> Iterator[Need]:
 
 
 def _parts(params: Params, view: AccountView) -> Iterator[Need]:
-    """Of new instances: their disks and interfaces."""
+    """The permissions for the disks and interfaces of new instances."""
     disks = [mapping["Ebs"] for mapping in params.get("BlockDeviceMappings", ()) if "Ebs" in mapping]
     for disk in disks or [{}]:  # without any the image's own
         yield from _made("RunInstances", "volume", params, view, more=_encryption(disk))
@@ -132,7 +132,7 @@ def _encryption(disk: Params) -> dict[str, str]:
 
 
 def _used_by(params: Params) -> dict[str, list[str]]:
-    """{type: ids} of what new instances use."""
+    """{type: IDs} of the resources that new instances use."""
     interfaces = params.get("NetworkInterfaces", [params])
     disks = [mapping.get("Ebs", {}) for mapping in params.get("BlockDeviceMappings", ())]
     reserved = params.get("CapacityReservationSpecification", {}).get("CapacityReservationTarget", {})
@@ -158,7 +158,7 @@ def existing(action: str, kind: str, name: str, view: AccountView) -> Need:
 def _made(
     operation: str, kind: str, params: Params, view: AccountView, name: str = NEW, more: Tags | None = None
 ) -> Iterator[Need]:
-    """Creating a resource, with its tags.  more: condition keys of that resource."""
+    """The permission to create a resource with its tags.  more: condition keys of that resource."""
     specs = [spec for spec in params.get("TagSpecifications", ()) if spec["ResourceType"] == kind]
     tags = requested({tag["Key"]: tag["Value"] for spec in specs for tag in spec["Tags"]})
     arn = view.arn("ec2", f"{kind}/{name}") if kind != "snapshot" else new_snapshot(view)
@@ -168,7 +168,7 @@ def _made(
 
 
 def new_snapshot(view: AccountView) -> str:
-    """Snapshots have no account in their names."""
+    """The ARN of a new snapshot, which contains no account."""
     return f"arn:aws:ec2:{view.region}::snapshot/{NEW}"
 
 
@@ -193,7 +193,7 @@ S3 = {"HeadBucket": "ListBucket", "HeadObject": "GetObject", "ListObjectsV2": "L
 
 
 def needs(call: Call, view: AccountView) -> list[Need]:
-    """All needs of a call; AWS refuses it if one is not granted."""
+    """All permissions that a call needs; AWS refuses it if one is not granted."""
     known = {"ec2": of_ec2, "s3": _s3, "sagemaker": _sagemaker, "scheduler": _scheduler, "ebs": _ebs, "batch": _batch}
     return list(known.get(call.service, _others)(call, view)) or [Need(_action(call))]
 
@@ -219,7 +219,7 @@ def _s3(call: Call, view: AccountView) -> Iterator[Need]:
 
 
 def _source(source: Any) -> str:
-    """Bucket and key of what is copied, as boto3 takes them and as they are sent."""
+    """Bucket and key of the object to copy, in boto3's form or as sent."""
     return f"{source['Bucket']}/{source['Key']}" if isinstance(source, Mapping) else str(source).lstrip("/")
 
 
@@ -306,7 +306,7 @@ def _ebs(call: Call, view: AccountView) -> Iterator[Need]:
 
 
 def _others(call: Call, view: AccountView) -> Iterator[Need]:
-    """Other services, where each call is one action, on one resource or several of a type."""
+    """Other services, where each call is one action on one or several resources of a type."""
     if str(call) == "ssm:GetParameter":  # AWS's public parameters have no account
         owner = "" if call.params["Name"].startswith("/aws/") else view.account
         yield Need(_action(call), f"arn:aws:ssm:{view.region}:{owner}:parameter{call.params['Name']}")
@@ -323,7 +323,7 @@ def _others(call: Call, view: AccountView) -> Iterator[Need]:
 
 
 def _overridden(params: Params) -> dict[str, str]:
-    """What a build overrides of its project, as far as launchers do it.
+    """The condition keys for settings of its project that a build overrides, as far as launchers do so.
 
     https://docs.aws.amazon.com/codebuild/latest/userguide/action-context-keys.html
     """

@@ -101,8 +101,8 @@ _WILD = {"*": ".*", "?": "."}
 
 def _like_arn(pattern: str, text: str) -> bool:
     """Compare the six parts of an ARN separately, so that a * does not match across parts."""
-    wanted, given = pattern.split(":", 5), text.split(":", 5)
-    return len(wanted) == len(given) == 6 and all(map(_like, wanted, given))
+    expected, given = pattern.split(":", 5), text.split(":", 5)
+    return len(expected) == len(given) == 6 and all(map(_like, expected, given))
 
 
 # Operator -> whether the value in the policy and the request's agree; those that infra/iam has.
@@ -110,8 +110,8 @@ _AGREE: dict[str, Callable[[str, str], bool]] = {
     "StringEquals": operator.eq,
     "StringLike": _like,
     "ArnLike": _like_arn,
-    "Bool": lambda wanted, given: wanted.lower() == given.lower(),
-    "NumericEquals": lambda wanted, given: float(wanted) == float(given),
+    "Bool": lambda expected, given: expected.lower() == given.lower(),
+    "NumericEquals": lambda expected, given: float(expected) == float(given),
 }
 # Negated operators, which also hold if the key has no value.
 _NEGATED = {"StringNotEquals": "StringEquals", "StringNotLike": "StringLike"}
@@ -122,18 +122,18 @@ def _holds(how: str, keys: Mapping[str, Any], context: Context) -> bool:
     """Whether the conditions under one operator hold, for all of their keys."""
     given = {key.lower(): value for key, value in context.items()}
     if how == "Null":
-        return all((key.lower() in given) != _IS_ABSENT[_text(wanted)] for key, wanted in keys.items())
-    return all(_holds_for(how, listed(wanted), given.get(key.lower()), context) for key, wanted in keys.items())
+        return all((key.lower() in given) != _IS_ABSENT[_text(expected)] for key, expected in keys.items())
+    return all(_holds_for(how, listed(expected), given.get(key.lower()), context) for key, expected in keys.items())
 
 
-def _holds_for(how: str, wanted: list[Any], given: str | list[str] | None, context: Context) -> bool:
+def _holds_for(how: str, expected: list[Any], given: str | list[str] | None, context: Context) -> bool:
     """Whether it holds for one key.  A key without a value makes all false but negations, IfExists and ForAllValues."""
     quantifier, _, name = how.rpartition(":")
     positive = _NEGATED.get(name.removesuffix("IfExists"), name.removesuffix("IfExists"))
     agree, is_negated = _AGREE[positive], positive != name.removesuffix("IfExists")
     if given is None:
         return name.endswith("IfExists") or quantifier == "ForAllValues" or (is_negated and not quantifier)
-    values = [_filled(_text(value), context) for value in wanted]
+    values = [_filled(_text(value), context) for value in expected]
     one_by_one = [any(agree(value, one) for value in values) != is_negated for one in listed(given)]
     return any(one_by_one) if quantifier == "ForAnyValue" else all(one_by_one)
 

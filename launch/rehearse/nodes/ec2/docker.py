@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-# A node of namespaces.py has a disk of its own; one of processes.py has a folder and shares the rest.
+# A node of namespaces.py has its own disk; one of processes.py has a folder and shares the rest.
 ROOT = Path(os.environ.get("EC2_ROOT", "/"))
 IS_ALONE = "EC2_ROOT" not in os.environ
 HERE = ROOT / "ec2"

@@ -48,14 +48,14 @@ DIFFERENCES = (
     "docker is a stand-in: it runs the container's command with this Python and this checkout, without GPUs.",
 )
 
-DISK = "/ec2/disk"  # of a node with a disk of its own
+DISK = "/ec2/disk"  # of a node with its own disk
 
 BUILD = """
 set -eu
 root=$1 image=$2 volume=$3 disk=$4; shift 4
 mount --bind "$root" "$root"
 if [ -n "$disk" ]; then
-    # A file system of its own where user data writes to the system disk.
+    # A separate file system where user data writes to the system disk.
     mkdir "$root$disk"
     mount -t tmpfs tmpfs "$root$disk"
     mkdir -p "$root/var/lib/ddp"

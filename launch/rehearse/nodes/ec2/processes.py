@@ -1,7 +1,7 @@
 """EC2 nodes as plain processes, for users without root: Linux and macOS.
 
-A node has a folder in place of a disk and, on Linux, a loopback address of its own.  It runs the real boot script,
-in which only paths and ports are changed: see relocated().
+A node has a folder instead of a disk and, on Linux, its own loopback address.  It runs the real boot script, in which
+only paths and ports are changed: see relocated().
 """
 
 from __future__ import annotations

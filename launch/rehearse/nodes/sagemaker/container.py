@@ -38,7 +38,7 @@ KEY = "ASIATESTTESTTESTTEST"  # of the role; pragma: allowlist secret
 TOKEN = secrets.token_urlsafe(32)  # of its session; secret from this machine's other users
 ENDED_S = 10.0  # for killed processes to end
 
-# Becomes the container where it has no host of its own.
+# Becomes the container if it has no separate host.
 POWER_ON = 'cd "$1" && shift && echo ready && read -r _ && exec "$@" 2>&1'
 
 # In AWS's image; the toolkit starts one rank for each GPU that it lists.  -q -x is for --health-check.
@@ -75,7 +75,7 @@ class ContainerSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     job: str = "job-1"
     region: str = "us-east-1"
-    disk: str = ""  # the folder of its base that gets a file system of its own (in a network)
+    disk: str = ""  # the folder of its base that gets a separate file system (in a network)
 
 
 class Container:
@@ -238,7 +238,7 @@ def _environment(spec: ContainerSpec, ml: Path, network: HostNetwork | None) -> 
 
 
 def _shared_with_others() -> dict[str, str]:
-    """For a container without a host of its own: a free port, and a name for torchrun that resolves here."""
+    """For a container without a separate host: a free port, and a name for torchrun that resolves here."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])

@@ -18,8 +18,8 @@ from launch.rehearse.nodes.network import Bridge, why_no_namespaces
 GATEWAY = "10.78.0.1"  # where hosts see AWS
 NEEDED = ("bash", "ip", "nsenter", "unshare")
 
-# Becomes the container in a host of its own, once the network is there.  $disk: a folder of its /opt/ml that gets a
-# file system of its own, which the caller can fill.
+# Becomes the container in a separate host, once the network is ready.  $disk: a folder of its /opt/ml that gets a
+# separate file system, which the caller can fill.
 POWER_ON = """
 set -eu
 base=$1 ml=$2 network=$3 name=$4 disk=$5; shift 5

@@ -45,7 +45,7 @@ class InstanceRun(NodeRun):
     """One instance of a training job."""
 
     job: TrainingJob
-    rank: int  # its place among the job's instances
+    rank: int  # its index among the job's instances
 
     @property
     def state(self) -> str:
@@ -58,20 +58,17 @@ def _usd_per_hour(job: TrainingJob) -> float:
 
 
 class Agent:
-    """Runs the jobs that are InProgress in `account`, each in a thread of its own.
-
-    url: of AWS, on this machine; serve: serves the same AWS elsewhere, see served(); ranks: how many GPUs each instance
-    seems to have; in_network: a single instance is a host of its own, too; has_disks: checkpoints are on a file system
-    of their own; rate: of the instances' network, such as 200mbit; errors: of the agent, not of jobs; instances: all
-    instances so far.
-    """
+    """Runs the jobs that are InProgress in `account`, each in a separate thread."""
 
     def __init__(self, account: SageMakerAccount, url: str, serve: Serve, folder: Path, ranks: int = 2) -> None:
+        """url: of AWS on this machine; serve: serves the same AWS elsewhere, see served(); ranks: GPUs per instance."""
         self.account, self.url, self.serve, self.folder, self.ranks = account, url, serve, folder, ranks
-        self.in_network, self.has_disks, self.rate = False, False, ""
+        self.in_network = False  # whether a single instance gets its own network namespace, too
+        self.has_disks = False  # whether checkpoints are on separate file systems
+        self.rate = ""  # of the instances' network, such as 200mbit
         self.closing = threading.Event()
-        self.errors: list[str] = []
-        self.instances: list[InstanceRun] = []
+        self.errors: list[str] = []  # of the agent, not of jobs
+        self.instances: list[InstanceRun] = []  # all instances so far
         self.runs: dict[str, JobRun] = {}
 
     def close(self) -> None:
