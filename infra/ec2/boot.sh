@@ -49,17 +49,18 @@ UPLOADED=$ROOT/uploaded # list of the files in RUN that are in the job folder
 OUTPUT=$ROOT/output.log # of the container
 
 PAUSE_S=5           # between polls and retries
-LISTEN_S=1          # between polls for files that the launcher writes
-METADATA_S=120      # timeout for the instance metadata service
-CLUSTER_S=900       # timeout for the launcher to write cluster.json
-VOLUME_S=300        # timeout for the data volume to be attached
-AMI_S=60            # timeout for the AMI to mount the local disks
+LISTEN_S=1          # between polls for files of the launcher
 UPLOAD_EVERY_S=60   # at most this much training is lost with the node
 REPLACED_S=30       # how long a restart waits for a new cluster.json
-TRANSFER_S=900      # timeout for one copy of the run folder
-PULL_S=1800         # timeout for one attempt to pull the image
-COPY_S=3600         # timeout for one attempt to copy the data to this node
 OUTPUT_MOST=50000000 # bytes of the container's output to keep
+# Timeouts
+METADATA_S=120      # for the instance metadata service
+CLUSTER_S=900       # for the launcher to write cluster.json
+VOLUME_S=300        # for the data volume to be attached
+AMI_S=60            # for the AMI to mount the local disks
+TRANSFER_S=900      # for one copy of the run folder
+PULL_S=1800         # for one attempt to pull the image
+COPY_S=3600         # for one attempt to copy the data
 
 set -uo pipefail
 export AWS_DEFAULT_REGION=$REGION LC_ALL=C.UTF-8
@@ -118,7 +119,7 @@ use_proxy() {
     PROXIES=(-e http_proxy -e https_proxy -e no_proxy -e HTTP_PROXY -e HTTPS_PROXY -e NO_PROXY)
     test -d /run/systemd/system || return 0
     systemctl import-environment {http,https,no}_proxy {HTTP,HTTPS,NO}_PROXY
-    systemctl try-restart docker {,snap.amazon-ssm-agent.}amazon-ssm-agent # the agent's name depends on the AMI
+    systemctl try-restart docker {,snap.amazon-ssm-agent.}amazon-ssm-agent # which one depends on the AMI
 }
 
 # ---- identity
@@ -226,14 +227,14 @@ log_in() {
 # docker there is no log driver for CloudWatch.  The root volume's throughput speeds up unpacking instead.
 # https://github.com/awslabs/soci-snapshotter/blob/main/docs/parallel-mode.md
 get_image() {
-    [ -z "${DDP_WARM-}" ] || return 0 # the previous job on a warm node used the same image
+    [ -z "${DDP_WARM-}" ] || return 0 # pulled by the previous job
     [ -z "$REGISTRY" ] || retry log_in || fail 23 login "cannot log in to $REGISTRY"
     retry timeout "$PULL_S" docker pull --quiet "$IMAGE" || fail 24 image "cannot pull $IMAGE"
 }
 
 # The training checks the digest, because others may write to the bucket.
 get_source() {
-    mkdir -p "$WORK" && chmod 1777 "$WORK" # unpacked there by the image's user, whoever that is
+    mkdir -p "$WORK" && chmod 1777 "$WORK" # for any user of the image
     [ -z "$SOURCE" ] || retry s3 cp "$SOURCE" "$WORK/source.tar.gz" || fail 28 source "cannot copy $SOURCE"
 }
 
@@ -292,7 +293,7 @@ restore() {
 # Uploads only files that changed on this node: the nodes without rank 0 have outdated copies of the others.
 upload_changes() {
     [ -e "$UPLOADED" ] || return 0
-    list_files >"$UPLOADED.new" || return 1 # with an incomplete list, files would be removed from the job folder
+    list_files >"$UPLOADED.new" || return 1 # else files missing in it would be removed
     rm -rf "$STAGE" && mkdir "$STAGE" || return 1
     # Hard links, because the training may remove files during the upload.
     comm -13 "$UPLOADED" "$UPLOADED.new" | names >"$UPLOADED.changed" &&
@@ -301,11 +302,11 @@ upload_changes() {
         remove_files < <(comm -23 <(names "$UPLOADED") <(names "$UPLOADED.new")) &&
         mv "$UPLOADED.new" "$UPLOADED"
     local code=$?
-    rm -rf "$STAGE" # otherwise removed checkpoints would still use space
+    rm -rf "$STAGE" # frees the space of removed checkpoints
     return $code
 }
 
-remove_files() { # removes the files named on standard input from the job folder, in one call
+remove_files() { # removes the files named on stdin from the job folder, in one call
     local name only=()
     while IFS= read -r name; do
         # Escape wildcards: a file named * would match all files.
@@ -354,7 +355,7 @@ start_container() { # SECONDS: timeout to connect to the other nodes
             --rdzv-backend c10d --rdzv-endpoint "$HEAD:29400" --rdzv-id "$JOB" \
             --rdzv-conf "join_timeout=$1,is_host=$((RANK == 0))" --local-addr "$ADDRESS" --max-restarts 0 \
             "${TRAIN[@]}"
-    } >>"$OUTPUT" 2>&1 & # >>: continues at the end after trim_output has shortened the file
+    } >>"$OUTPUT" 2>&1 & # >>: appends after trim_output has shortened it
     CONTAINER=$!
 }
 
