@@ -2,6 +2,7 @@
 evaluates policies for every call, and cannot do anything that the policy is not meant to allow.
 """
 
+import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -106,6 +107,9 @@ def test_a_job_goes_into_the_toolkits_queues_only_and_ends_only_the_toolkits() -
         )
         untagged = {**asked, "tags": {"Name": "database"}}
         assert refused(lambda: aws.call("batch", "SubmitServiceJob", untagged)) == "batch:SubmitServiceJob"
+        as_admin = {**json.loads(asked["serviceRequestPayload"]), "RoleArn": "arn:aws:iam::123456789012:role/admin"}
+        privileged = {**asked, "serviceRequestPayload": json.dumps(as_admin)}
+        assert refused(lambda: aws.call("batch", "SubmitServiceJob", privileged)) == "iam:PassRole"
         batch.jobs["1"] = ServiceJob("1", "arn", next(iter(batch.queues.values())), untagged, datetime.now(UTC))
         assert refused(lambda: aws.call("batch", "TerminateServiceJob", {"jobId": "1", "reason": "-"})) == (
             "batch:TerminateServiceJob"

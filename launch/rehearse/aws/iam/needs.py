@@ -7,6 +7,7 @@ always the operations'.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -288,6 +289,7 @@ def _batch(call: Call, view: AccountView) -> Iterator[Need]:
         yield Need(_action(call), job, {**keys, **share})
         if params.get("tags"):
             yield Need("batch:TagResource", job, requested(params["tags"]))
+        yield pass_role(json.loads(params["serviceRequestPayload"])["RoleArn"], "sagemaker")
 
 
 def _queue_arn(queue: str, view: AccountView) -> str:
