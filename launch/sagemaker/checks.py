@@ -280,6 +280,9 @@ def _check_queue(options: SageMakerOptions) -> None:
             raise SettingsError(f"{' and '.join(flags)}: of a job in a queue; add --queue, or leave it out.")
     elif options.warm_pool_s:
         raise SettingsError("--warm-pool-s: instances that are kept would not count in the queue; leave it out.")
+    elif options.max_pending_hours is not None:
+        # https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_capacity.html
+        raise SettingsError("--max-pending-hours: the queue would try again after it, without end; leave it out.")
 
 
 def _max_wait_s(options: SageMakerOptions) -> int | None:

@@ -246,7 +246,7 @@ def _about_permissions(resolved: Resolved, facts: Facts, image: Image) -> Iterat
 def _about_options(resolved: Resolved, train: Training) -> Iterator[str]:
     options = resolved.options
     if options.queue is not None and (options.spot or len(options.types) > 1):
-        yield "AWS does not document spot, or several types, through a queue."
+        yield "AWS does not document how a queue counts and repeats jobs on spot, or of several types."
     if not options.checkpoints and train.digest:
         yield (
             "without checkpoints nothing that the script writes to $DDP_RUN_DIR is kept but metrics.jsonl and "

@@ -174,11 +174,16 @@ def _channel(channel: Channel, mode: str) -> dict[str, Any]:
 SHARE = "default"
 # https://docs.aws.amazon.com/batch/latest/userguide/service_limits.html
 PAYLOAD_BYTES = 10 * 1024
-# Batch's own limit for an attempt comes after SageMaker's, which lets the job save: for the start and the upload.
-SLACK_S = 3600
-# What is tried again.  Batch tries again by itself without capacity, and SageMaker restarts a spot job in its attempt.
+# What follows an attempt that failed, by the first pattern that fits its reason.  Batch tries again by itself without
+# capacity, and SageMaker restarts a spot job in its attempt.  The second keeps what a training prints from those below.
 # https://docs.aws.amazon.com/batch/latest/userguide/service-job-retries.html
-RETRIED = ("*exit code 75:*", "*InternalServerError*", "*ResourceLimitExceeded*", "*nterrupted*")
+RULES = (
+    ("RETRY", "*exit code 75:*"),
+    ("EXIT", "*AlgorithmError*"),
+    ("RETRY", "*InternalServerError*"),
+    ("RETRY", "*ResourceLimitExceeded*"),
+    ("EXIT", "*"),  # without it all is tried again
+)
 
 
 def submission(
@@ -186,14 +191,14 @@ def submission(
 ) -> dict[str, Any]:
     """The SubmitServiceJob that puts the training job into a queue.
 
-    Batch rejects a repeated request by its token.  The tags are the service job's, as in SageMaker's SDK:
-    https://github.com/aws/sagemaker-python-sdk, aws_batch/batch_api_helper.py
+    Batch rejects a repeated request by its token.  There is no timeoutConfig, which might count the time that SageMaker
+    waits for instances: the payload's StoppingCondition limits each attempt.  The tags are the service job's, as in
+    SageMaker's SDK: https://github.com/aws/sagemaker-python-sdk, aws_batch/batch_api_helper.py
     """
     payload = {**request_of(description), "TrainingJobName": attempt_name(description.name)}
     del payload["Tags"]
     payload.pop("RetryStrategy", None)  # Batch tries again
     text = json.dumps(payload, separators=(",", ":"))
-    rules = [*(("RETRY", pattern) for pattern in RETRIED), ("EXIT", "*")]  # without the last one all is tried again
     request: dict[str, Any] = {
         "jobName": description.name,
         "jobQueue": queue_name(options.queue or ""),
@@ -201,9 +206,8 @@ def submission(
         "serviceRequestPayload": text,
         "retryStrategy": {
             "attempts": attempts,
-            "evaluateOnExit": [{"action": action, "onStatusReason": pattern} for action, pattern in rules],
+            "evaluateOnExit": [{"action": action, "onStatusReason": pattern} for action, pattern in RULES],
         },
-        "timeoutConfig": {"attemptDurationSeconds": (description.max_wait_s or description.max_run_s) + SLACK_S},
         "tags": dict(description.tags),
         "clientToken": client_token(options.queue, description.name, text),
     }

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -180,7 +181,15 @@ def test_an_interrupted_attempt_is_repeated_from_its_checkpoints(stage: Stage) -
     assert (summary["status"], summary["usd"] > 0) == ("waiting", True)  # for instances; the first attempt was billed
 
 
-@pytest.mark.parametrize("reason", [NO_DATA, "ClientError: Data download failed", "AlgorithmError: ExitCode 1"])
+@pytest.mark.parametrize(
+    "reason",
+    [
+        NO_DATA,
+        "ClientError: Data download failed",
+        "AlgorithmError: ExitCode 1",
+        REASON.format(3, "InterruptedError: InternalServerError of the hub"),  # words of the training
+    ],
+)
 def test_errors_of_settings_and_data_are_not_tried_again(stage: Stage, reason: str) -> None:
     put(stage)
     first = attempts(stage)[0]
@@ -193,6 +202,14 @@ def test_errors_of_settings_and_data_are_not_tried_again(stage: Stage, reason: s
     assert json.loads(stage.said[-1])["status"] == "failed"
 
 
+@pytest.mark.parametrize("reason", ["InternalServerError: We encountered an internal error.", INTERRUPTED])
+def test_errors_of_sagemaker_and_interruptions_are_tried_again(stage: Stage, reason: str) -> None:
+    put(stage)
+    advance(attempts(stage)[0])
+    fail(attempts(stage)[0], reason, 60)
+    assert len(attempts(stage)) == 2
+
+
 def test_a_job_without_capacity_waits_and_uses_up_no_attempt(stage: Stage) -> None:
     job = put(stage, max_restarts=0)
     stage.account.capacity["ml.g5.2xlarge"] = 0
@@ -203,6 +220,13 @@ def test_a_job_without_capacity_waits_and_uses_up_no_attempt(stage: Stage) -> No
     complete(attempts(stage)[-1])
     step(stage.account.rules)
     assert job.status == "SUCCEEDED"
+
+
+def test_a_job_may_wait_for_capacity_longer_than_it_may_train(stage: Stage) -> None:
+    job, now = put(stage, max_hours=1), stage.account.rules.now
+    stage.account.rules.now = lambda: now() + timedelta(hours=3)
+    step(stage.account.rules)
+    assert job.status == "SCHEDULED"
 
 
 def test_the_log_goes_on_with_the_next_attempt(stage: Stage) -> None:
@@ -351,7 +375,13 @@ def test_what_could_never_start_is_a_problem_of_the_plan(stage: Stage, settings:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"priority": 1}, {"share": "a"}, {"queue": "demo", "warm_pool_s": 60}, {"queue": "demo", "through": "estimator"}],
+    [
+        {"priority": 1},
+        {"share": "a"},
+        {"queue": "demo", "warm_pool_s": 60},
+        {"queue": "demo", "through": "estimator"},
+        {"queue": "demo", "max_pending_hours": 2},  # Batch would try again
+    ],
 )
 def test_settings_that_contradict_a_queue_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):
