@@ -85,8 +85,13 @@ def _failed(training_job: TrainingJob, lines: Sequence[str]) -> Verdict:
     for start, code, remedy in _REASONS:
         if reason.startswith(start):
             return code, f"{reason}; {remedy.format(job=job)}"
-    if said := _logged_failure(lines, job):
-        return said
+    if training_job.waits:  # there was no container: SageMaker refused the job at its turn
+        return Exit.AWS, reason
+    return _logged_failure(lines, job) or _exited(reason, job)
+
+
+def _exited(reason: str, job: str) -> Verdict:
+    """The exit code that AWS's toolkit reports in `reason`."""
     # The container itself exits with 1 for every failure, so the toolkit's exit code comes first.
     exited = re.search(r"ExitCode (\d+)", reason) or re.search(r"exit code: (\d+)", reason)
     number = int(exited[1]) if exited else 0

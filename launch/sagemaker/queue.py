@@ -23,7 +23,9 @@ from trainer.errors import did_you_mean
 
 OVER = ("SUCCEEDED", "FAILED")
 WAITING = "Queued"  # in place of SageMaker's secondary status
-
+# In the reason of a job that Batch has ended, as it needs more instances than the queue has:
+# https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_misconfiguration.html
+BY_QUEUE = "Terminated by JobStateTimeLimit action"
 Described = Mapping[str, Any]
 
 
@@ -157,17 +159,31 @@ def merged(answer: Described, latest: Described | None, queued: Queued, region: 
     After an attempt that failed it waits again until Batch has given it up; after `stop` it is stopped, whatever became
     of its attempt.
     """
-    tags, is_terminated = answer.get("tags", {}), bool(answer.get("isTerminated"))
+    tags, is_terminated = answer.get("tags", {}), _was_stopped(answer)
     attempt = None if latest is None else replace(read_training_job(latest, tags, region), queued=queued)
-    if attempt is not None and not attempt.is_over:
+    if attempt is not None and _runs_or_is_done(attempt):
         return attempt
     if is_alive(answer):
         return _waiting(answer, queued, region, STOPPING if is_terminated else RUNNING, WAITING)
     if attempt is None:
-        status = "Stopped" if is_terminated else "Failed"
-        reason = queued.reason.removeprefix("Received status from SageMaker: ")
-        return replace(_waiting(answer, queued, region, status, status), failure=reason)
+        return _ended(answer, queued, region, "Stopped" if is_terminated else "Failed")
     return replace(attempt, status="Stopped") if is_terminated and attempt.status == "Failed" else attempt
+
+
+def _runs_or_is_done(attempt: TrainingJob) -> bool:
+    """Whether an attempt is the last one so far, whatever Batch has seen of it."""
+    return attempt.status == "Completed" or not attempt.is_over
+
+
+def _was_stopped(answer: Described) -> bool:
+    """Whether somebody has stopped a service job, rather than its queue."""
+    return bool(answer.get("isTerminated")) and BY_QUEUE not in answer.get("statusReason", "")
+
+
+def _ended(answer: Described, queued: Queued, region: str, status: str) -> TrainingJob:
+    """What the job was to be, which has ended without a training job."""
+    reason = queued.reason.removeprefix("Received status from SageMaker: ")
+    return replace(_waiting(answer, queued, region, status, status), failure=reason)
 
 
 def _waiting(answer: Described, queued: Queued, region: str, status: str, detail: str) -> TrainingJob:

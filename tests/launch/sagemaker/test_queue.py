@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from launch.core.errors import NotSetUp
+from launch.rehearse.aws.batch import moto_patches
 from launch.rehearse.aws.batch.jobs import ServiceJob
 from launch.rehearse.aws.batch.moto_patches import make_queue
-from launch.rehearse.aws.batch.scheduler import step
+from launch.rehearse.aws.batch.scheduler import step, terminate
 from launch.rehearse.aws.sagemaker.changes import advance, age, complete, fail
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.sagemaker.facts import QueueFacts
@@ -21,7 +22,7 @@ from tests.launch.faults import EVERY, Died, Faults, injected
 from tests.launch.sagemaker.known import FACTS, NAME, plan, resolve
 from tests.launch.sagemaker.test_crash_sweep import READS
 from tests.launch.sagemaker.world import Event, Stage
-from trainer.contract import STOPPED
+from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError
 
 # As AWS's container toolkit reports a rank that has left with 75.
@@ -210,6 +211,34 @@ def test_errors_of_sagemaker_and_interruptions_are_tried_again(stage: Stage, rea
     assert len(attempts(stage)) == 2
 
 
+def test_a_training_that_is_done_does_not_wait_for_batch_to_see_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(stage)
+    made = attempts(stage)[0]
+    advance(made)
+    stage.leave_result(made.name)
+    monkeypatch.setattr(moto_patches, "step", lambda rules: None)
+    complete(made, 600)
+
+    assert stage.type("status", NAME, "--json") == 0
+    assert json.loads(stage.said[-1])["status"] == "done"
+    assert stage.type("stop", NAME) == 0
+    assert "was not running" in stage.said[-1]
+
+
+def test_a_job_that_its_queue_has_ended_has_failed_for_that_reason(stage: Stage) -> None:
+    """It was not stopped: .../batch/latest/userguide/sm_job_stuck_in_runnable_misconfiguration.html"""
+    put(stage, "first")
+    put(stage)
+    reason = "Terminated by JobStateTimeLimit action due to reason: MISCONFIGURATION:SERVICE_ENVIRONMENT_MAX_RESOURCE"
+    terminate(service_jobs(stage)[-1], reason, stage.account.rules)
+
+    assert stage.type("status", NAME, "--json") == 0
+    summary = json.loads(stage.said[-1])
+    assert (summary["status"], summary["exit_code"], summary["reason"]) == ("failed", Exit.AWS, reason)
+
+
 def test_a_job_without_capacity_waits_and_uses_up_no_attempt(stage: Stage) -> None:
     job = put(stage, max_restarts=0)
     stage.account.capacity["ml.g5.2xlarge"] = 0
@@ -356,6 +385,7 @@ def test_a_request_that_sagemaker_refuses_fails_with_its_reason(stage: Stage) ->
     assert stage.type("status", NAME, "--json") == 0
     summary = json.loads(stage.said[-1])
     assert (summary["status"], summary["reason"].split(":")[0]) == ("failed", "ValidationException")
+    assert summary["exit_code"] == Exit.AWS
 
 
 @pytest.mark.parametrize(
