@@ -1,6 +1,7 @@
 """Names of a job's starts, as SageMaker accepts each training job's name only once; commands for a job.  Pure."""
 
 import re
+from hashlib import sha256
 
 BACKEND = "sagemaker"
 REGISTER_TAG = "aws-ddp-toolkit:register"
@@ -31,9 +32,12 @@ def job_of(name: str) -> str:
     return re.sub(re.escape(_SEPARATOR) + r"\d{1,4}$", "", name)
 
 
-def attempt_name(start: str) -> str:
-    """The name to give to Batch, so that it can be read in those of the start's training jobs."""
-    return start[:OURS].rstrip("-")
+def attempt_name(job: str) -> str:
+    """The name to give to Batch for the training jobs of `job`, which that of no other job resembles."""
+    if len(job) <= OURS:
+        return job
+    digest = sha256(job.encode()).hexdigest()[:6]
+    return f"{job[: OURS - len(digest) - 1].rstrip('-')}-{digest}"
 
 
 def attempt_prefix(job: str) -> str:

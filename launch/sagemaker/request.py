@@ -195,7 +195,7 @@ def submission(
     waits for instances: the payload's StoppingCondition limits each attempt.  The tags are the service job's, as in
     SageMaker's SDK: https://github.com/aws/sagemaker-python-sdk, aws_batch/batch_api_helper.py
     """
-    payload = {**request_of(description), "TrainingJobName": attempt_name(description.name)}
+    payload = {**request_of(description), "TrainingJobName": attempt_name(description.folder.job)}
     del payload["Tags"]
     payload.pop("RetryStrategy", None)  # Batch tries again
     text = json.dumps(payload, separators=(",", ":"))

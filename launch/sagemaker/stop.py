@@ -45,7 +45,8 @@ class Stopping:
             return training_job
         self._say(f"stopping {training_job.start}")
         aws = self._aws_of(training_job)
-        if training_job.queued is not None:  # also while it waits; Batch takes it for one that is over, too
+        # Also while it waits; Batch takes it for one that is over, too.
+        if training_job.queued is not None and training_job.queued.id:
             asked = {"jobId": training_job.queued.id, "reason": "stopped as requested"}
             self._call(aws, "TerminateServiceJob", asked, "batch")
             return training_job

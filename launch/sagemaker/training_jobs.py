@@ -6,7 +6,7 @@ SageMaker accepts a name once, so each start of a job is a separate training job
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
@@ -55,7 +55,7 @@ def refreshed(aws: Aws, training_job: TrainingJob) -> TrainingJob:
     if training_job.queued is not None and training_job.queued.id:
         return queues(aws).read(training_job.queued.id, training_job)
     described = aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": training_job.name})
-    return read_training_job(described, training_job.tags, aws.region)
+    return replace(read_training_job(described, training_job.tags, aws.region), queued=training_job.queued)
 
 
 def _described(aws: Aws, name: str) -> Mapping[str, Any] | None:
@@ -129,20 +129,21 @@ def starts_of(aws: Aws, job: str, now: datetime) -> tuple[Listed, ...]:
 
 def _through_queues(aws: Aws, job: str, now: datetime) -> list[Listed]:
     """The starts of `job` through a queue."""
-    ours = queues(aws)
-    if not ours.names():
-        return []
     known = [
-        Listed(row["jobName"], RUNNING if is_alive(row) else "Completed", row["jobId"]) for row in ours.starts_of(job)
+        Listed(row["jobName"], RUNNING if is_alive(row) else "Completed", row["jobId"])
+        for row in queues(aws).starts_of(job)
     ]
-    return [*_forgotten(aws, job, now), *known]
+    return [*_forgotten(aws, job, now - REMEMBERED if known else now), *known]
 
 
-def _forgotten(aws: Aws, job: str, now: datetime) -> list[Listed]:
-    """The starts whose service jobs Batch no longer has, by what their training jobs say, oldest first."""
-    named = {"NameContains": attempt_prefix(job), "CreationTimeBefore": now - REMEMBERED}
+def _forgotten(aws: Aws, job: str, before: datetime) -> list[Listed]:
+    """The starts whose service jobs Batch no longer has, by what their training jobs say, oldest first.
+
+    Batch forgets a job a week after its end, and all jobs of a queue with the queue.
+    """
+    named = {"NameContains": attempt_prefix(job), "CreationTimeBefore": before}
     found = list[Listed]()
-    for row in listed_since(aws, now - KNOWN_FOR, named)[::-1]:
+    for row in listed_since(aws, before - KNOWN_FOR, named)[::-1]:
         described = _described(aws, row["TrainingJobName"]) or {}
         start = described.get("HyperParameters", {}).get("sagemaker_job_name", "").strip('"')
         if number_of(start, job) is not None:

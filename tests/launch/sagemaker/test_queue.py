@@ -89,7 +89,7 @@ def test_a_training_job_keeps_to_the_folder_and_the_name_of_its_job(stage: Stage
     put(stage, "a-name-with-more-than-23-characters")
     (made,) = attempts(stage)
 
-    assert made.name.startswith("AWSBatcha-name-with-more-than-")
+    assert made.name.startswith("AWSBatcha-name-with-more-")
     assert len(made.name) <= 63
     folder = f"s3://{stage.account.bucket}/jobs/a-name-with-more-than-23-characters"
     assert made.request["OutputDataConfig"]["S3OutputPath"] == f"{folder}/output"
@@ -290,7 +290,7 @@ def test_tags_may_reach_the_training_job_or_not(stage: Stage) -> None:
 
 def test_a_job_is_found_by_its_training_job_when_batch_has_forgotten_it(stage: Stage) -> None:
     """A week after its end: https://docs.aws.amazon.com/batch/latest/userguide/job_states.html"""
-    for name in ("a-long-name-of-a-training-1", "a-long-name-of-a-training-2"):  # whose attempts are named alike
+    for name in ("a-long-name-of-a-training-1", "a-long-name-of-a-training-2"):
         put(stage, name)
         made = attempts(stage)[-1]
         stage.leave_result(made.name)
@@ -303,6 +303,31 @@ def test_a_job_is_found_by_its_training_job_when_batch_has_forgotten_it(stage: S
     assert (stage.results / "a-long-name-of-a-training-1/model.pt").read_text() == "the weights"
     put(stage, "a-long-name-of-a-training-1")
     assert service_jobs(stage)[-1].request["jobName"] == "a-long-name-of-a-training-1--2"
+
+
+def test_a_job_is_found_by_its_training_job_when_its_queue_is_gone(stage: Stage) -> None:
+    put(stage)
+    stage.leave_result(attempts(stage)[0].name)
+    complete(attempts(stage)[0], 600)
+    step(stage.account.rules)
+    stage.account.rules.batch.queues.clear()
+
+    assert stage.type("fetch", NAME) == 0
+    assert (stage.results / NAME / "model.pt").read_text() == "the weights"
+    del stage.settings["queue"]
+    assert "started again as" in stage.plan().title
+
+
+def test_stop_ends_a_training_job_that_batch_has_lost(stage: Stage) -> None:
+    stage.account.rules.batch.passes_tags_on = True
+    put(stage)
+    advance(attempts(stage)[0])
+    stage.account.rules.batch.queues.clear()
+    stage.account.rules.batch.jobs.clear()
+
+    assert stage.type("stop", NAME) == 0
+    assert f"{NAME} is stopped" in stage.text
+    assert stage.account.left() == []
 
 
 # ---- stopping
