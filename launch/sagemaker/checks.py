@@ -18,7 +18,7 @@ from launch.core.training.base import Training
 from launch.sagemaker.bundle import check_trackers
 from launch.sagemaker.channels import Channel, hold_images, read_channels
 from launch.sagemaker.images import check_image
-from launch.sagemaker.names import job_of
+from launch.sagemaker.names import ATTEMPT, job_of
 from launch.sagemaker.options import MOST_HOURS, SageMakerOptions, check_limits
 from trainer.contract import SAGEMAKER_CHANNEL, SAGEMAKER_HYPERPARAMETER
 from trainer.errors import SettingsError
@@ -180,6 +180,8 @@ def _check_names(options: SageMakerOptions) -> None:
         raise SettingsError(
             f"--job-name {options.job_name}: names with this ending are for restarted jobs; choose another."
         )
+    if options.job_name.startswith(ATTEMPT):
+        raise SettingsError(f"--job-name {options.job_name}: {ATTEMPT} begins AWS Batch's own names; choose another.")
 
 
 def _check_paths(train: Training) -> None:

@@ -10,7 +10,7 @@ from launch.core.earlier import Earlier
 from launch.core.manifest import Content
 from launch.core.plan import Fact
 from launch.core.price import CATALOGS, Prices
-from launch.sagemaker.training_job import TrainingJob
+from launch.sagemaker.training_job import TrainingJob, in_line
 from trainer.errors import TrainerError
 
 
@@ -71,7 +71,7 @@ class QueueFacts:
     def fact(self) -> Fact:
         """It, in a plan."""
         first, more = ", ".join(self.waiting[:3]), ", ..." if len(self.waiting) > 3 else ""
-        line = f"{len(self.waiting)} in line: {first}{more}" if self.waiting else "no job waits"
+        line = f"{in_line(len(self.waiting))}: {first}{more}" if self.waiting else "no job waits"
         value = {"name": self.name, "most": self.most, "in_use": self.in_use, "waiting": list(self.waiting)}
         return Fact("queue", value, f"{self.name}: {self.in_use} of {self.most} instances in use, {line}")
 

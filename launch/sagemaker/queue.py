@@ -26,6 +26,7 @@ WAITING = "Queued"  # in place of SageMaker's secondary status
 # In the reason of a job that Batch has ended, as it needs more instances than the queue has:
 # https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_misconfiguration.html
 BY_QUEUE = "Terminated by JobStateTimeLimit action"
+
 Described = Mapping[str, Any]
 
 
@@ -35,8 +36,7 @@ class Queues:
 
     aws: Aws
     described: Callable[[Aws, str], Described | None]
-    _lines: dict[str, list[str]] = field(default_factory=dict)  # ids in line, by queue
-    _snapshot: Described = field(default_factory=dict)  # of the queue that was looked at last
+    _snapshots: dict[str, Described] = field(default_factory=dict)  # by queue
 
     def names(self) -> Sequence[str]:
         """Their names on AWS; none for a user who may not look.  Raises AwsError."""
@@ -56,7 +56,7 @@ class Queues:
             raise self._missing(name)
         front = self.line(queue)
         names = {row["jobId"]: row["jobName"] for row in self._rows(queue, jobStatus="RUNNABLE")} if front else {}
-        used = self._snapshot["queueUtilization"].get("totalCapacityUsage", ())
+        used = self._snapshots[queue].get("queueUtilization", {}).get("totalCapacityUsage", ())
         return QueueFacts(
             name=name,
             most=self._most(rows[0]),
@@ -79,11 +79,10 @@ class Queues:
 
     def line(self, queue: str) -> list[str]:
         """The ids of the jobs in line, the next one first; Batch shows the first 100."""
-        if queue not in self._lines:
-            self._snapshot = self.aws.call("batch", "GetJobQueueSnapshot", {"jobQueue": queue})
-            jobs = self._snapshot.get("frontOfQueue", {}).get("jobs", ())
-            self._lines[queue] = [row["jobArn"].rpartition("/")[2] for row in jobs]
-        return self._lines[queue]
+        if queue not in self._snapshots:
+            self._snapshots[queue] = self.aws.call("batch", "GetJobQueueSnapshot", {"jobQueue": queue})
+        jobs = self._snapshots[queue].get("frontOfQueue", {}).get("jobs", ())
+        return [row["jobArn"].rpartition("/")[2] for row in jobs]
 
     def starts_of(self, job: str) -> list[Described]:
         """Batch's rows of the starts of `job`."""

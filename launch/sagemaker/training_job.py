@@ -18,7 +18,13 @@ RUNNING, STOPPING = "InProgress", "Stopping"
 # Deleting: while SageMaker deletes one that is over:
 # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DeleteTrainingJob.html
 OVER = ("Completed", "Failed", "Stopped", "Deleting")
+FRONT = 100  # jobs of a line at most that Batch shows
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+
+
+def in_line(jobs: int) -> str:
+    """How many jobs are in line, as far as Batch shows it."""
+    return f"{jobs}{' or more' if jobs == FRONT else ''} in line"
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class Queued:
     @property
     def in_words(self) -> str:
         """Where it waits."""
-        place = "behind the first 100" if self.place is None else f"number {self.place} of {self.in_line} in line"
+        place = f"behind the first {FRONT}" if self.place is None else f"number {self.place} of {in_line(self.in_line)}"
         return f"waits in queue {self.queue}, {place if self.status == 'RUNNABLE' else 'just submitted'}"
 
 

@@ -78,7 +78,7 @@ def queue(case: TrainingCase) -> Iterator[Verdict]:
 
 
 def left(case: TrainingCase) -> Iterator[Verdict]:
-    names = [job.name for job in training_jobs.costing(case.aws, case.now)]
+    names = [job.start for job in training_jobs.costing(case.aws, case.now) if not job.waits]
     if names:
         stop = f"python -m launch.sagemaker status --region {case.region}"
         yield warning(

@@ -391,6 +391,18 @@ def test_the_plan_says_what_the_queue_holds(stage: Stage) -> None:
     assert f"demo: 1 of 1 instances in use, 1 in line: {NAME}" in shown
 
 
+def test_a_line_longer_than_batch_shows_is_not_called_shorter(stage: Stage) -> None:
+    put(stage, "first")
+    (first,) = service_jobs(stage)
+    for number in range(150):
+        name = f"00000000-{number}"
+        arn = f"{first.arn.rpartition('/')[0]}/{name}"
+        stage.account.rules.batch.jobs[name] = replace(first, id=name, arn=arn, status="SUBMITTED", attempts=[])
+    stage.settings["job_name"] = "next"
+
+    assert "demo: 1 of 1 instances in use, 100 or more in line: first, first, first, ..." in str(stage.plan())
+
+
 def test_a_queue_that_outgrows_the_quota_is_warned_of(stage: Stage) -> None:
     stage.account.quota["ml.g5.2xlarge for training job usage"] = 4
     make_queue(stage.account.rules, "aws-ddp-toolkit-large", 8, stage.account.region, stage.account.id)
@@ -436,6 +448,7 @@ def test_what_could_never_start_is_a_problem_of_the_plan(stage: Stage, settings:
         {"queue": "demo", "warm_pool_s": 60},
         {"queue": "demo", "through": "estimator"},
         {"queue": "demo", "max_pending_hours": 2},  # Batch would try again
+        {"queue": "demo", "job_name": "AWSBatch-of-mine"},
     ],
 )
 def test_settings_that_contradict_a_queue_are_refused(settings: dict[str, Any]) -> None:
