@@ -201,11 +201,17 @@ def _launch(run: Planned, context: Context, output: Output, watched: Watched) ->
     signals: list[int] = []
     error = ""
     began = context.clock.now()
-    try:
-        code = context.run(
+
+    def launch(context: Context) -> int:
+        return context.run(
             context.launcher(run, context), _env(run, context), grace_s=grace_s, on_line=output.add,
             on_start=watched.begin, on_signal=signals.append,
         )  # fmt: skip
+
+    try:
+        code = launch(context)
+        if code == Exit.DONE and not signals and _is_submitted_only(run, context):
+            code = launch(replace(context, attached=frozenset({context.job(run)})))
     except MachineError as lost:
         error, code = str(lost), int(Exit.MACHINE)
     seconds = context.clock.now() - began
@@ -221,6 +227,11 @@ def _launch(run: Planned, context: Context, output: Output, watched: Watched) ->
         watched.diverged,
         _stop_command(run, context),
     )
+
+
+def _is_submitted_only(run: Planned, context: Context) -> bool:
+    """Whether the run's launcher, which is not the sweep's attach, has returned before the job's end."""
+    return run.backend.returns_at_once(run.where) and not context.rehearsed and not context.is_attached(run)
 
 
 def _stop_command(run: Planned, context: Context) -> str:

@@ -121,3 +121,23 @@ def test_a_job_that_diverges_is_stopped_by_its_backend_as_a_signal_would_not_rea
     assert (folder / "stopped").read_text() == "--batch --signal=USR1 7\n"
     assert (folder / "stop").read_text() == "7"
     assert json.loads((folder / "run.json").read_text())["state"] == "failed"
+
+
+# ---- jobs in a queue of AWS
+
+
+def queued(count: int) -> Work:
+    runs = planned(count, "sagemaker", queue="demo")
+    return Work(runs, runs, {run.name: Price() for run in runs}, {})
+
+
+def test_a_run_that_its_launcher_has_only_submitted_is_followed_to_its_end(tmp_path: Path, signals: None) -> None:
+    """Its submission failed with those of the others; it was done, without a result, once it was in the queue."""
+
+    def words(run: Planned, context: Context) -> list[str]:
+        does = ends(3, "no images.") if context.is_attached(run) else "exit 0"
+        return ["sh", "-c", does, "sh", str(context.folder(run))]
+
+    (run,) = sweep(queued(1), replace(context_in(tmp_path), launcher=words), [Slot(())])
+
+    assert (run.state, run.reason) == ("failed", "no images.")
