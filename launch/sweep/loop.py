@@ -143,7 +143,8 @@ class _Batch:
     def _hopeless(self) -> Ended | None:
         """The error to raise if waiting runs would fail like the last one."""
         why = why_give_up(self._ended)
-        return self._gave_up or (given_up(why, self._ended[-1], len(self._todo)) if why else None)
+        going_on = self._context.going_on(self._todo)
+        return self._gave_up or (given_up(why, self._ended[-1], len(self._todo), going_on) if why else None)
 
     @property
     def is_idle(self) -> bool:
@@ -195,15 +196,19 @@ class _Batch:
         self._give_up_if_hopeless()
 
     def _give_up_if_hopeless(self) -> None:
-        """If waiting runs would fail alike, stop the submitted batch, which would start them without this process."""
+        """If waiting runs would fail alike, stop the submitted batch, which would start them without this process.
+
+        Jobs in a queue of AWS are left alone: others than these may train, and well.
+        """
         if self._todo and self._context.batch and not self._gave_up and self._hopeless:
             self._gave_up = self._hopeless
-            self._context.end_together(list(self._todo))
+            if self._todo[0].backend.shares_folders:
+                self._context.end_together(self._todo[0])
 
     def conclude(self, asked_by: int | None) -> None:
         """Raise if the sweep was asked to stop, or if the remaining runs would fail as well."""
         if asked_by is not None and (self._todo or self._unfinished):
-            raise stopped(self._unfinished, self._ended, asked_by)
+            raise stopped(self._unfinished, self._ended, asked_by, self._context.going_on(self._todo))
         if self._todo and (error := self._hopeless):
             raise error
 
@@ -289,20 +294,20 @@ def _why_both_failed(before: Run, last: Run) -> str:
     return ""
 
 
-def given_up(why: str, last: Run, left: int) -> Ended:
-    """The error to raise if the `left` remaining runs would fail like the last."""
-    begun = "1 run was" if left == 1 else f"{left} runs were"
-    return Ended(f"{why}: {last.reason} {begun} not started. Fix the cause and run the same command with "
-                 "--retry-failed.", last.exit_code or Exit.BUG)  # fmt: skip
+def given_up(why: str, last: Run, left: int, going_on: str = "") -> Ended:
+    """The error to raise if the `left` remaining runs would fail like the last.  going_on: see Context."""
+    begun = f"{'1 run was' if left == 1 else f'{left} runs were'} not {'followed' if going_on else 'started'}"
+    return Ended(f"{why}: {last.reason} {begun}. Fix the cause and run the same command with --retry-failed."
+                 f"{going_on}", last.exit_code or Exit.BUG)  # fmt: skip
 
 
-def stopped(unfinished: Sequence[str], ended: Sequence[Run], asked_by: int) -> Exception:
-    """The error to raise after a signal, in the `unfinished` runs or after one."""
+def stopped(unfinished: Sequence[str], ended: Sequence[Run], asked_by: int, going_on: str = "") -> Exception:
+    """The error to raise after a signal, in the `unfinished` runs or after one.  going_on: see Context."""
     if unfinished:
         where = f"in run{'s' * (len(unfinished) > 1)} {', '.join(unfinished)}"
     else:
         where = f"after run {ended[-1].name}" if ended else "before the first run"
-    sentence = f"stopped {where}; the same command resumes the sweep."
+    sentence = f"stopped {where}; the same command resumes the sweep.{going_on}"
     return Interrupted(sentence) if asked_by == signal.SIGTERM else Ended(sentence, STOPPED)
 
 

@@ -116,14 +116,17 @@ class Context:
     def job(self, run: Planned) -> str:
         return job_name(self.sweep, run.name, self.identity)
 
-    def end_together(self, left: Sequence[Planned]) -> None:
-        """Stop the submitted jobs of `left`, waiting or running; on a shared file system the whole batch at once."""
-        if left[0].backend.shares_folders:
-            shell.run_captured([*this_python(), "-m", left[0].backend.module, "stop", self.batch], self.env)
-            return
-        for run in left:
-            if self.is_attached(run):
-                shell.run_captured([*this_python(), *stopping(run, self.job(run))], self.env)
+    def end_together(self, run: Planned) -> None:
+        """Stop all waiting and running jobs of the batch of `run`."""
+        shell.run_captured([*this_python(), "-m", run.backend.module, "stop", self.batch], self.env)
+
+    def going_on(self, left: Sequence[Planned]) -> str:
+        """The sentence on jobs of `left` in a queue of AWS, which go on without the sweep, and how to stop them."""
+        runs = [run for run in left if self.is_attached(run) and not run.backend.shares_folders]
+        if not runs:
+            return ""
+        jobs, stop = " ".join(map(self.job, runs)), " ".join(["python", *stopping(runs[0], "$job")])
+        return f"  Submitted jobs go on ({len(runs)}); to stop them:\n  for job in {jobs}; do {stop}; done"
 
     def is_attached(self, run: Planned) -> bool:
         return self.job(run) in self.attached

@@ -141,3 +141,26 @@ def test_a_run_that_its_launcher_has_only_submitted_is_followed_to_its_end(tmp_p
     (run,) = sweep(queued(1), replace(context_in(tmp_path), launcher=words), [Slot(())])
 
     assert (run.state, run.reason) == ("failed", "no images.")
+
+
+@pytest.mark.parametrize(("does", "times"), [(ends(3, "no images."), 2), ('kill -INT "$PPID"; sleep 1; exit 130', 1)])
+def test_jobs_in_a_queue_that_a_sweep_leaves_are_named_and_go_on(
+    does: str, times: int, tmp_path: Path, signals: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of them may train: two runs without data ended them, and Ctrl-C left them without a word."""
+    monkeypatch.setattr(shell, "run_captured", lambda *words: pytest.fail("stops a job"))
+    todo, own = queued(4), context_in(tmp_path)
+    jobs = [own.job(run) for run in todo.runs]
+    own = replace(
+        own,
+        batch="-",
+        attached=frozenset(jobs),
+        launcher=lambda run, context: ["sh", "-c", does, "sh", str(context.folder(run))],
+    )
+
+    with pytest.raises(Ended) as stopped:
+        sweep(todo, own, [Slot(())])
+
+    names, _, stop = str(stopped.value).splitlines()[-1].strip().partition("; do ")
+    assert names.removeprefix("for job in ").split() == jobs[times:]
+    assert stop == "python -m launch.sagemaker stop $job; done"
