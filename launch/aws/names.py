@@ -29,6 +29,13 @@ ONCE_TAG = f"{TOOLKIT}:usd-once"  # on instances: the cost of their start
 DATA_TAG = f"{TOOLKIT}:dataset"  # on snapshots: the data set they hold
 ALLOWED_TAG = f"{TOOLKIT}:allowed"  # on the user's own groups, AMIs and reservations: launchers may use them
 
+# In AWS Batch.  A queue's scheduling policy and environment have its name.
+QUEUES = f"{TOOLKIT}-"  # begins the names of queues
+FOR_EC2 = "-ec2"  # ends those of queues for launch.ec2
+SHARE = "default"  # of a job without --share
+CONTROLLER = f"{TOOLKIT}-controller"  # the job definition of launch.ec2 --queue, and its role
+CONTROLLER_LOGS = f"/{TOOLKIT}/controller"
+
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 BUCKET_NAME = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 AMOUNT = r"\d{1,9}(\.\d{1,9})?(e[-+]\d\d)?"  # as :.6g writes it
@@ -52,6 +59,16 @@ class Folder:
     @property
     def spec(self) -> str:
         return self.prefix + "job.json"
+
+    @property
+    def queued(self) -> str:
+        """What a controller starts, once its turn comes."""
+        return self.prefix + "queued.json"
+
+    @property
+    def lease(self) -> str:
+        """Which launcher leads the job."""
+        return self.prefix + "lease.json"
 
     @property
     def cluster(self) -> str:
@@ -101,6 +118,16 @@ def bucket_of(account: str, region: str) -> str:
 def group_name(job: str) -> str:
     """The name of the job's security group, placement group and schedule."""
     return f"{TOOLKIT}-{job}"
+
+
+def queue_name(name: str, suffix: str = "") -> str:
+    """The name on AWS of a queue.  suffix: FOR_EC2 for one of launch.ec2."""
+    return f"{QUEUES}{name}{suffix}"
+
+
+def vcpus_name(queue: str, kind: str) -> str:
+    """The name of the consumable resource that limits the vCPUs of a queue's jobs.  kind: of an EC2 quota's Family."""
+    return f"{QUEUES}{queue}-{kind}"
 
 
 def tags(

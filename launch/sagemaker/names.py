@@ -8,7 +8,6 @@ REGISTER_TAG = "aws-ddp-toolkit:register"
 NOTEBOOK = "this notebook"  # as the source of a role
 # How the SDK names a session's default bucket: sagemaker-REGION-ACCOUNT.  AmazonSageMakerFullAccess covers it.
 SESSIONS_BUCKET = "sagemaker-"
-QUEUES = "aws-ddp-toolkit-"  # begins the names of the toolkit's queues on AWS
 ATTEMPT = "AWSBatch"  # how AWS Batch begins the names of its training jobs
 OURS = 23  # characters of such a name: SageMaker takes 63, and what Batch adds has 40
 _SEPARATOR = "--"
@@ -43,11 +42,6 @@ def attempt_name(job: str) -> str:
 def attempt_prefix(job: str) -> str:
     """How the names of a job's training jobs in a queue begin; those of others may, too."""
     return f"{ATTEMPT}{attempt_name(job)}"
-
-
-def queue_name(name: str) -> str:
-    """The name on AWS of a queue."""
-    return f"{QUEUES}{name}"
 
 
 def command(verb: str, job: str, region: str, *flags: str) -> str:

@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from launch.aws.client import Aws
-from launch.aws.names import BUCKET_TAG, JOB_TAG, parse_s3
+from launch.aws.names import BUCKET_TAG, JOB_TAG, QUEUES, parse_s3, queue_name
 from launch.aws.refusals import DENIED
 from launch.core.errors import AwsError, NotSetUp
 from launch.sagemaker.facts import QueueFacts
-from launch.sagemaker.names import ATTEMPT, QUEUES, job_of, number_of, queue_name
+from launch.sagemaker.names import ATTEMPT, job_of, number_of
 from launch.sagemaker.training_job import RUNNING, STOPPING, Queued, TrainingJob, read_training_job
 from trainer.errors import did_you_mean
 

@@ -10,10 +10,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from launch.aws.names import client_token
+from launch.aws.names import SHARE, client_token, queue_name
 from launch.sagemaker.channels import FILE_SYSTEMS, Channel
 from launch.sagemaker.description import Description
-from launch.sagemaker.names import attempt_name, queue_name
+from launch.sagemaker.names import attempt_name
 from launch.sagemaker.options import SageMakerOptions
 from trainer.errors import SettingsError
 
@@ -171,7 +171,6 @@ def _channel(channel: Channel, mode: str) -> dict[str, Any]:
 
 # ---- through a queue
 
-SHARE = "default"
 # https://docs.aws.amazon.com/batch/latest/userguide/service_limits.html
 PAYLOAD_BYTES = 10 * 1024
 # What follows an attempt that failed, by the first pattern that fits its reason.  Batch tries again by itself without

@@ -152,6 +152,7 @@ class Family:
     name: str
     generations: tuple[str, ...]
     spot: bool
+    kind: str = ""  # in names
 
     def counts(self, instance_type: str) -> bool:
         """Whether the type counts against it; trn1 is not of the family t."""
@@ -165,20 +166,20 @@ class Family:
 
 _STANDARD = ("a", "c", "d", "h", "i", "im", "is", "m", "r", "t", "z")
 _GRAPHICS = ("g", "gr", "vt")
-_FAMILIES = (
-    Family("L-DB2E81BA", "Running On-Demand G and VT instances", _GRAPHICS, False),
-    Family("L-417A185B", "Running On-Demand P instances", ("p",), False),
-    Family("L-1216C47A", "Running On-Demand Standard instances", _STANDARD, False),
-    Family("L-3819A6DF", "All G and VT Spot Instance Requests", _GRAPHICS, True),
-    Family("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", ("p2", "p3", "p4"), True),
-    Family("L-C4BD4855", "All P5 Spot Instance Requests", ("p5",), True),
-    Family("L-34B43A08", "All Standard Spot Instance Requests", _STANDARD, True),
+FAMILIES = (
+    Family("L-DB2E81BA", "Running On-Demand G and VT instances", _GRAPHICS, False, "graphics"),
+    Family("L-417A185B", "Running On-Demand P instances", ("p",), False, "p"),
+    Family("L-1216C47A", "Running On-Demand Standard instances", _STANDARD, False, "standard"),
+    Family("L-3819A6DF", "All G and VT Spot Instance Requests", _GRAPHICS, True, "graphics-spot"),
+    Family("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", ("p2", "p3", "p4"), True, "p-spot"),
+    Family("L-C4BD4855", "All P5 Spot Instance Requests", ("p5",), True, "p5-spot"),
+    Family("L-34B43A08", "All Standard Spot Instance Requests", _STANDARD, True, "standard-spot"),
 )
 
 
 def quota_of(instance: Instance, spot: bool) -> Family:
     """The quota that limits how many of `instance` run; one without a code if it is not in the table."""
-    families = (family for family in _FAMILIES if family.spot == spot and family.counts(instance.name))
+    families = (family for family in FAMILIES if family.spot == spot and family.counts(instance.name))
     return next(families, Family("", "", (), spot))
 
 

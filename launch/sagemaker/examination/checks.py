@@ -24,14 +24,13 @@ from launch.aws.examination.case import (
 from launch.aws.examination.image import PUSH, examined
 from launch.aws.examination.permissions import find_role, of_role, of_script, trusting, verdict
 from launch.aws.instances.facts import find_subnets
-from launch.aws.names import parse_s3
+from launch.aws.names import parse_s3, queue_name
 from launch.aws.network import closed_to, describe_vpc, own_dns, without_dns
 from launch.aws.upload import FOLDER as SOURCES
 from launch.core.errors import AwsError
 from launch.sagemaker import bundle, images, lookup, training_jobs
 from launch.sagemaker.channels import Channel, located
 from launch.sagemaker.checks import Resolved
-from launch.sagemaker.names import queue_name
 
 TrainingCase = Case[Resolved]
 
