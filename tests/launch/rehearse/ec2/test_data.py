@@ -74,33 +74,25 @@ def test_a_script_finds_a_plain_folder_by_its_arguments(start: Start, tmp_path: 
 
 
 SUFFIX = "0123456789abcdef0"
-# All that can be named at once, and data in the toolkit's own bucket.
+# All that can be named at once.
 EVERYTHING = (
     "--subnet", f"subnet-{SUFFIX}", "--security-group", f"sg-{SUFFIX}", "--capacity-reservation", f"cr-{SUFFIX}",
     "--ami", f"ami-{SUFFIX}", "--image", "me/train:v3", "--instance-profile", "nodes", "--scheduler-role", "timer",
-    "--bucket", "aws-ddp-toolkit-mine", "--data-s3", "s3://aws-ddp-toolkit-123456789012-us-east-1/data/raw",
+    "--bucket", "aws-ddp-toolkit-mine", "--data-url", "s3://aws-ddp-toolkit-mine/data/shards",
 )  # fmt: skip
 
 
 @needs_nodes
-@pytest.mark.slow("rehearsed nodes train with every resource and all data that the command line names")
-@pytest.mark.parametrize(
-    ("words", "is_prepared"),
-    [(EVERYTHING, False), (("--data-url", "s3://aws-ddp-toolkit-mine/data/shards"), True)],
-    ids=["everything", "shards"],
-)
-def test_a_job_trains_with_what_it_names(
-    words: tuple[str, ...], is_prepared: bool, start: Start, tmp_path: Path
-) -> None:
-    data = write_images(tmp_path / "photos")
-    if is_prepared:
-        made = start(str(data), str(tmp_path / "shards"), "--workers", "1", module="trainer.prepare")
-        assert made.end() == 0, made.text
-        data = tmp_path / "shards"
+@pytest.mark.slow("a rehearsed node trains with every resource and the shards that the command line names")
+def test_a_job_trains_with_what_it_names(start: Start, tmp_path: Path) -> None:
+    photos, shards = write_images(tmp_path / "photos"), tmp_path / "shards"
+    made = start(str(photos), str(shards), "--workers", "1", module="trainer.prepare")
+    assert made.end() == 0, made.text
 
     played = start(
         "--rehearse", "--job-name", "job", "--max-restarts", "0", "--dataset", "imagefolder", "--model", "cnn",
-        "--image-size", "32", "--batch-size", "4", "--epochs", "1", "--no-plot", "--rehearse-data", str(data), *words,
+        "--image-size", "32", "--batch-size", "4", "--epochs", "1", "--no-plot", "--rehearse-data", str(shards),
+        *EVERYTHING,
     )  # fmt: skip
 
     assert played.end() == 0, played.text
