@@ -1,8 +1,9 @@
 """The promise of launch.data publish: whatever fails at whatever call, the same command brings it to its end, nothing
 is left that is not this data set's, and `delete` leaves nothing at all.
 
-For every call to AWS and each way in which it can go wrong.  What is left is looked up in moto, not by the code under
-test.  The publisher has infra/iam/data.json and nothing else, and the embedded AWS is as strict as it gets.
+For every call to AWS and each way in which it can go wrong: of one that only reads, a lost answer is the same as an
+error.  What is left is looked up in moto, not by the code under test.  The publisher has infra/iam/data.json and
+nothing else, and the embedded AWS is as strict as it gets.
 """
 
 import shutil
@@ -68,9 +69,8 @@ def test_no_fault_at_any_call_keeps_the_same_command_from_its_end(
     def fail_in_a_copy(call: Request) -> None:
         """Reads in a row are one case: none has an effect that could come before its failure."""
         nonlocal last
-        is_new = not call.operation.startswith(READS) or last != call.operation
-        last = call.operation
-        if not is_new:
+        is_repeated, last = last == call.operation, call.operation
+        if call.operation.startswith(READS) and (is_repeated or kind == "answer lost"):
             return
         kept = desk.folder.parent.with_suffix(".kept")
         subprocess.run(["cp", "-a", "--sparse=always", desk.folder.parent, kept], check=True)
@@ -102,5 +102,5 @@ def test_no_fault_at_any_call_keeps_the_same_command_from_its_end(
         assert code == 0, desk.text
         assert caller.refused == []
     wrong = {call: found for call, found in copies.reports.items() if found}
-    assert len(copies.reports) > 20
+    assert len(copies.reports) > (8 if kind == "answer lost" else 20)
     assert wrong == {}

@@ -4,6 +4,8 @@ For every call to AWS of a launch, a stop, and leaks --delete, and for each way 
 command again does what it should, and `stop` leaves nothing.  What is left is looked up in moto itself.
 
 A call that only reads has no effect that could come before or after its failure: for reads one error stands for all.
+An error after the effect is what a lost answer is, and a death before a call leaves what one after the call before it
+left.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from trainer.errors import TrainerError
 
 READS = ("Describe", "Get", "List", "Head", "Filter")
 FOR_READS = "error before"
+KINDS = (FOR_READS, "answer lost", "answer lost once", "died after")
 # Of how a call can fail, what `make test` tries; `make test-all` tries the others, too.
 QUICK = [("launch", "answer lost once"), ("launch", "died after"), ("stop", "died after"), ("stop", FOR_READS),
          ("leaks", "answer lost once")]  # fmt: skip
@@ -103,7 +106,7 @@ def after_a_fault(command: str, number: int, kind: str) -> str:
         return ", ".join(stage.account.left())
 
 
-SLOW = pytest.mark.slow("no lost answer, late error or early death leads to a second SageMaker job, or leaves one")
+SLOW = pytest.mark.slow("no lost answer or error leads to a second SageMaker job, or leaves one")
 
 
 # A launch while the job runs only reads.
@@ -112,7 +115,7 @@ SLOW = pytest.mark.slow("no lost answer, late error or early death leads to a se
     [
         pytest.param(command, kind, marks=() if (command, kind) in QUICK else SLOW)
         for command in COMMANDS
-        for kind in EVERY
+        for kind in KINDS
         if kind == FOR_READS or command != "relaunch"
     ],
 )
