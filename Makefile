@@ -1,5 +1,8 @@
 # The commands documented in README.  Everything is installed into .venv, only from infra/locks and with its hashes.
 
+# Install tools in parallel with each other and with reading types.
+MAKEFLAGS += --jobs=3
+
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -24,7 +27,7 @@ demo: .venv/.installed
 PYTEST = @$(BIN)/python -m pytest
 
 # Tests, lint, types and import rules.  Ends with a list of what it leaves to test-all.
-test: .venv/.installed-for-tests .venv/.types .venv/.bytecode .venv/checkov .venv/parliament
+test: .venv/.installed-for-tests .venv/.types .venv/.bytecode .venv/parliament
 	$(PYTEST) -n auto
 
 test-all: everything
@@ -104,7 +107,7 @@ clean:
 	@$(call install,$(BIN)/python,--only-binary :all: -r infra/locks/test.txt)
 	@touch $@
 
-# Fills mypy's cache, in parallel with other installations under make --jobs.
+# Fills mypy's cache, in parallel with other installations.
 .venv/.types: .venv/.installed-for-tests
 	@echo "Reading the types of the installed packages: once, about a minute; later checks take seconds."
 	@$(BIN)/python -m mypy >/dev/null 2>&1 || true # the tests report errors
