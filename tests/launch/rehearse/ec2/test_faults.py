@@ -13,6 +13,12 @@ from tests.launch.rehearse.terminal import Kept, Start, Terminal
 pytestmark = pytest.mark.timeout(600)  # with the undisturbed rehearsal, on a busy machine
 
 
+def undisturbed_one(request: pytest.FixtureRequest) -> Kept:
+    """The undisturbed rehearsal; asked for late, when another test process has most likely played it."""
+    kept: Kept = request.getfixturevalue("undisturbed")
+    return kept
+
+
 def assert_injected(terminal: Terminal, faults: str) -> None:
     assert terminal.left() == []
     assert ", 0 left" in terminal.text
@@ -28,10 +34,12 @@ def exit_records(terminal: Terminal, step: str) -> list[dict[str, Any]]:
 
 @needs_namespaces
 @pytest.mark.slow("a job with a spot notice and a full disk ends with the weights of an undisturbed one")
-def test_after_a_spot_notice_and_a_full_disk_the_weights_are_the_same(undisturbed: Kept, start: Start) -> None:
+def test_after_a_spot_notice_and_a_full_disk_the_weights_are_the_same(
+    start: Start, request: pytest.FixtureRequest
+) -> None:
     """On a network so slow that a node sees the notice, which it looks for every 5 s, within the next epoch."""
     faults = "slow-network:12mbit,spot-notice@epoch:1,disk-full@epoch:2"
-    terminal = start(*SETTINGS, "--spot", "--inject", faults)
+    terminal = start(*SETTINGS, "--spot", "--probe-steps", "1", "--inject", faults)
 
     assert terminal.end() == 0, terminal.text
 
@@ -41,6 +49,7 @@ def test_after_a_spot_notice_and_a_full_disk_the_weights_are_the_same(undisturbe
     assert "--root-gb" in terminal.text
     assert "Traceback" not in terminal.text
     assert max(row["all_reduce_gb_per_s"] for row in terminal.epochs()) < 1.2 * 12 / 8000
+    undisturbed = undisturbed_one(request)
     assert min(row["all_reduce_gb_per_s"] for row in undisturbed.epochs()) > 50 / 8000
     assert re.search(r"warning: the 2 nodes exchange 0\.0\d+ Gbit/s, less than half of the 0\.4", terminal.text)
     terminal.kept.assert_same_training(undisturbed)
@@ -49,11 +58,13 @@ def test_after_a_spot_notice_and_a_full_disk_the_weights_are_the_same(undisturbe
 @pytest.mark.skipif(processes.why_not_here() is not None, reason=processes.why_not_here() or "")
 @needs_namespaces
 @pytest.mark.slow("without root, in the second region, after a sick and a lost node and launcher a job trains the same")
-def test_after_a_lost_region_node_and_launcher_the_weights_are_the_same(undisturbed: Kept, start: Start) -> None:
-    """Without root, as the faults allow it, and throttled; with a limit in USD, for which the embedded AWS has the
-    second region's prices.
+def test_after_a_lost_region_node_and_launcher_the_weights_are_the_same(
+    start: Start, request: pytest.FixtureRequest
+) -> None:
+    """Without root, as the faults allow it; with a limit in USD, for which the embedded AWS has the second region's
+    prices.
     """
-    faults = "throttle,no-capacity:us-east-1,launcher-killed@call:60,sick-node:1,node-dies@epoch:1"
+    faults = "no-capacity:us-east-1,launcher-killed@call:60,sick-node:1,node-dies@epoch:1"
     words = (*SETTINGS, "--region", "us-east-1,us-west-2", "--max-usd", "100", "--inject", faults)
     terminal = start(*words, code=("-c", WITHOUT_ROOT))
 
@@ -66,7 +77,7 @@ def test_after_a_lost_region_node_and_launcher_the_weights_are_the_same(undistur
     (sick,) = exit_records(terminal, "health")
     assert "NVIDIA's Xid 79 (the GPU has fallen off the bus)" in sick["reason"]
     assert "4 x instance" in terminal.text  # one took the sick node's place, one the lost node's
-    terminal.kept.assert_same_training(undisturbed)
+    terminal.kept.assert_same_training(undisturbed_one(request))
 
 
 def test_without_root_a_fault_that_needs_it_is_refused(start: Start) -> None:

@@ -10,7 +10,7 @@ from tests.launch.rehearse.terminal import Kept, Start, Terminal, played_once
 
 # boto3 starts sooner than SageMaker's SDK, of which tests/launch/sagemaker/test_end_to_end.py has a whole job.
 SETTINGS = ("--rehearse", "--job-name", "job", "--through", "boto3")
-TRAINING = ("--model", "cnn", "--dataset", "synthetic", "--synthetic-images", "32768", "--image-size", "8", "--epochs",
+TRAINING = ("--model", "cnn", "--dataset", "synthetic", "--synthetic-images", "16384", "--image-size", "8", "--epochs",
             "3", "--precision", "fp32", "--no-plot")  # fmt: skip
 
 needs_network = pytest.mark.skipif(why_no_network() is not None, reason=f"a network of hosts {why_no_network()}")
