@@ -25,6 +25,7 @@ TOOLS = {
     "data": "publish a data set to S3 and as a snapshot, copy it, delete it",
     "image": "build the container and push it to ECR",
     "infra": "set up the AWS account, once",
+    "console": "show every job on one local page: cost, time left, logs, leaks",
     "config": "show your own defaults for every job, and where they are",
     "doctor": "check what the AWS account lacks for a job, and fix it",
 }

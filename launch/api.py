@@ -32,7 +32,12 @@ class Client:
     module: str  # its package
 
     @property
-    def _launcher(self) -> Launcher[Any, Any]:
+    def name(self) -> str:
+        """The backend's name."""
+        return self.module.rpartition(".")[2]
+
+    @property
+    def launcher(self) -> Launcher[Any, Any]:
         launcher: Launcher[Any, Any] = import_module(f"{self.module}.__main__").launcher()
         return launcher
 
@@ -40,14 +45,14 @@ class Client:
         """Plan a job; nothing is started.  print(plan.brief) shows the price, print(plan) every request."""
         from launch.core.cli import job_of
 
-        launcher = self._launcher
+        launcher = self.launcher
         returns = {"detach": True} if "detach" in launcher.backend.options.model_fields else {}
         plan: Plan[Any] = launcher.plan(job_of(launcher.backend, {**returns, **settings}))
         return plan
 
     def start(self, plan: Plan[Any]) -> str:
         """Start the job of `plan`; return its name at once, or after its end with detach=False."""
-        launcher = self._launcher
+        launcher = self.launcher
         if problem := launcher.problem(plan):
             raise problem
         launcher.perform(plan)
@@ -55,19 +60,19 @@ class Client:
 
     def status(self, job: str, **where: Any) -> Summary:
         """One job, as `status JOB --json` prints it."""
-        jobs, options = self._jobs("status", job=job, **where)
+        jobs, options = self.asked("status", job=job, **where)
         summary: Summary = jobs.state(options).summary
         return summary
 
     def jobs(self, **where: Any) -> list[Summary]:
         """All jobs, as `status --json` prints them."""
-        jobs, options = self._jobs("status", **where)
+        jobs, options = self.asked("status", **where)
         return [job for overview in jobs.overview(options) for job in overview.jobs]
 
     def logs(self, job: str, **where: Any) -> list[str]:
         """The lines of the job's log so far."""
         lines: list[str] = []
-        jobs, options = self._jobs("logs", job=job, **where)
+        jobs, options = self.asked("logs", job=job, **where)
         jobs.log(options).show(lambda line: lines.append(str(line)))
         return lines
 
@@ -75,20 +80,20 @@ class Client:
         """Fetch the job's results into runs/JOB, without large checkpoints unless all=True."""
         from launch.core.jobs import everything, without_checkpoints
 
-        jobs, options = self._jobs("fetch", job=job, **where)
+        jobs, options = self.asked("fetch", job=job, **where)
         results: Results = jobs.fetch(options, everything if options.all else without_checkpoints)
         return results
 
     def stop(self, job: str, **where: Any) -> None:
         """Stop the job, and wait until nothing of it is left that costs money."""
-        jobs, options = self._jobs("stop", job=job, **where)
+        jobs, options = self.asked("stop", job=job, **where)
         jobs.stop(options)
 
-    def _jobs(self, verb: str, **options: Any) -> tuple[Any, Any]:
+    def asked(self, verb: str, **options: Any) -> tuple[Any, Any]:
         """The backend's jobs, and the options of a verb."""
         from trainer.settings import flags
 
-        launcher = self._launcher
+        launcher = self.launcher
         if verb not in launcher.verbs:
             raise SettingsError(f"{launcher.backend.name} has no {verb}: start() returns at the end of the job.")
         (built,) = flags.build(options, [launcher.verbs[verb].options])

@@ -1,0 +1,125 @@
+"""The server: on 127.0.0.1 only, until Ctrl-C or until no page has been in sight for a while."""
+
+import asyncio
+import socket
+import time
+import webbrowser
+from contextlib import suppress
+from importlib.resources import files
+
+import uvicorn
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from launch.console.guard import Guard, Keys
+from launch.console.options import ConsoleOptions
+from launch.console.pages import PAGES, ROUTES
+from launch.console.web import data
+from launch.console.world import World
+from launch.core.terminal import say
+from trainer.contract import Exit
+from trainer.errors import SettingsError, TrainerError
+
+HOST = "127.0.0.1"
+LOOK_EVERY_S = 1.0
+
+
+class Attention:
+    """When a page last asked for something."""
+
+    def __init__(self, app: ASGIApp, world: World) -> None:
+        self._app, self._world = app, world
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._world.seen_at = time.monotonic()
+        await self._app(scope, receive, send)
+
+
+def application(world: World, keys: Keys) -> Starlette:
+    """The pages behind their guard."""
+    static = StaticFiles(directory=str(files("infra").joinpath("console")))
+    app = Starlette(
+        routes=[*ROUTES, Mount("/static", static)],
+        middleware=[Middleware(Guard, keys=keys), Middleware(Attention, world=world)],
+        exception_handlers={TrainerError: _as_sentence},
+    )
+    templates = Environment(
+        loader=PackageLoader("infra", "console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    templates.globals |= {"csrf": keys.csrf, "pages": PAGES}
+    app.state.world, app.state.templates = world, templates
+    return app
+
+
+def _as_sentence(request: Request, error: Exception) -> Response:
+    """What a user reads of an error: its sentence.  Data for the page, which shows it."""
+    if request.url.path.startswith("/data/"):
+        return data({"error": str(error)}, 400)
+    return PlainTextResponse(str(error), 400)
+
+
+def run(options: ConsoleOptions) -> int:
+    """Serve the pages to the end; returns the exit code."""
+    regions = _all_regions() if options.all_regions else options.region
+    world = World(regions=regions, runs=options.runs)
+    with _listening(options.port) as listener:
+        keys = Keys(listener.getsockname()[1])
+        address = f"http://{HOST}:{keys.port}/?token={keys.token}"
+        say(f"the console, until Ctrl-C; its address works once:\n  {address}")
+        server = uvicorn.Server(
+            uvicorn.Config(
+                application(world, keys), log_config=None, access_log=False, server_header=False,
+                timeout_graceful_shutdown=3, lifespan="off", ws="none",
+            )
+        )  # fmt: skip
+        with suppress(KeyboardInterrupt):  # uvicorn ends, and then raises the signal again
+            asyncio.run(_serve(server, listener, world, options, address))
+    return Exit.DONE
+
+
+async def _serve(
+    server: uvicorn.Server, listener: socket.socket, world: World, options: ConsoleOptions, address: str
+) -> None:
+    """Serve until Ctrl-C, or until the console is idle."""
+    serving = asyncio.create_task(server.serve([listener]))
+    if options.open:
+        await asyncio.to_thread(webbrowser.open, address)
+    while not await _ended(serving):
+        if time.monotonic() - world.seen_at > options.idle_minutes * 60:
+            say(f"no page was in sight for {options.idle_minutes:g} min, so the console ends")
+            server.should_exit = True
+            break
+    await serving
+
+
+async def _ended(task: asyncio.Task[None]) -> bool:
+    done, _ = await asyncio.wait([task], timeout=LOOK_EVERY_S)
+    return bool(done)
+
+
+def _listening(port: int) -> socket.socket:
+    """A socket of this machine only.  Raises SettingsError."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+    except OSError as error:
+        listener.close()
+        raise SettingsError(
+            f"--port {port} cannot be used ({error.strerror}); give another, or leave it out."
+        ) from error
+    return listener
+
+
+def _all_regions() -> list[str]:
+    from launch.aws.client import Aws
+    from launch.aws.regions import regions_of
+
+    return regions_of(Aws())

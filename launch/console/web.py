@@ -1,0 +1,32 @@
+"""What every page and every answer with data is made with."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from launch.console.world import World
+
+
+def world_of(request: Request) -> World:
+    """The jobs that this console shows."""
+    world: World = request.app.state.world
+    return world
+
+
+def page(request: Request, template: str, **values: Any) -> HTMLResponse:
+    """infra/console/`template`, filled in; all values are escaped."""
+    chosen = request.app.state.templates.get_template(template)
+    return HTMLResponse(chosen.render(path=request.url.path, **values))
+
+
+def data(content: Any, status: int = 200) -> Response:
+    """`content` as JSON: dataclasses by their fields, times in ISO 8601, infinite numbers as null."""
+    text = to_json(content, inf_nan_mode="null", fallback=_as_text)
+    return Response(text, status, media_type="application/json")
+
+
+def _as_text(value: Any) -> str:
+    return str(value) if isinstance(value, Path) else repr(value)
