@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
+from trainer.errors import TrainerError
+
 Answer = TypeVar("Answer")
 KEPT = 200  # answers
 SHARE = 3.0  # an answer that took t s is kept for at least 3 t, so that at most a quarter of the time goes into asking
@@ -21,15 +23,17 @@ class Cache:
         self._answers: dict[Hashable, tuple[float, Any]] = {}  # until when it holds
 
     def get(self, key: Hashable, ask: Callable[[], Answer], seconds: float) -> Answer:
-        """The answer of ask(), not older than `seconds`."""
+        """The answer of ask(), not older than `seconds`; its error counts as an answer.  Raises TrainerError."""
         with self._of(key):
             until, answer = self._answers.get(key, (0.0, None))
             began = self._clock()
             if began >= until:
-                answer = ask()
+                answer = _answer(ask)
                 ended = self._clock()
                 self._answers[key] = ended + max(seconds, SHARE * (ended - began)), answer
-            return answer  # type: ignore[no-any-return]  # of ask()
+        if isinstance(answer, TrainerError):
+            raise answer.with_traceback(None)
+        return answer  # type: ignore[no-any-return]  # of ask()
 
     def forget(self) -> None:
         """Ask again for everything, as after an action."""
@@ -41,3 +45,10 @@ class Cache:
                 old, _ = self._locks.popitem(last=False)
                 self._answers.pop(old, None)
             return self._locks.setdefault(key, threading.Lock())
+
+
+def _answer(ask: Callable[[], Answer]) -> Answer | TrainerError:
+    try:
+        return ask()
+    except TrainerError as error:
+        return error

@@ -81,6 +81,8 @@ def run(options: ConsoleOptions) -> int:
         )  # fmt: skip
         with suppress(KeyboardInterrupt):  # uvicorn ends, and then raises the signal again
             asyncio.run(_serve(server, listener, world, options, address))
+    for action in world.actions.close():
+        say(f"this goes on, with its output in {action.output}:\n  {action.command}")
     return Exit.DONE
 
 

@@ -243,7 +243,7 @@ def _is_whole(settings: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]]) 
 def find(places: Sequence[Path]) -> list[Run]:
     """Every run in or below `places`, ordered by path.  Raises SettingsError for a place without one."""
     runs: dict[Path, Run] = {}
-    for folder in _folders(places):
+    for folder in folders(places):
         runs[folder.resolve()] = read(folder)
     return list(runs.values())
 
@@ -255,7 +255,7 @@ def readable(places: Sequence[Path]) -> tuple[list[Run], list[str]]:
     """
     runs: dict[Path, Run] = {}
     unread: dict[Path, SettingsError] = {}
-    for folder in _folders(places):
+    for folder in folders(places):
         try:
             runs[folder.resolve()] = read(folder)
         except SettingsError as error:
@@ -265,15 +265,15 @@ def readable(places: Sequence[Path]) -> tuple[list[Run], list[str]]:
     return list(runs.values()), [str(error) for error in unread.values()]
 
 
-def _folders(places: Sequence[Path]) -> Iterator[Path]:
-    """Every folder of a run, ordered by path.  Raises SettingsError for a place without one."""
+def folders(places: Sequence[Path], *, may_be_empty: bool = False) -> Iterator[Path]:
+    """Every folder of a run, ordered by path.  Raises SettingsError for a place without one, unless it may be empty."""
     for place in places:
         if not os.path.isdir(place):  # noqa: PTH112  # which is no error where a name is too long
             raise SettingsError(f"there is no folder {place}; give one that a run or a sweep wrote.")
-        folders = {mark.parent for mark in below(place) if mark.name in (RUN, METRICS)}
-        if not folders:
+        found = {mark.parent for mark in below(place) if mark.name in (RUN, METRICS)}
+        if not found and not may_be_empty:
             raise SettingsError(f"{place} holds no run: there is no {METRICS} below it.")
-        yield from sorted(folders)
+        yield from sorted(found)
 
 
 def read_epochs(folder: Path) -> tuple[Mapping[str, Any], ...]:

@@ -175,7 +175,7 @@ def parallel() -> Iterator[Parallel]:
 
 
 class ChildProcess:
-    """A process that does not outlive its parent: it ends when its standard input closes."""
+    """A process beside this one; one of start_child() ends with it, as its standard input closes."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -236,6 +236,15 @@ def start_child(command: Sequence[str], env: Mapping[str, str]) -> ChildProcess:
     if process.stdout.readline() != b"ready\n":
         ChildProcess(process).close(5.0)
         raise MachineError(f"{command[0]} ended with {process.returncode} before it was ready; its error is above.")
+    return ChildProcess(process)
+
+
+def start_alone(command: Sequence[str], output: Path) -> ChildProcess:
+    """Start `command` with its output in a new file; it goes on if this process ends."""
+    with output.open("xb") as file:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
     return ChildProcess(process)
 
 

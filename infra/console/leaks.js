@@ -1,0 +1,29 @@
+// The page of leaks, and of what an account lacks.
+import { $, act, address, cell, el, fill, number, poll } from "./console.js";
+
+const cells = (leak) => [
+  el("th", { scope: "row" }, el("a", { href: `/job?${address({ ...leak, name: leak.job })}` }, leak.job)),
+  cell(`${leak.on} ${leak.region}`),
+  el("td", { class: leak.is_leak ? "bad" : "" }, leak.is_leak ? "✕ leak" : "no"), cell(leak.why),
+  el("td", {}, el("details", {}, el("summary", {}, String(leak.resources.length)),
+    ...leak.resources.map((one) => el("div", {}, Object.values(one).join(" · "))))),
+  number(leak.usd_per_hour, 3),
+  el("td", {}, leak.remove ? el("button", {
+    type: "button", class: leak.is_leak ? "" : "quiet", "aria-label": `Remove ${leak.job}`,
+    click: () => act(`Remove all of ${leak.job}?`, leak.remove, { verb: "stop", on: leak.on, name: leak.job, region: leak.region }),
+  }, "Remove …") : "by hand"),
+];
+
+poll(() => "/data/leaks", ({ jobs, left_out: leftOut, examined }) => {
+  fill($("leaks"), jobs, (leak) => `${leak.on} ${leak.region} ${leak.job}`, cells);
+  const leaks = jobs.filter((leak) => leak.is_leak), sum = leaks.reduce((total, leak) => total + leak.usd_per_hour, 0);
+  $("summary").textContent = leaks.length
+    ? `${leaks.length} leak${leaks.length === 1 ? "" : "s"}, ${sum.toFixed(2)} USD per hour`
+    : leftOut.length ? "No leak where it could be checked." : "No leaks.";
+  $("left-out").replaceChildren(...leftOut.map((text) => el("li", {}, text)));
+  if ($("doctor").children.length) return;
+  $("doctor").append(...examined.map((on) => el("button", {
+    type: "button", class: "quiet",
+    click: () => act(`Examine the account for ${on}?`, `python -m launch.doctor --for ${on}`, { verb: "doctor", on }),
+  }, `Examine for ${on} …`)));
+});

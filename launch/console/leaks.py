@@ -1,0 +1,72 @@
+"""What costs money and should not, in every place where that can be."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from launch.console.world import Place, World
+from launch.core.backend import all_with
+from trainer.errors import TrainerError
+
+HOLDS_S = 30.0
+
+
+@dataclass(frozen=True)
+class LeakRow:
+    """A job that has something which may cost money."""
+
+    on: str
+    job: str
+    region: str
+    is_leak: bool
+    why: str
+    usd_per_hour: float
+    resources: Sequence[Mapping[str, str]]  # the backend's columns
+    remove: str  # the command that removes all of it; empty if the toolkit must not
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """Leaks first, the most expensive first."""
+
+    jobs: Sequence[LeakRow]
+    left_out: Sequence[str]  # a sentence for each place that could not be asked
+    examined: Sequence[str]  # backends whose account launch.doctor can examine
+
+
+def leaks(world: World) -> Leaks:
+    """What all jobs cost now, and which of it is a leak."""
+    with ThreadPoolExecutor(8) as pool:
+        asked = list(pool.map(partial(_asked, world), world.places("leaks")))
+    rows = sorted((row for rows, _ in asked for row in rows), key=lambda row: (not row.is_leak, -row.usd_per_hour))
+    return Leaks(rows, [sentence for _, sentence in asked if sentence], all_with(lambda one: bool(one.examination)))
+
+
+def _asked(world: World, place: Place) -> tuple[list[LeakRow], str]:
+    def ask() -> tuple[list[LeakRow], str]:
+        try:
+            jobs, options = place.asked("leaks")
+            found, is_complete = jobs.leaks(options)
+        except TrainerError as error:
+            return [], f"{place} was left out: {error}"
+        rows = []
+        for leak in found:
+            there = Place(place.client, leak.region or None)
+            resources = [dict(zip(jobs.leak_columns, row, strict=True)) for row in leak.rows]
+            remove = f"python {' '.join(there.command('stop', leak.job))}" if leak.is_removable else ""
+            rows.append(
+                LeakRow(
+                    place.client.name,
+                    leak.job,
+                    leak.region,
+                    leak.is_leak,
+                    leak.why,
+                    leak.usd_per_hour,
+                    resources,
+                    remove,
+                )
+            )
+        return rows, "" if is_complete else f"{place}: not all of it could be checked"
+
+    return world.cache.get(("leaks", str(place)), ask, HOLDS_S)
