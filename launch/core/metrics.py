@@ -15,6 +15,8 @@ Place = tuple[float | None, ...]
 AXES = ("step", "global_step", "iteration", "epoch")
 # Fields for the progress of the training, see trainer.script.pace.  They are no results.
 TOTALS = ("steps", "epochs", "progress")
+# Figures that only the built-in trainer's records have, not a script's.
+TRAINER_FIGURES = ("train_loss", "train_top1", "eval_loss", "eval_top1", "images_per_s")
 # Words in a name that say which way is better.
 LOWER = {"loss", "error", "err", "perplexity", "ppl", "nll", "mse", "rmse", "mae", "wer", "cer", "fid", "regret"}
 HIGHER = {"accuracy", "acc", "top1", "top5", "f1", "auc", "auroc", "bleu", "rouge", "recall", "precision", "map",
@@ -60,6 +62,13 @@ def metrics_of(records: Iterable[Record]) -> list[str]:
     for record in records:
         names |= dict.fromkeys(values_of(record))
     return [name for name in names if name not in AXES + TOTALS]
+
+
+def is_of_script(records: Iterable[Record]) -> bool:
+    """Whether none of the records has figures of the built-in trainer, but some have others."""
+    known = list(records)
+    ours = any(name in record for record in known for name in TRAINER_FIGURES)
+    return not ours and bool(metrics_of(known))
 
 
 def newest(records: Sequence[Record]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from launch.core.metrics import AXES, in_words, newest
+from launch.core.metrics import AXES, TRAINER_FIGURES, in_words, newest
 from launch.rehearse.backend import NodeRun, RehearsedBackend
 from trainer.contract import METRIC_PREFIX
 
@@ -78,8 +78,6 @@ def has_begun(account: Account) -> bool:
 EPOCH = re.compile(r"\bepoch (\d+)/\d+  loss ")  # as the trainer prints it
 # Commands that the launcher prints for the user: in another terminal they would reach the real AWS.
 COMMAND = re.compile(r"\b(python -m launch\.|aws s3 )")
-# Figures that only the built-in trainer's records have, not a script's.
-TRAINER_FIGURES = ("train_loss", "train_top1", "eval_loss", "eval_top1", "images_per_s")
 FIGURES = {"train_loss": "loss {:.4f}", "eval_top1": "eval accuracy {:.1%}", "images_per_s": "{:,.0f} images/s"}
 
 

@@ -18,6 +18,7 @@ from launch.core.drawing.charts import (
     rows_of,
     signed,
 )
+from launch.core.drawing.curves import STEP
 from launch.core.estimate.laws import MISFIT, Law
 from launch.report.cost import cost
 from launch.report.points import Point, accuracy_over, key, short
@@ -29,7 +30,6 @@ BEYOND = 8  # a fitted curve ends at this multiple of the largest measured numbe
 Reading = Callable[[Point, Point], Measured | None]
 Places = tuple[tuple[float, float], ...]
 NO_SERIES = "needs the same settings on at least two numbers of {unit}s"
-STEP = ("data wait", "forward", "backward", "communication", "optimizer")
 COMPUTE = ("forward_ms", "backward_ms", "optimizer_ms")
 
 

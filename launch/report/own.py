@@ -1,25 +1,21 @@
 """Runs of users' own scripts: their metrics as sentences, charts and a table.  Pure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launch.core.drawing.charts import DASH, Bar, Bars, Chart, Line, Lines, exactly, lines_of, rows_of
+from launch.core.drawing.charts import DASH, Bar, Bars, Chart, rows_of
+from launch.core.drawing.curves import chart_name, over
 from launch.core.metrics import axis_of, best, course, direction, merged, metrics_of, newest, shown
 from launch.core.runs import Run
 
-CHART = "metric_"  # before the name of each chart
-MOST_CHARTS, MOST_TOLD, MOST_POINTS = 12, 4, 400
-SLIGHTEST = 1e-9  # smallest value on a logarithmic axis
-LOG_FROM = 100.0  # ratio of highest to lowest value from which the axis is logarithmic
+MOST_CHARTS, MOST_TOLD = 12, 4
 HELD_OUT = re.compile(r"(^|[^a-z])(val|valid|validation|eval|held|test)([^a-z]|$)")
 LEFT_OUT = (
     "Speedup, where the time goes, accuracy and the cost of an epoch are left out: they need the records of our own "
     "trainer, with images_per_s and the like, and these runs are of a script."
 )
-
-Places = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -91,37 +87,12 @@ def _chart(own: Own, metric: str) -> Chart:
     axis = axis_of((record for run in own.runs for record in run.epochs), metric)
     courses = {run.name: course(run.epochs, metric, axis) for run in own.runs}
     courses = {name: places for name, places in courses.items() if places}
-    name = _name(metric, own)
+    name = chart_name(metric, own.metrics)
     if max(map(len, courses.values())) > 1:
-        return _lines(name, metric, axis or "record", courses)
+        return over(name, metric, axis, courses)
     bars = [Bar(label, (places[0][1],), shown(places[0][1])) for label, places in courses.items()]
     rows, note = rows_of(bars)
     return Bars(name, metric, metric, "run", ("",), rows, note=note)
-
-
-def _name(metric: str, own: Own) -> str:
-    """The name of a metric's chart and file, distinct for train_loss and train/loss."""
-    alike = [other for other in own.metrics if _letters(other) == _letters(metric)]
-    index = alike.index(metric)
-    return f"{CHART}{_letters(metric)}{f'_{index + 1}' if index else ''}"
-
-
-def _letters(metric: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", metric.lower()).strip("_")
-
-
-def _lines(name: str, metric: str, axis: str, courses: Mapping[str, Places]) -> Lines:
-    lines = [Line(label, tuple((x, exactly(y)) for x, y in _thinned(places))) for label, places in courses.items()]
-    drawn, note = lines_of(lines)
-    values = [y for places in courses.values() for _, y in places]
-    is_log = min(values) >= SLIGHTEST and max(values) >= LOG_FROM * min(values)
-    return Lines(name, f"{metric} over {axis}s", axis, metric, drawn, is_log_y=is_log, note=note)
-
-
-def _thinned(places: Places) -> Places:
-    """Reduce to as many points as a picture can show, including the last."""
-    step = -(-len(places) // MOST_POINTS)
-    return [*places[:-1:step], places[-1]]
 
 
 def columns_and_rows(own: Own) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:

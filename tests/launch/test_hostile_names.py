@@ -30,7 +30,7 @@ from launch.data.source import not_in_s3
 from launch.ec2 import requests
 from launch.ec2.checks import _publishing
 from launch.rehearse.receipt import page as receipt
-from launch.report import commands, findings, tables
+from launch.report import findings, page, tables
 from launch.slurm.script import render
 from launch.sweep.command import _close as sweep_closing
 from launch.sweep.table import CSV, log_hint, write_csv
@@ -166,7 +166,7 @@ class Structure(HTMLParser):
 def report_page(names: Sequence[str]) -> str:
     runs = [replace(run("a", batch=64 + place), name=name, reason=name) for place, name in enumerate(names)]
     results = findings.find(runs, None, target=None, unread=())
-    return commands.as_html(results, (), [*names], tables.tables(results), title=" ".join(names), made=NOON)
+    return page.as_html(results, (), [*names], title=" ".join(names), made=NOON)
 
 
 def receipt_page(names: Sequence[str]) -> str:
@@ -180,7 +180,7 @@ def receipt_page(names: Sequence[str]) -> str:
 @pytest.fixture(autouse=True)
 def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     """A receipt's are drawn of numbers, by matplotlib, and take longer than all the rest here."""
-    monkeypatch.setattr(receipt, "charts", lambda epochs: [])
+    monkeypatch.setattr(receipt, "pictures", lambda charts: [])
 
 
 # Each page of infra, by its template: a new one is here, too.

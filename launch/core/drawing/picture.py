@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from launch.core.drawing.charts import Bars, Chart, Line, Lines, doublings, figure, round_ticks
@@ -308,11 +309,14 @@ def _as_drawn(text: str) -> str:
     return f" {words}" if words.startswith("_") else words
 
 
+_DRAWING = RLock()  # matplotlib's settings and Python's warnings are those of the process
+
+
 @contextmanager
 def _look() -> Iterator[None]:
     import matplotlib
 
-    with warnings.catch_warnings(), matplotlib.rc_context(LOOK):  # type: ignore[arg-type]  # a Literal of hundreds
+    with _DRAWING, warnings.catch_warnings(), matplotlib.rc_context(LOOK):  # type: ignore[arg-type]  # a Literal of hundreds
         # Warnings on characters that the font lacks, and on labels that are too long: the names are the user's.
         warnings.filterwarnings("ignore", r"Glyph \d+|constrained_layout not applied")
         yield

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from jinja2 import Environment, StrictUndefined
-
-from launch.core.drawing.charts import Line as Curve
-from launch.core.drawing.charts import Lines, alt, exactly
-from launch.core.drawing.picture import as_svg, data_uri
-from launch.core.metrics import AXES, axis_of, course, merged, metrics_of, shown
+from launch.core.drawing.curves import learning
+from launch.core.metrics import AXES, is_of_script, merged, metrics_of, shown
+from launch.core.pages import BASE, asset, environment, pictures
 from launch.rehearse.backend import PHASES
 from launch.rehearse.receipt.facts import CONTENTS, Receipt, ReceiptNode
 from launch.rehearse.recording import epoch_between
@@ -33,14 +28,7 @@ if TYPE_CHECKING:
 
 
 REPLAYED = {"epoch": "{:.0f}", "train_loss": "{:.4f}", "images_per_s": "{:,.0f}"}  # figures of an epoch
-# Name and label of each chart, the ending of its metrics' names, and the factor to its unit.
-CHARTS = (("Loss", "cross-entropy (nats)", "loss", 1.0), ("Accuracy", "accuracy (%)", "top1", 100.0))
-MAX_CHARTS, MAX_ROWS = 8, 200  # of a script
-
-
-def is_of_script(epochs: Sequence[Epoch]) -> bool:
-    """Whether none of the records has figures of our trainer, but some have others."""
-    return not any(epoch.is_ours for epoch in epochs) and bool(metrics_of(epoch.values for epoch in epochs))
+MAX_ROWS = 200  # of a script
 
 
 def by_number(epochs: Sequence[Epoch]) -> list[Epoch]:
@@ -48,43 +36,11 @@ def by_number(epochs: Sequence[Epoch]) -> list[Epoch]:
     return [epoch for _, epoch in sorted({epoch.number: epoch for epoch in epochs}.items())]
 
 
-def charts(epochs: Sequence[Epoch]) -> list[Lines]:
-    """Loss and accuracy over the epochs, or each metric of a script; only those with figures."""
-    if is_of_script(epochs):
-        return _own_charts(epochs)
-    drawn = []
-    for name, label, ending, factor in CHARTS:
-        curves = [
-            _curve("training", f"train_{ending}", factor, epochs),
-            _curve("test", f"eval_{ending}", factor, epochs),
-        ]
-        if lines := tuple(curve for curve in curves if curve.points):
-            drawn.append(Lines(ending, f"{name} by epoch", "epoch", label, lines))
-    return drawn
-
-
-def _curve(label: str, name: str, factor: float, epochs: Sequence[Epoch]) -> Curve:
-    values = [(epoch.number, epoch.values.get(name, math.nan) * factor) for epoch in by_number(epochs)]
-    return Curve(label, tuple((float(number), exactly(value)) for number, value in values if math.isfinite(value)))
-
-
-def _own_charts(epochs: Sequence[Epoch]) -> list[Lines]:
-    """A script's metrics by step or epoch; those with a single value are not drawn."""
-    records, drawn = [epoch.values for epoch in epochs], []
-    for name in metrics_of(records):
-        axis = axis_of(records, name)
-        places = tuple((x, exactly(y)) for x, y in course(records, name, axis))
-        if len(places) > 1:
-            counted = axis or "record"
-            drawn.append(Lines(name, f"{name} by {counted}", counted, name, (Curve("", places),)))
-    return drawn[:MAX_CHARTS]
-
-
 def own_table(epochs: Sequence[Epoch]) -> tuple[list[str], list[list[str]]] | None:
     """The columns and the newest rows of a script's metrics; None where the records are our trainer's."""
-    if not is_of_script(epochs):
-        return None
     records = merged(epoch.values for epoch in epochs)
+    if not is_of_script(records):
+        return None
     columns = [*(axis for axis in AXES if any(axis in record for record in records)), *metrics_of(records)]
     return columns, [[shown(record.get(name)) for name in columns] for record in records[-MAX_ROWS:]]
 
@@ -228,16 +184,12 @@ def write(receipt: Receipt) -> Path:
 
 def as_html(receipt: Receipt) -> str:
     """The whole page."""
-    folder = files("infra").joinpath("rehearse")
-    style, script = (folder.joinpath(f"receipt.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["seconds"] = seconds
-    environment.filters["replayed"] = replayed
-    template = environment.from_string(folder.joinpath("receipt.html.j2").read_text(encoding="utf-8"))
+    script = asset("rehearse/receipt.js")
+    template = environment(seconds=seconds, replayed=replayed).get_template("rehearse/receipt.html.j2")
     lines, cut = shortened(receipt.lines)
     text = template.render(
         receipt=receipt,
-        style=style,
+        style=asset(BASE) + asset("rehearse/receipt.css"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         phases=phase_bars(receipt),
@@ -248,7 +200,7 @@ def as_html(receipt: Receipt) -> str:
         ],
         faults=fault_marks(receipt),
         other_faults=[text for at, text in receipt.faults if at is None],
-        charts=[(chart.title, data_uri(as_svg(chart)), alt(chart)) for chart in charts(receipt.epochs)],
+        pictures=pictures(learning([epoch.values for epoch in receipt.epochs])),
         epochs=by_number(receipt.epochs),
         own=own_table(receipt.epochs),
         rows=final_rows(receipt),

@@ -12,7 +12,7 @@ from launch.core.drawing.charts import LINES, Bars, Chart, Lines, lines_of
 from launch.core.drawing.picture import COLOURS, MARKERS, STYLES, _lay_out, _look, figure_of, save
 from launch.core.runs import Run
 from launch.report import findings
-from launch.report.commands import all_charts
+from launch.report.page import all_charts
 from tests.launch.report.made import EVERYTHING, SCALED, run
 
 

@@ -11,9 +11,9 @@ from launch.core.drawing.charts import Lines, Measured
 from launch.core.estimate.laws import gustafson
 from launch.core.runs import Run
 from launch.report.charts import all_scaling
-from launch.report.commands import tiles
 from launch.report.cost import priced, to_target
 from launch.report.findings import Findings, find, sentences, title
+from launch.report.page import tiles
 from launch.report.points import median_of, points
 from launch.report.series import series, speedup
 from launch.report.tables import of_points, of_series

@@ -9,8 +9,9 @@ import pytest
 from launch.core.drawing.charts import Bars, Lines
 from launch.core.runs import Run
 from launch.report import findings, own, tables
-from launch.report.commands import all_charts, report
+from launch.report.commands import report
 from launch.report.options import ReportOptions
+from launch.report.page import all_charts
 from tests.launch.report.made import kept, run
 
 

@@ -10,9 +10,10 @@ import pytest
 from launch.core.drawing.charts import Lines
 from launch.core.runs import RUN, Run
 from launch.report.__main__ import main
-from launch.report.commands import all_charts, report
+from launch.report.commands import report
 from launch.report.findings import find, sentences, title
 from launch.report.options import ReportOptions
+from launch.report.page import all_charts
 from tests.launch.report.conftest import FAILED, NOON, Made
 from tests.launch.report.made import EVERYTHING, SCALED, kept, run
 from trainer.contract import METRICS
@@ -22,7 +23,7 @@ from trainer.outcome import Outcome
 @pytest.fixture
 def lean(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures take seconds and are tested elsewhere."""
-    monkeypatch.setattr("launch.report.commands.all_charts", lambda found: ["speedup: not today."])
+    monkeypatch.setattr("launch.report.page.all_charts", lambda found: ["speedup: not today."])
 
 
 def told(folder: Path, out: Path, **options: object) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from launch.rehearse.receipt.page import LINE_CHARACTERS, LOG_CHARACTERS, as_html, charts, write
+from launch.rehearse.receipt.page import LINE_CHARACTERS, LOG_CHARACTERS, as_html, write
 from launch.rehearse.recording import Epoch, Line
 from tests import needs
 from tests.launch.rehearse.receipt.receipts import DEAD, FIRST, HOSTILE, RECEIPT, SECOND, THIRD
@@ -222,13 +222,12 @@ def test_figures_that_are_missing_or_no_numbers_leave_gaps() -> None:
 
     assert "<dt>Test accuracy, best</dt><dd>none</dd>" in page
     assert "nan" not in page.partition('<table id="nodes">')[0]
-    assert [(chart.name, [line.label for line in chart.lines]) for chart in charts(torn)] == [("top1", ["training"])]
 
 
 @needs_browser
 def test_its_charts_are_pictures_that_are_also_told_in_words(browser: Browser, file: Path) -> None:
     with opened(browser, file, java_script_enabled=False) as page:
-        images = page.locator(".charts img").all()
+        images = page.locator(".figures img").all()
 
         assert [image.evaluate("(one) => one.complete && one.naturalWidth > 200") for image in images] == [True, True]
         assert images[1].get_attribute("alt") == (
@@ -236,21 +235,11 @@ def test_its_charts_are_pictures_that_are_also_told_in_words(browser: Browser, f
         )
 
 
-def test_charts_show_an_epoch_that_was_trained_again_once() -> None:
-    epochs = [Epoch(float(at), {"epoch": number, "train_loss": loss}) for at, number, loss in
-              ((1, 1, 2.0), (2, 2, 1.5), (3, 2, 1.25))]  # fmt: skip
-
-    (chart,) = charts(epochs)
-
-    assert [(x, y.value) for x, y in chart.lines[0].points] == [(1.0, 2.0), (2.0, 1.25)]
-
-
-def test_a_script_has_a_chart_and_a_column_for_each_of_its_metrics() -> None:
+def test_a_script_has_a_column_for_each_of_its_metrics() -> None:
     told = [Epoch(1.0, {"step": 10, "loss": 0.5}, 1), Epoch(2.0, {"step": 20, "loss": 0.25, "acc": 0.875}, 2)]
 
     page = as_html(replace(RECEIPT, epochs=told))
 
-    assert [(chart.title, chart.x_label) for chart in charts(told)] == [("loss by step", "step")]
     assert '<th scope="col" class="n">step</th><th scope="col" class="n">loss</th>' in page
     assert '<td class="n">20</td><td class="n">0.25</td><td class="n">0.875</td>' in page
     assert "Test accuracy, best" not in page
