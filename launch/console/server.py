@@ -8,7 +8,6 @@ from contextlib import suppress
 from importlib.resources import files
 
 import uvicorn
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -22,6 +21,7 @@ from launch.console.options import ConsoleOptions
 from launch.console.pages import PAGES, ROUTES
 from launch.console.web import data
 from launch.console.world import World
+from launch.core.pages import environment
 from launch.core.terminal import say
 from trainer.contract import Exit
 from trainer.errors import SettingsError, TrainerError
@@ -43,16 +43,13 @@ class Attention:
 
 def application(world: World, keys: Keys) -> Starlette:
     """The pages behind their guard."""
-    static = StaticFiles(directory=str(files("infra").joinpath("console")))
+    own, shared = (StaticFiles(directory=str(files("infra").joinpath(name))) for name in ("console", "pages"))
     app = Starlette(
-        routes=[*ROUTES, Mount("/static", static)],
+        routes=[*ROUTES, Mount("/static/pages", shared), Mount("/static", own)],
         middleware=[Middleware(Guard, keys=keys), Middleware(Attention, world=world)],
         exception_handlers={TrainerError: _as_sentence},
     )
-    templates = Environment(
-        loader=PackageLoader("infra", "console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
+    templates = environment()
     templates.globals |= {"csrf": keys.csrf, "pages": PAGES}
     app.state.world, app.state.templates = world, templates
     return app

@@ -18,7 +18,7 @@ def world_of(request: Request) -> World:
 
 def page(request: Request, template: str, **values: Any) -> HTMLResponse:
     """infra/console/`template`, filled in; all values are escaped."""
-    chosen = request.app.state.templates.get_template(template)
+    chosen = request.app.state.templates.get_template(f"console/{template}")
     return HTMLResponse(chosen.render(path=request.url.path, **values))
 
 
