@@ -87,8 +87,14 @@ def _cpu_seconds(*words: str) -> float:
 # ---- backends, tools and the core
 
 # A launcher's --rehearse, imported only when it is given; and verbs that look for a job on every backend.
-EXCEPTIONS = {("launch.core.cli", "rehearse"), ("launch.__main__", "all_jobs"), ("launch.all_jobs", "api"),
-              ("launch.console", "all_jobs"), ("launch.console", "api")}
+EXCEPTIONS = {
+    ("launch.core.cli", "rehearse"),
+    ("launch.__main__", "all_jobs"),
+    ("launch.all_jobs", "api"),
+    ("launch.console", "all_jobs"),
+    ("launch.console", "api"),
+    ("launch.console", "report"),
+}
 SHARED = {"core": (), "aws": ("core",)}  # what a room may import; the others: both
 
 

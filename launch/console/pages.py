@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from launch.console import jobs
+from launch.console import compare, jobs
 from launch.console.jobs import ACTIVE
 from launch.console.leaks import leaks
 from launch.console.logs import Buffer, log_of_files
@@ -126,7 +126,7 @@ def _words(world: World, asked: Any) -> list[str]:
     return world.place(on, region).command(verb, name)
 
 
-PAGES = (("/", "Jobs"), ("/leaks", "Leaks and doctor"), ("/commands", "Commands"))  # of the navigation
+PAGES = (("/", "Jobs"), ("/compare", "Compare"), ("/leaks", "Leaks and doctor"), ("/commands", "Commands"))  # of the navigation
 ROUTES = [
     Route("/", jobs_page),
     Route("/job", job_page),
@@ -140,4 +140,5 @@ ROUTES = [
     Route("/data/leaks", all_leaks),
     Route("/data/actions", actions),
     Route("/data/act", act, methods=["POST"]),
+    *compare.ROUTES,
 ]
