@@ -5,18 +5,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from moto.s3.models import s3_backends
 
 from launch.aws.client import Aws
+from launch.core.cli import Launcher
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
+from launch.ec2 import __main__ as ec2
 from launch.rehearse.aws.batch.moto_patches import make_queue
 from launch.rehearse.aws.batch.scheduler import step
 from launch.rehearse.aws.sagemaker.changes import advance, complete
-from launch.slurm.__main__ import main
+from launch.sagemaker import __main__ as sagemaker
+from launch.slurm import __main__ as slurm
 from launch.slurm.names import SCRIPT, comment_of
 from launch.slurm.runtime import Runtime
 from tests.launch.ec2.account import Account
@@ -39,6 +43,7 @@ class World:
     put: Callable[[str, bytes], None]  # writes a file into the job's run folder, as the training does
     end: Callable[[], object]  # the job ends well, and leaves model.pt
     log: Callable[[str], object]  # a line of the training's output
+    launcher: Callable[[], Launcher[Any, Any]]  # of the same user, for programs
     is_cloud: bool = True  # its machines are rented
 
     def type(self, *words: str) -> int:
@@ -72,6 +77,7 @@ def on_ec2(_: Path) -> Iterator[World]:
             lambda name, content: _put(account, f"jobs/{JOB}/run/{name}", content),
             lambda: _end_on_ec2(account, node),
             lambda line: _log_on_ec2(account.aws(), line),
+            lambda: ec2.launcher(terminal.runtime),
         )
 
 
@@ -108,6 +114,7 @@ def on_sagemaker(_: Path) -> Iterator[World]:
             lambda file, content: _put(stage.account, f"jobs/{JOB}/run/{file}", content),
             lambda: (stage.leave_result(name, {"model.pt": WEIGHTS.decode()}), complete(job)),
             lambda line: stage.account.log(name, "algo-1", [line]),
+            lambda: sagemaker.launcher(stage.runtime_of),
         )
 
 
@@ -128,14 +135,15 @@ def through_a_queue(_: Path) -> Iterator[World]:
             lambda file, content: _put(stage.account, f"jobs/{JOB}/run/{file}", content),
             lambda: (stage.leave_result(job.name, {"model.pt": WEIGHTS.decode()}), complete(job)),
             lambda line: stage.account.log(job.name, "algo-1", [line]),
+            lambda: sagemaker.launcher(stage.runtime_of),
         )
 
 
 @contextmanager
 def on_slurm(folder: Path) -> Iterator[World]:
-    """Slurm is a program that prints a line of the queue."""
+    """Slurm is a program that prints a line of the queue, and another that empties it."""
     path, said = left(folder / "runs" / JOB), list[str]()
-    queue, squeue = folder / "queue", folder / "squeue"
+    queue, squeue, scancel = folder / "queue", folder / "squeue", folder / "scancel"
     columns = (
         "7",
         "RUNNING",
@@ -153,6 +161,8 @@ def on_slurm(folder: Path) -> Iterator[World]:
     queue.write_text("\t".join(map(str, columns)) + "\n")
     squeue.write_text(f"#!/bin/sh\ncat {queue}\n")
     squeue.chmod(0o755)
+    scancel.write_text(f"#!/bin/sh\n: >{queue}\n")
+    scancel.chmod(0o755)
     runtime = Runtime({"PATH": f"{folder}:/usr/bin:/bin"}, folder, "python", Clock(), said.append)
 
     def put(name: str, content: bytes) -> None:
@@ -160,7 +170,7 @@ def on_slurm(folder: Path) -> Iterator[World]:
         (path / name).write_bytes(content)
 
     def run(*words: str) -> int:
-        return main(words, runtime)
+        return slurm.main(words, runtime)
 
     def end() -> None:
         put("model.pt", WEIGHTS)
@@ -170,7 +180,7 @@ def on_slurm(folder: Path) -> Iterator[World]:
         with (path / "job.log").open("a") as file:
             file.write(f"{line}\n")
 
-    yield World("slurm", run, said, path, put, end, log, is_cloud=False)
+    yield World("slurm", run, said, path, put, end, log, partial(slurm.launcher, runtime), is_cloud=False)
 
 
 WORLDS: Mapping[str, Callable[[Path], Any]] = {

@@ -143,16 +143,17 @@ class Stage:
 
     def type(self, *words: str) -> int:
         """A command line after `python -m launch.sagemaker`; its exit code.  What it says goes to stdout, too."""
+        return main(list(words), self.runtime_of)
+
+    def runtime_of(self, region: str | None) -> Runtime:
+        """The runtime of a command line."""
 
         def say(text: str) -> None:
             self.said.append(text)
             print(text)
 
-        def runtime_of(region: str | None) -> Runtime:
-            return Runtime(one_aws(region or self.account.region), self.clock(), say, lambda: False, self.results,
-                           approve=lambda what: None)  # fmt: skip
-
-        return main(list(words), runtime_of)
+        return Runtime(one_aws(region or self.account.region), self.clock(), say, lambda: False, self.results,
+                       approve=lambda what: None)  # fmt: skip
 
     def started(self, name: str = NAME, to: str = "Training", **settings: Any) -> TrainingJob:
         """A job that was started and left alone, as launch() does it, but quicker."""
