@@ -118,7 +118,7 @@ def draw_bars(axes: Axes, chart: Bars, narrowness: float) -> None:
     axes.spines["left"].set_visible(min(ends) < 0)
     axes.grid(axis="x", alpha=0.3, linewidth=0.5)
     axes.set_xlabel(chart.x_label)
-    axes.set_ylabel(chart.y_label)
+    axes.set_title(f"by {chart.y_label}", fontsize=7.5, fontweight="normal")  # upright it is longer than a few rows
 
 
 def _stacked(axes: Axes, chart: Bars) -> list[float]:
