@@ -39,7 +39,20 @@ const showJob = ({ job: found, timeline }) => {
     el("pre", { class: "command", tabindex: "0" }, text)));
 };
 
-const showTraining = async ({ records, settings }) => {
+// Shows the curves that the server has drawn; a picture that has not changed stays.
+const showCurves = (pictures) => {
+  const there = new Map([...$("curves").children].map((one) => [one.id, one]));
+  $("curves").replaceChildren(...pictures.map((picture) => {
+    const figure = there.get(`curve-${picture.name}`) ||
+      el("figure", { id: `curve-${picture.name}` }, el("div", { class: "picture" }, el("img", {})));
+    const image = figure.querySelector("img");
+    if (image.getAttribute("src") !== picture.src) Object.assign(image, { src: picture.src, alt: picture.alt });
+    return figure;
+  }));
+};
+
+const showTraining = ({ pictures, records, settings }) => {
+  showCurves(pictures);
   $("training").hidden = !records.length;
   if (records.length) {
     const names = [...new Set(records.flatMap(Object.keys))], newest = records.slice(-FIGURES).reverse();

@@ -58,7 +58,7 @@ def compare(request: Request) -> Response:
 
 def _figures(folders: Sequence[Path]) -> dict[str, object]:
     """The values of report/content.html.j2."""
-    results = found(folders, ReportOptions())
+    results = found(folders, ReportOptions.model_validate({}))
     charts, missing = report.drawable(results)
     return report.content(results, pictures(charts), missing)
 

@@ -15,7 +15,9 @@ from launch.console.timeline import timeline
 from launch.console.web import data, page, world_of
 from launch.console.world import HERE, World
 from launch.core.backend import find
+from launch.core.drawing import curves as drawing
 from launch.core.jobs import Log
+from launch.core.pages import pictures
 from trainer.errors import SettingsError
 
 # Of a rehearsal's receipt: it allows its own script, and this keeps that from everything of the console.
@@ -60,7 +62,8 @@ def one_job(request: Request) -> Response:
 
 def curves(request: Request) -> Response:
     run = jobs.run_of(world_of(request), *_asked(request))
-    return data({"records": jobs.curves(run), "settings": jobs.settings(run)})
+    drawn = pictures(drawing.curves(run.epochs)) if run else []
+    return data({"pictures": drawn, "records": jobs.curves(run), "settings": jobs.settings(run)})
 
 
 def log(request: Request) -> Response:
@@ -126,7 +129,12 @@ def _words(world: World, asked: Any) -> list[str]:
     return world.place(on, region).command(verb, name)
 
 
-PAGES = (("/", "Jobs"), ("/compare", "Compare"), ("/leaks", "Leaks and doctor"), ("/commands", "Commands"))  # of the navigation
+PAGES = (
+    ("/", "Jobs"),
+    ("/compare", "Compare"),
+    ("/leaks", "Leaks and doctor"),
+    ("/commands", "Commands"),
+)  # of the navigation
 ROUTES = [
     Route("/", jobs_page),
     Route("/job", job_page),

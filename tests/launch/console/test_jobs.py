@@ -53,6 +53,7 @@ def test_a_job_has_its_facts_records_settings_and_the_commands_of_its_actions(wo
     assert job["job"]["facts"]
     assert job["job"]["commands"]["stop"] == f"python -m launch.{world.backend} stop demo"
     assert records["records"] == [EPOCH]
+    assert records["pictures"][0]["src"].startswith("data:image/svg+xml;base64,")
     assert records["settings"]["epochs"] == "4"
     assert "planted" not in json.dumps(records)
 
