@@ -31,14 +31,14 @@ export const trouble = (text) => {
 };
 
 // Asks the user, and then runs the command; its output is on the page of commands.
-export const act = (what, command, content) => {
+export const act = (what, command, content, url = "/data/act") => {
   $("sure-what").textContent = what;
   $("sure-command").textContent = command;
   $("sure").returnValue = "";
   $("sure").onclose = async () => {
     if ($("sure").returnValue !== "yes") return;
     try {
-      location.href = `/commands?id=${(await send("/data/act", content)).number}`;
+      location.href = `/commands?id=${(await send(url, content)).number}`;
     } catch (error) { trouble(error.message); }
   };
   $("sure").showModal();

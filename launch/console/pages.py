@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from launch.console import compare, jobs
+from launch.console import compare, jobs, plan
 from launch.console.jobs import ACTIVE
 from launch.console.leaks import leaks
 from launch.console.logs import Buffer, log_of_files
@@ -132,6 +132,7 @@ def _words(world: World, asked: Any) -> list[str]:
 PAGES = (
     ("/", "Jobs"),
     ("/compare", "Compare"),
+    ("/plan", "Plan"),
     ("/leaks", "Leaks and doctor"),
     ("/commands", "Commands"),
 )  # of the navigation
@@ -149,4 +150,5 @@ ROUTES = [
     Route("/data/actions", actions),
     Route("/data/act", act, methods=["POST"]),
     *compare.ROUTES,
+    *plan.ROUTES,
 ]

@@ -298,8 +298,7 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     _check_words(launcher, argv)
     words, arguments = split(argv)
     job_file.check_flags(words, models, backend)
-    first = {**FIRST, "data": ("data_dir",)} if backend.shares_folders else FIRST
-    shown = Help(backend.command, about, sections, backend.defaults, first)
+    shown = Help(backend.command, about, sections, backend.defaults, first_flags(backend))
     given = flags.given(words, models, shown, unsuggested(words))
     settings = job_file.settings(given, models, backend)
     launch, *more, where, script, config = settings.build(models)
@@ -310,6 +309,11 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     # A limit that the user gave for this job is a yes; one among the defaults for every job is a limit only.
     launch = launch.model_copy(update={"yes": cast(LaunchOptions, launch).yes or "max_usd" in settings.given})
     return cast(LaunchOptions, launch), rehearsed, Job(train, cast(Where, where), settings.notes)
+
+
+def first_flags(backend: Backend) -> Mapping[str, Sequence[str]]:
+    """The flags that most jobs on `backend` need, by heading."""
+    return {**FIRST, "data": ("data_dir",)} if backend.shares_folders else FIRST
 
 
 def job_of(backend: Backend, settings: Mapping[str, Any]) -> Job[Any]:

@@ -126,8 +126,8 @@ class Plans:
 
     @property
     def quotes(self) -> tuple[Quote, ...]:
-        """The prices of what a start would start; none if all nodes run."""
-        plan = self.tried[0].plan
+        """The prices of what a start would start, of the first region if none can start it; none if all nodes run."""
+        plan = (self.tried or self.places)[0].plan
         return plan.quotes if plan.payload.missing else ()
 
     def __str__(self) -> str:

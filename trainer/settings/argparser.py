@@ -233,22 +233,23 @@ def _hyphenated(word: str) -> str:
 
 def _add(group: Any, name: str, field: FieldInfo, about: Help, *, is_shown: bool = True) -> None:
     default = about.defaults.get(name, None if field.is_required() else field.default)
-    text = _help(field, default) if is_shown else argparse.SUPPRESS
+    text = help_of(field, default).replace("%", "%%") if is_shown else argparse.SUPPRESS
     kinds = kinds_of(field)
     if bool in kinds:
-        metavar = "|".join(["BOOL", *_choices(kinds)])
+        metavar = "|".join(["BOOL", *choices_of(field)])
         group.add_argument(flag(name), nargs="?", const="true", metavar=metavar, help=text)
         off = flag("no_" + name)
         group.add_argument(off, dest=name, action="store_const", const="false", help=argparse.SUPPRESS)
     else:
-        group.add_argument(flag(name), metavar=_own_metavar(field) or _metavar(name, kinds), help=text)
+        group.add_argument(flag(name), metavar=metavar_of(name, field), help=text)
 
 
-def _help(field: FieldInfo, value: Any) -> str:
+def help_of(field: FieldInfo, value: Any) -> str:
+    """The description of a setting, with its default `value`."""
     text = str(field.description)
     if value not in (None, (), ""):  # without a default, the description says what happens
         text = f"{_OWN_DEFAULT.sub('', text)} (default: {as_text(value)})"
-    return text.replace("%", "%%")
+    return text
 
 
 def kinds_of(field: FieldInfo) -> tuple[Any, ...]:
@@ -262,8 +263,9 @@ def holds_paths(field: FieldInfo) -> bool:
     return IS_PATH in str(kinds_of(field)) or IS_PATH in getattr(field, "metadata", ())
 
 
-def _choices(kinds: tuple[Any, ...]) -> list[str]:
-    return [str(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+def choices_of(field: FieldInfo) -> list[str]:
+    """The values of a setting that are known by name."""
+    return [str(choice) for kind in kinds_of(field) if get_origin(kind) is Literal for choice in get_args(kind)]
 
 
 def _own_metavar(field: FieldInfo) -> str:
@@ -279,11 +281,13 @@ _UNITS = {
 }  # fmt: skip
 
 
-def _metavar(name: str, kinds: tuple[Any, ...]) -> str:
+def metavar_of(name: str, field: FieldInfo) -> str:
     """The placeholder for a value in --help: its choices, the unit of a number, or the last word of its name."""
-    if choices := _choices(kinds):
+    if own := _own_metavar(field):
+        return own
+    if choices := choices_of(field):
         return "|".join(choices)
-    last, kind = name.rpartition("_")[2], str(kinds)
+    last, kind = name.rpartition("_")[2], str(kinds_of(field))
     if "int" in kind or "float" in kind:
         word = next((unit for words, unit in _UNITS.items() if f"_{words}_" in f"_{name}_"), "N")
     elif "Path" in kind:
