@@ -2,7 +2,6 @@
 import { $, act, address, ask, cell, el, fill, isActive, leftMs, number, poll, span, trouble } from "./console.js";
 
 const job = { ...$("job").dataset }, where = address(job);
-const FIGURES = 50;  // rows of the table
 const asList = (pairs) => pairs.flatMap(([word, text]) => [el("dt", {}, word), el("dd", {}, text)]);
 const tile = (word, text, more = "") =>
   el("div", { class: "tile" }, el("dt", {}, word), el("dd", {}, text, more ? el("small", {}, ` ${more}`) : null));
@@ -30,10 +29,12 @@ const showJob = ({ job: found, timeline }) => {
   );
   $("time").hidden = !timeline.length;
   $("timeline").replaceChildren(...timeline.map((bar) => {
-    const made = el("li", {}, el("span", {}, `${bar.name} ${bar.lasts}`));
-    made.style.flexGrow = Math.max(0.02, bar.ended - bar.began);
+    const made = el("i", { "data-phase": bar.name, title: `${bar.name}: ${bar.lasts}` });
+    made.style.flexGrow = bar.ended - bar.began;
     return made;
   }));
+  $("phases").replaceChildren(...timeline.map((bar) =>
+    el("span", {}, el("i", { class: "swatch", "data-phase": bar.name }), `${bar.name}: ${bar.lasts}`)));
   $("facts").replaceChildren(...asList(found.facts), ...found.notes.map((note) => el("dd", {}, note)));
   $("tables").replaceChildren(...found.tables.map((text) =>
     el("pre", { class: "command", tabindex: "0" }, text)));
@@ -55,9 +56,9 @@ const showTraining = ({ pictures, records, settings }) => {
   showCurves(pictures);
   $("training").hidden = !records.length;
   if (records.length) {
-    const names = [...new Set(records.flatMap(Object.keys))], newest = records.slice(-FIGURES).reverse();
+    const names = [...new Set(records.flatMap(Object.keys))];
     $("records").tHead.replaceChildren(el("tr", {}, ...names.map((name) => el("th", { scope: "col", class: "n" }, name))));
-    fill($("records").tBodies[0], newest.map((record, place) => [place, record]), ([place]) => String(place),
+    fill($("records").tBodies[0], records.map((record, place) => [place, record]), ([place]) => String(place),
       ([, record]) => names.map((name) => number(record[name], Number.isInteger(record[name]) ? 0 : 4)));
   }
   $("with-settings").hidden = !Object.keys(settings).length;
@@ -65,7 +66,7 @@ const showTraining = ({ pictures, records, settings }) => {
 };
 
 // ---- the log: a window of the newest lines; the server searches
-const MOST_LINES = 3000, log = $("log"), search = $("search").q;
+const MOST_LINES = 2000, log = $("log"), search = $("search").q;
 let last = -1, words = "";
 const lineOf = ([place, node, at, text]) => el("li", { "data-place": place },
   at ? el("time", { datetime: at }, new Date(at).toLocaleTimeString()) : null,

@@ -18,11 +18,15 @@ const fits = (job) => {
     (!words || `${job.name} ${job.progress} ${job.reason}`.toLowerCase().includes(words));
 };
 
+const left = (job) => {
+  const ms = leftMs(job);
+  return ms < 0 ? el("td", { class: "n" }, el("a", { href: "/leaks", class: "bad" }, "✕ passed")) : el("td", { class: "n" }, span(ms));
+};
 const cells = (job) => [
   el("th", { scope: "row" }, el("a", { href: `/job?${address(job)}` }, job.name)),
-  status(job.status), cell(job.backend), cell(job.region || "", "wide"),
+  status(job.status), cell(job.backend, "wide"), cell(job.region || "", "wide"),
   number(job.nodes || null, 0, "wide"), cell(job.progress || job.reason, "wide words"), time(job.started, "wide"),
-  el("td", { class: "n" }, span(leftMs(job))), number(job.usd_per_hour), number(job.usd), number(job.usd_at_most, 2, "wide"),
+  left(job), number(job.usd_per_hour, 2, "wide"), number(job.usd), number(job.usd_at_most, 2, "wide"),
 ];
 
 const show = () => {

@@ -25,7 +25,10 @@ HEADERS = {
     "cache-control": "no-store",
 }
 # The cookie is of the strictest kind, so that a redirect after a click on a link elsewhere would come without it.
-ENTRY = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>The console</title>'
+ENTRY = (
+    '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/">'
+    '<title>The console</title><link rel="icon" href="data:,">'
+)
 
 
 @dataclass

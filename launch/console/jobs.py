@@ -22,7 +22,7 @@ from trainer.settings.hidden import HIDDEN, is_secret
 HOLDS_S, PROGRESS_HOLDS_S = 5.0, 60.0
 ACTIVE = ("waiting", "running", "stopping")
 MOST_ASKED = 20  # running jobs whose progress is on the page of all jobs; each takes a dozen requests a minute
-MOST_RECORDS = 2000  # for curves; more than a screen has pixels
+MOST_RECORDS = 50  # in the table of a job's figures
 KEPT_RUNS = 5000
 
 
@@ -252,11 +252,9 @@ def _records(sizes: Mapping[str, int]) -> Sequence[str]:
     return [name for name in sizes if name in (METRICS, SETTINGS, PACE)]
 
 
-def curves(run: Run | None) -> list[dict[str, float]]:
-    """The numbers of the run's records, oldest first; every other one and so on where there are too many."""
-    records = [values_of(record) for record in (run.epochs if run else ())]
-    step = math.ceil(len(records) / MOST_RECORDS) or 1
-    return [*records[:-1:step], *records[-1:]]
+def records(run: Run | None) -> list[dict[str, float]]:
+    """The numbers of the run's newest records, the newest first."""
+    return [values_of(record) for record in (run.epochs if run else ())[: -MOST_RECORDS - 1 : -1]]
 
 
 def settings(run: Run | None) -> dict[str, str]:

@@ -63,7 +63,7 @@ def one_job(request: Request) -> Response:
 def curves(request: Request) -> Response:
     run = jobs.run_of(world_of(request), *_asked(request))
     drawn = pictures(drawing.curves(run.epochs)) if run else []
-    return data({"pictures": drawn, "records": jobs.curves(run), "settings": jobs.settings(run)})
+    return data({"pictures": drawn, "records": jobs.records(run), "settings": jobs.settings(run)})
 
 
 def log(request: Request) -> Response:

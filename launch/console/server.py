@@ -66,21 +66,24 @@ def run(options: ConsoleOptions) -> int:
     """Serve the pages to the end; returns the exit code."""
     regions = _all_regions() if options.all_regions else options.region
     world = World(regions=regions, runs=options.runs)
-    with _listening(options.port) as listener:
+    with listening(options.port) as listener:
         keys = Keys(listener.getsockname()[1])
         address = f"http://{HOST}:{keys.port}/?token={keys.token}"
         say(f"the console, until Ctrl-C; its address works once:\n  {address}")
-        server = uvicorn.Server(
-            uvicorn.Config(
-                application(world, keys), log_config=None, access_log=False, server_header=False,
-                timeout_graceful_shutdown=3, lifespan="off", ws="none",
-            )
-        )  # fmt: skip
+        server = uvicorn.Server(config_of(world, keys))
         with suppress(KeyboardInterrupt):  # uvicorn ends, and then raises the signal again
             asyncio.run(_serve(server, listener, world, options, address))
     for action in world.actions.close():
         say(f"this goes on, with its output in {action.output}:\n  {action.command}")
     return Exit.DONE
+
+
+def config_of(world: World, keys: Keys) -> uvicorn.Config:
+    """How the pages are served: in silence, and at the end without waiting for browsers."""
+    return uvicorn.Config(
+        application(world, keys), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=3,
+        lifespan="off", ws="none",
+    )  # fmt: skip
 
 
 async def _serve(
@@ -103,7 +106,7 @@ async def _ended(task: asyncio.Task[None]) -> bool:
     return bool(done)
 
 
-def _listening(port: int) -> socket.socket:
+def listening(port: int) -> socket.socket:
     """A socket of this machine only.  Raises SettingsError."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,13 +1,12 @@
 """What the console shows of a job, and what it does with it: the same on every backend."""
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from launch.console import jobs, logs
+from launch.console import logs
 from launch.console.world import HERE
 from launch.core import runs
 from launch.core.runs import Run
@@ -176,13 +175,3 @@ def test_a_hostile_name_is_escaped_in_the_page(tmp_path: Path) -> None:
     assert HOSTILE not in page
     assert "<script>alert" not in page
     assert "&lt;script&gt;" in page
-
-
-def test_a_script_that_logs_every_step_gets_no_more_points_than_a_screen_has() -> None:
-    records = tuple({"step": number, "loss": 1.0} for number in range(100_001))
-
-    points = jobs.curves(Run("a", Path(), {}, records))
-
-    assert len(points) <= jobs.MOST_RECORDS + 1
-    assert (points[0]["step"], points[-1]["step"]) == (0, 100_000)
-    assert all(math.isfinite(point["loss"]) for point in points)

@@ -1,0 +1,107 @@
+"""A console that serves in a thread of this process, beside jobs on an embedded AWS and runs in a folder."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import uvicorn
+from moto.s3.models import s3_backends
+
+from launch.console.actions import Actions
+from launch.console.guard import Keys
+from launch.console.server import HOST, config_of, listening
+from launch.console.world import World
+from launch.core import runs
+from launch.core.runs import Run
+from launch.ec2 import __main__ as ec2
+from launch.rehearse.receipt.page import write
+from tests.launch.console.desk import Ended, LaunchersClient
+from tests.launch.ec2.account import Account
+from tests.launch.ec2.terminal import Terminal
+from tests.launch.job_worlds import EPOCH
+from tests.launch.rehearse.receipt.receipts import HOSTILE, RECEIPT
+
+GROUP = "/aws-ddp-toolkit/ec2"
+
+
+@dataclass
+class Served:
+    """A console for a browser.  typed: the commands that it has run, in the account."""
+
+    address: str  # with the token
+    world: World
+    account: Account
+    typed: list[str]
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[Served]:
+    """Two jobs, of which one logs, a leak, a sweep, and a rehearsal."""
+    with Account.opened() as account:
+        terminal, typed = Terminal(account), list[str]()
+        terminal.start("one", 2, hours_ago=2)
+        terminal.start("two", hours_ago=1)
+        terminal.start("forgotten", hours_ago=9, hours_left=-1)
+        records = [{**EPOCH, "epoch": 1 + one, "train_loss": 2.0 / (1 + one)} for one in range(5)]
+        account.aws().call("logs", "CreateLogGroup", {"logGroupName": GROUP})
+        put(account, "jobs/one/run/metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        log(account, "one", ["the first line", HOSTILE, "the loss is 0.25"])
+        for name in ("a", "b"):
+            run_in(folder / "sweep" / name, records)
+        run_in(folder / "rehearsed", records, backend="ec2", rehearsed=True)
+        write(replace(RECEIPT, folder=folder / "rehearsed"))
+
+        def type_there(command: Sequence[str], output: Path) -> Ended:
+            typed.append(" ".join(command[list(command).index("-m") :]))
+            code = terminal.type(*command[list(command).index("-m") + 2 :])
+            output.write_text(terminal.text)
+            return Ended(code)
+
+        client = LaunchersClient("launch.ec2", lambda: ec2.launcher(terminal.runtime))
+        world = World([client], runs=folder, actions=Actions(start_alone=type_there))  # type: ignore[arg-type]
+        with serving(world) as address:
+            yield Served(address, world, account, typed)
+
+
+@contextmanager
+def serving(world: World) -> Iterator[str]:
+    """Serve the console until the end of the block; yields the address with the token."""
+    with listening(0) as listener:
+        keys = Keys(listener.getsockname()[1])
+        server = uvicorn.Server(config_of(world, keys))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield f"http://{HOST}:{keys.port}/?token={keys.token}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def put(account: Account, key: str, text: str) -> None:
+    s3_backends[account.id]["aws"].put_object(account.bucket, key, text.encode())
+
+
+def log(account: Account, job: str, lines: Sequence[str]) -> None:
+    """What the job's first node says."""
+    aws, stream, now = account.aws(), f"{job}/node-0", int(time.time() * 1000)
+    aws.call("logs", "CreateLogStream", {"logGroupName": GROUP, "logStreamName": stream})
+    for first in range(0, len(lines), 10_000):
+        events = [{"timestamp": now, "message": line} for line in lines[first : first + 10_000]]
+        aws.call("logs", "PutLogEvents", {"logGroupName": GROUP, "logStreamName": stream, "logEvents": events})
+
+
+def run_in(folder: Path, records: Sequence[object], **values: object) -> Run:
+    """A run of this machine, with its records."""
+    started = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    run = Run(folder.name, folder, {"epochs": 8, "dataset": "digits"}, started=started, seconds=60.0, **values)  # type: ignore[arg-type]
+    runs.write(run)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return run

@@ -1,0 +1,147 @@
+"""The console's pages in a browser, beside two jobs, a leak, a sweep and a rehearsal."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests import needs
+from tests.launch.console.served import Served, log, served
+
+pytestmark = [needs.chromium(), pytest.mark.slow("the console's pages work in a browser")]
+PHONE, SCREEN = {"width": 390, "height": 800}, {"width": 1400, "height": 900}
+JOB, LEAKS = "/job?on=ec2&name=one&region=us-east-1", "/leaks"
+# Hides the page, or shows it again.
+TURN = """(hidden) => {
+  Object.defineProperty(document, "hidden", { get: () => hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+ADDRESSES = ["/", JOB, "/job?on=here&name=rehearsed", LEAKS, "/commands", "/compare"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's own does not work for root
+        browser = playwright.chromium.launch(executable_path=needs.chromium_path(), args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path) as opened:
+        yield opened
+
+
+@contextmanager
+def opened(browser: Browser, console: Served, **settings: object) -> Iterator[Page]:
+    """The page of all jobs; fails if the browser complained of anything."""
+    context = browser.new_context(**{"viewport": SCREEN, **settings})
+    page, said = context.new_page(), list[str]()
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.clock.install()
+    page.goto(console.address)
+    page.locator("#jobs tbody tr").nth(5).wait_for()
+    yield page
+    context.close()
+    assert said == []
+
+
+def go(page: Page, address: str) -> None:
+    page.goto(page.url.split("/", 3)[0] + "//" + page.url.split("/")[2] + address)
+    page.wait_for_load_state("networkidle")
+
+
+def test_jobs_are_sorted_filtered_and_opened_with_the_keyboard(browser: Browser, console: Served) -> None:
+    with opened(browser, console) as page:
+        names = page.locator("#jobs tbody th")
+        assert page.locator("#summary").inner_text() == "6 jobs, 3 running, 4.91 USD per hour now"
+        page.locator("[data-sort=name] button").press("Enter")
+        page.locator("[data-sort=name] button").press("Enter")
+        assert names.all_inner_texts() == ["forgotten", "one", "rehearsed", "sweep/a", "sweep/b", "two"]
+        assert page.locator("[data-sort=name]").get_attribute("aria-sort") == "ascending"
+        page.locator("[name=status]").select_option("running")
+        page.locator("[name=q]").fill("o")
+        page.reload()  # the address has it all
+        names.nth(2).wait_for()
+        assert names.all_inner_texts() == ["forgotten", "one", "two"]
+        page.get_by_role("link", name="one").press("Enter")
+        page.wait_for_url("**/job?*")
+
+
+def test_a_job_shows_its_curves_and_a_log_that_is_searched_and_cannot_break_in(
+    browser: Browser, console: Served
+) -> None:
+    with opened(browser, console) as page:
+        go(page, JOB)
+        lines = page.locator("#log li")
+        lines.nth(2).wait_for()
+        assert page.title() == "one · console"  # and not what a line of the log would make of it
+        assert page.locator("#log script, #log img").count() == 0
+        assert page.locator("#curves img").count() == 2
+        assert "Loss" in (page.locator("#curves img").first.get_attribute("alt") or "")
+        page.locator("#search input").fill("LOSS is")
+        page.get_by_text("1 of 3 lines").wait_for()
+        assert lines.count() == 1
+
+
+def test_a_long_log_is_a_window_with_earlier_lines(browser: Browser, console: Served) -> None:
+    log(console.account, "two", [f"line {number}" for number in range(1200)])
+    with opened(browser, console) as page:
+        go(page, JOB.replace("one", "two"))
+        page.get_by_text("line 1199", exact=True).wait_for()
+        assert page.locator("#log li").count() == 500
+        page.get_by_role("button", name="Earlier lines").click()
+        page.get_by_text("line 200", exact=True).wait_for()
+        assert page.locator("#log li").count() == 1000
+
+
+def test_a_leak_is_removed_after_a_yes_by_the_command_that_is_shown(browser: Browser, console: Served) -> None:
+    with opened(browser, console) as page:
+        go(page, LEAKS)
+        page.get_by_role("button", name="Remove forgotten").click()
+        command = "python -m launch.ec2 stop forgotten --region us-east-1"
+        assert page.locator("dialog code").inner_text() == command
+        page.get_by_role("button", name="No", exact=True).click()
+        assert console.typed == []
+        page.get_by_role("button", name="Remove forgotten").click()
+        page.get_by_role("button", name="Yes").click()
+        page.wait_for_url("**/commands?id=0")
+        page.locator("pre.log").wait_for()
+        assert [f"python {typed}" for typed in console.typed] == [command]
+        go(page, LEAKS)
+        page.get_by_text("No leaks.").wait_for()
+
+
+def test_a_hidden_page_asks_for_nothing(browser: Browser, console: Served) -> None:
+    with opened(browser, console) as page:
+        page.evaluate(TURN, True)
+        asked = list[str]()
+        page.on("request", lambda request: asked.append(request.url))
+        page.clock.run_for("10:00")
+        assert asked == []
+        with page.expect_request("**/data/jobs"):
+            page.evaluate(TURN, False)
+
+
+@pytest.mark.skipif(find_spec("axe_playwright_python") is None, reason="axe is not installed")
+@pytest.mark.parametrize(
+    "settings", [{"color_scheme": "light"}, {"color_scheme": "dark", "viewport": PHONE}], ids=["light", "dark phone"]
+)
+def test_axe_finds_nothing_and_no_page_is_wider_than_its_screen(
+    browser: Browser, console: Served, settings: dict[str, object]
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    with opened(browser, console, **settings) as page:
+        for address in ADDRESSES:
+            go(page, address)
+            found = Axe().run(page)
+            assert found.violations_count == 0, f"{address}: {found.generate_report()}"
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
