@@ -1,5 +1,5 @@
 // The page of all jobs: filters and the order are in the address, so that it can be kept.
-import { $, address, cell, el, fill, leftMs, number, poll, span, status, time } from "./console.js";
+import { $, address, ask, cell, el, fill, leftMs, number, poll, span, status, time } from "./console.js";
 
 const filters = $("filters"), given = new URLSearchParams(location.search);
 const heads = [...document.querySelectorAll("#jobs th")];
@@ -59,10 +59,14 @@ heads.forEach((head) => head.firstElementChild.addEventListener("click", () => {
   sort = head.dataset.sort;
   show();
 }));
-poll(() => "/data/jobs", (listing) => {
-  jobs = listing.jobs;
+const showJobs = (found) => {
+  jobs = found;
   ["status", "backend", "region"].forEach(choices);
   show();
+};
+ask("/data/here").then((listing) => { if (!jobs.length) showJobs(listing.jobs); }, () => {});  // poll() shows errors
+poll(() => "/data/jobs", (listing) => {
+  showJobs(listing.jobs);
   const running = jobs.filter((job) => job.status === "running").length;
   $("summary").textContent = jobs.length
     ? `${jobs.length} jobs, ${running} running, ${listing.usd_per_hour.toFixed(2)} USD per hour now`

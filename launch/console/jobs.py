@@ -67,6 +67,11 @@ def listing(world: World) -> Listing:
     return Listing(_with_progress(world, rows), left_out, math.fsum(row.usd_per_hour or 0.0 for row in away))
 
 
+def listing_here(world: World) -> Listing:
+    """The runs of this machine only, which are there at once."""
+    return Listing(_runs_here(world), (), 0.0)
+
+
 def _asked(world: World, place: Place) -> tuple[list[Row], str]:
     """The jobs of a place, and why it could not be asked."""
 

@@ -52,6 +52,10 @@ def all_jobs(request: Request) -> Response:
     return data(jobs.listing(world_of(request)))
 
 
+def all_here(request: Request) -> Response:
+    return data(jobs.listing_here(world_of(request)))
+
+
 def one_job(request: Request) -> Response:
     world, (on, name, region) = world_of(request), _asked(request)
     job, first = jobs.job(world, on, name, region), None
@@ -143,6 +147,7 @@ ROUTES = [
     Route("/commands", commands_page),
     Route("/receipt", receipt),
     Route("/data/jobs", all_jobs),
+    Route("/data/here", all_here),
     Route("/data/job", one_job),
     Route("/data/curves", curves),
     Route("/data/log", log),

@@ -1,6 +1,7 @@
 """The server: on 127.0.0.1 only, until Ctrl-C or until no page has been in sight for a while."""
 
 import asyncio
+import logging
 import socket
 import time
 import webbrowser
@@ -79,9 +80,10 @@ def run(options: ConsoleOptions) -> int:
 
 
 def config_of(world: World, keys: Keys) -> uvicorn.Config:
-    """How the pages are served: in silence, and at the end without waiting for browsers."""
+    """How the pages are served: in silence but for bugs, and at the end without waiting for browsers."""
+    logging.getLogger("uvicorn.error").addFilter(lambda record: bool(record.exc_info))
     return uvicorn.Config(
-        application(world, keys), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=3,
+        application(world, keys), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=1,
         lifespan="off", ws="none",
     )  # fmt: skip
 
@@ -112,6 +114,7 @@ def listening(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((HOST, port))
+        listener.listen()  # a browser that is quicker than the server waits for it
     except OSError as error:
         listener.close()
         raise SettingsError(
