@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ TURN = """(hidden) => {
   Object.defineProperty(document, "hidden", { get: () => hidden, configurable: true });
   document.dispatchEvent(new Event("visibilitychange"));
 }"""
-ADDRESSES = ["/", JOB, "/job?on=here&name=rehearsed", LEAKS, "/commands", "/compare"]
+ADDRESSES = ["/", JOB, "/job?on=here&name=rehearsed", LEAKS, "/commands", "/compare", "/plan"]
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +129,7 @@ def test_a_hidden_page_asks_for_nothing(browser: Browser, console: Served) -> No
             page.evaluate(TURN, False)
 
 
-@pytest.mark.skipif(find_spec("axe_playwright_python") is None, reason="axe is not installed")
+@needs.module("axe_playwright_python")
 @pytest.mark.parametrize(
     "settings", [{"color_scheme": "light"}, {"color_scheme": "dark", "viewport": PHONE}], ids=["light", "dark phone"]
 )
