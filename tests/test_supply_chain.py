@@ -26,7 +26,7 @@ from tests.test_locks import depended_on_by, version, wanted
 LOCKS = ("notebook", "publish", "rehearse", "sagemaker", "tracker-mlflow", "tracker-mlflow-server",
          "tracker-tensorboard", "tracker-wandb")  # fmt: skip
 # Extras of pyproject.toml that have no lock of their own.
-EXTRAS = ("onnx", "sagemaker")
+EXTRAS = ("console", "onnx", "sagemaker")
 # Licences that ask for no more than a notice, or, where a library is only used as it is, for no more than its own
 # source.  As packages name them, in their own words.
 TAKEN = frozenset({

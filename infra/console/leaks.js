@@ -3,9 +3,9 @@ import { $, act, address, cell, el, fill, number, poll } from "./console.js";
 
 const cells = (leak) => [
   el("th", { scope: "row" }, el("a", { href: `/job?${address({ ...leak, name: leak.job })}` }, leak.job)),
-  cell(`${leak.on} ${leak.region}`),
-  el("td", { class: leak.is_leak ? "bad" : "" }, leak.is_leak ? "✕ leak" : "no"), cell(leak.why),
-  el("td", {}, el("details", {}, el("summary", {}, String(leak.resources.length)),
+  cell(`${leak.on} ${leak.region}`, "wide"),
+  el("td", { class: leak.is_leak ? "bad" : "" }, leak.is_leak ? "✕ leak" : "no"), cell(leak.why, "wide"),
+  el("td", { class: "wide" }, el("details", {}, el("summary", {}, String(leak.resources.length)),
     ...leak.resources.map((one) => el("div", {}, Object.values(one).join(" · "))))),
   number(leak.usd_per_hour, 3),
   el("td", {}, leak.remove ? el("button", {

@@ -36,7 +36,8 @@ class Keys:
     """What opens the page, made anew at each start."""
 
     port: int
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))  # in the address; empty once it was used
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))  # in the address
+    is_used: bool = False  # the token
     session: str = field(default_factory=lambda: secrets.token_urlsafe(32))  # the cookie that it is exchanged for
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32))
 
@@ -51,9 +52,8 @@ class Keys:
 
     def enter(self, token: str) -> bool:
         """Whether `token` opens the page, which it does once."""
-        is_right = bool(self.token) and secrets.compare_digest(token.encode(), self.token.encode())
-        if is_right:
-            self.token = ""
+        is_right = not self.is_used and secrets.compare_digest(token.encode(), self.token.encode())
+        self.is_used = self.is_used or is_right
         return is_right
 
 

@@ -61,10 +61,17 @@ def listing(world: World) -> Listing:
         here, asked = pool.submit(_runs_here, world), list(pool.map(partial(_asked, world), world.places("status")))
     away = [row for rows, _ in asked for row in rows]
     known = {row.name for row in away}  # what was fetched of them is the same job
-    rows = [*away, *(row for row in here.result() if row.name not in known)]
-    rows.sort(key=lambda row: row.started or datetime.min.replace(tzinfo=UTC), reverse=True)
+    rows = sorted((*away, *(row for row in here.result() if row.name not in known)), key=_start, reverse=True)
     left_out = [sentence for _, sentence in asked if sentence]
-    return Listing(_with_progress(world, rows), left_out, math.fsum(row.usd_per_hour or 0.0 for row in away))
+    return Listing(_with_progress(world, rows), left_out, _usd_per_hour(away))
+
+
+def _usd_per_hour(rows: Sequence[Row]) -> float:
+    return math.fsum(row.usd_per_hour or 0.0 for row in rows)
+
+
+def _start(row: Row) -> datetime:
+    return row.started or datetime.min.replace(tzinfo=UTC)
 
 
 def listing_here(world: World) -> Listing:
@@ -139,10 +146,13 @@ def runs_here(world: World) -> dict[str, Run]:
         return {}
     found = {}
     for folder in runs.folders([world.runs], may_be_empty=True):
-        stamps = tuple(_changed(folder / name) for name in (RUN, METRICS, OUTCOME, SETTINGS))
-        if run := _read(folder, stamps):
+        if run := _run_in(folder):
             found[folder.relative_to(world.runs).as_posix()] = run
     return found
+
+
+def _run_in(folder: Path) -> Run | None:
+    return _read(folder, tuple(_changed(folder / name) for name in (RUN, METRICS, OUTCOME, SETTINGS)))
 
 
 def _changed(path: Path) -> int:
@@ -248,8 +258,7 @@ def run_of(world: World, on: str, name: str, region: str | None) -> Run | None:
         return folder
 
     folder = world.cache.get(("records", str(place), name), fetch, HOLDS_S)
-    stamps = tuple(_changed(folder / one) for one in (RUN, METRICS, OUTCOME, SETTINGS))
-    return _read(folder, stamps)
+    return _run_in(folder)
 
 
 def _records(sizes: Mapping[str, int]) -> Sequence[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 from launch.console.jobs import ACTIVE, Row
@@ -26,17 +26,21 @@ def timeline(row: Row, first_line: datetime | None, now: datetime) -> Sequence[B
     """
     if row.started is None:
         return ()
-    is_active = row.status in ACTIVE
-    until = now if is_active else row.ended or now
-    marks = [("start up", row.started)] if first_line and row.started < first_line < until else []
-    marks.append(("train", first_line if marks and first_line else row.started))
-    if is_active and row.deadline and row.deadline > until:
-        marks.append(("left until the time limit", until))
-        until = row.deadline
-    whole = until - row.started
-    if not whole:
-        return ()
+    goes_on = row.status in ACTIVE
+    until = now if goes_on else row.ended or now
+    starts = [("train", row.started)]
+    if first_line and row.started < first_line < until:
+        starts = [("start up", row.started), ("train", first_line)]
+    end = until
+    if goes_on and row.deadline and row.deadline > until:
+        starts, end = [*starts, ("left until the time limit", until)], row.deadline
+    return _bars(starts, end)
+
+
+def _bars(starts: Sequence[tuple[str, datetime]], end: datetime) -> Sequence[Bar]:
+    first = starts[0][1]
+    whole = max(end - first, timedelta(seconds=1))
     return [
-        Bar(name, (began - row.started) / whole, (ended - row.started) / whole, duration(ended - began))
-        for (name, began), (_, ended) in pairwise([*marks, ("", until)])
+        Bar(name, (began - first) / whole, (ended - first) / whole, duration(ended - began))
+        for (name, began), (_, ended) in pairwise([*starts, ("", end)])
     ]

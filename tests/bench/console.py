@@ -29,7 +29,7 @@ from tests.launch.ec2.terminal import Terminal
 from tests.launch.job_worlds import EPOCH
 
 RUNS, JOBS, EPOCHS, LINES = 492, 8, 20, 100_000
-WATCHED_S = 20
+WATCHED_S = 60
 RECORDS = [{**EPOCH, "epoch": 1 + number} for number in range(EPOCHS)]
 
 

@@ -1,0 +1,129 @@
+"""The parts of the console: answers that are shared, windows of logs, timelines, and commands that go on."""
+
+import sys
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from launch.api import Client
+from launch.console import logs
+from launch.console.actions import Actions
+from launch.console.cache import Cache
+from launch.console.jobs import Row
+from launch.console.logs import Buffer, log_of_files
+from launch.console.timeline import timeline
+from launch.console.world import World
+from launch.core.errors import AwsError
+from launch.core.jobs import Line, Log
+from trainer.errors import SettingsError
+
+NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def test_two_tabs_ask_once() -> None:
+    asked, cache = list[int](), Cache()
+
+    def ask() -> int:
+        time.sleep(0.05)
+        asked.append(1)
+        return 7
+
+    answers = list[int]()
+    tabs = [threading.Thread(target=lambda: answers.append(cache.get("jobs", ask, 60))) for _ in range(5)]
+    for tab in tabs:
+        tab.start()
+    for tab in tabs:
+        tab.join()
+    assert (asked, answers) == ([1], [7] * 5)
+
+
+def test_a_slow_answer_and_an_error_are_kept_as_well() -> None:
+    moments, asked = iter([0.0, 10.0, 39.0, 41.0, 41.0, 42.0]), list[str]()
+    cache = Cache(lambda: next(moments))
+
+    def ask() -> str:
+        asked.append("")
+        raise AwsError("AWS does not answer.", "", "x")
+
+    for _ in range(3):  # at 0 s, which takes 10 s and holds for 30 s; at 39 s; and at 41 s
+        with pytest.raises(AwsError):
+            cache.get("jobs", ask, 5)
+    assert len(asked) == 2
+
+
+def test_every_region_is_asked_of_the_backends_that_have_regions() -> None:
+    world = World(regions=("us-east-1", "eu-west-1"))
+
+    assert [str(place) for place in world.places("status")] == [
+        "launch.ec2 in us-east-1", "launch.ec2 in eu-west-1", "launch.sagemaker in us-east-1",
+        "launch.sagemaker in eu-west-1", "launch.slurm",
+    ]  # fmt: skip
+    assert [str(place) for place in World((Client("launch.slurm"),)).places("leaks")] == []
+
+
+def test_a_log_is_held_up_to_a_limit_and_shown_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [Line(f"step {number}") for number in range(logs.MOST_LINES + 1000)]
+    buffer = Buffer(Log(True, lambda show: len(list(map(show, lines))), lambda show: "", lambda: "", ""))
+    buffer.update()
+
+    newest = buffer.window()
+    earlier = buffer.window(before=newest.lines[0][0])
+    found = buffer.window("STEP 77777")
+
+    assert [newest.lines[-1][0], newest.lines[-1][3], len(newest.lines)] == [200_999, "step 200999", logs.WINDOW]
+    assert (newest.has_earlier, newest.end) == (True, 201_000)
+    assert earlier.lines[-1][0] == newest.lines[0][0] - 1
+    assert [text for *_, text in found.lines] == ["step 77777"]
+    assert buffer.window("step 999 ").lines == []  # the oldest lines are gone
+    assert buffer.window(after=200_997).lines[0][0] == 200_998
+
+
+def test_a_file_that_grows_is_read_on(tmp_path: Path) -> None:
+    path, shown = tmp_path / "rank-0.log", list[str]()
+    path.write_bytes(b"one\n\xff\n")
+    log = log_of_files([path], is_running=True)
+
+    log.show(lambda line: shown.append(line.text))
+    with path.open("a") as file:
+        file.write("three\n")
+    log.show(lambda line: shown.append(line.text))
+
+    assert shown == ["one", "\ufffd", "three"]
+
+
+def test_a_timeline_ends_with_the_job_or_with_its_time_limit() -> None:
+    running = Row("ec2", "one", "running", "ec2", started=NOW - 2 * HOUR, deadline=NOW + 2 * HOUR)
+    done = Row("ec2", "one", "done", "ec2", started=NOW - 2 * HOUR, ended=NOW - HOUR, deadline=NOW + 2 * HOUR)
+
+    assert [(bar.name, bar.began, bar.ended) for bar in timeline(running, NOW - HOUR, NOW)] == [
+        ("start up", 0.0, 0.25), ("train", 0.25, 0.5), ("left until the time limit", 0.5, 1.0)
+    ]  # fmt: skip
+    assert [(bar.name, bar.began, bar.ended) for bar in timeline(done, None, NOW)] == [("train", 0.0, 1.0)]
+    assert timeline(Row("here", "one", "planned", "local"), None, NOW) == ()
+
+
+def test_a_command_goes_on_with_its_output_and_the_same_one_is_not_started_beside_it() -> None:
+    actions = Actions()
+    words = ["-c", "import sys; print('begins', flush=True); sys.exit(int(bool(sys.stdin.read())))"]
+    sleeps = ["-c", "import time; print('sleeps', flush=True); time.sleep(600)"]
+    ended, runs = actions.start(words), actions.start(sleeps)
+    with pytest.raises(SettingsError, match="still running"):
+        actions.start(sleeps)
+    until = time.monotonic() + 20
+    while (ended.code is None or runs.lines != ["sleeps"]) and time.monotonic() < until:
+        time.sleep(0.05)
+    try:
+        assert (ended.code, ended.lines) == (0, ["begins"])
+        assert runs.code is None
+        assert actions.close() == [runs]
+        assert (ended.output.exists(), runs.output.exists()) == (False, True)
+    finally:
+        runs.process.send(9)
+        runs.process.wait(5)
+    assert sys.executable not in runs.command  # it is shown as a user would type it
+    actions.close()
+    assert not runs.output.parent.exists()
