@@ -46,8 +46,8 @@ export const act = (what, command, content, url = "/data/act") => {
 
 // Shows the answer of `url()` now and again: seldom while nothing changes, and not at all while the page is hidden.
 // Returns a function that asks at once.
-export const poll = (url, show) => {
-  let timer = 0, pause = FIRST_MS, before = "", asked = 0;
+export const poll = (url, show, first = FIRST_MS) => {
+  let timer = 0, pause = first, before = "", asked = 0;
   const look = async () => {
     clearTimeout(timer);
     if (document.hidden) return;
@@ -56,7 +56,7 @@ export const poll = (url, show) => {
       const content = await ask(url());
       if (mine !== asked) return;
       const text = JSON.stringify(content);
-      pause = text === before ? Math.min(LAST_MS, pause * SLOWER) : FIRST_MS;
+      pause = text === before ? Math.min(LAST_MS, pause * SLOWER) : first;
       before = text;
       trouble("");
       $("fresh").textContent = `as of ${new Date().toLocaleTimeString()}`;
@@ -68,7 +68,7 @@ export const poll = (url, show) => {
     }
     timer = setTimeout(look, pause);
   };
-  document.addEventListener("visibilitychange", () => { pause = FIRST_MS; look(); });
+  document.addEventListener("visibilitychange", () => { pause = first; look(); });
   look();
   return look;
 };

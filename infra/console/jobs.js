@@ -64,12 +64,12 @@ const showJobs = (found) => {
   ["status", "backend", "region"].forEach(choices);
   show();
 };
-ask("/data/here").then((listing) => { if (!jobs.length) showJobs(listing.jobs); }, () => {});  // poll() shows errors
-poll(() => "/data/jobs", (listing) => {
+const look = () => poll(() => "/data/jobs", (listing) => {
   showJobs(listing.jobs);
   const running = jobs.filter((job) => job.status === "running").length;
   $("summary").textContent = jobs.length
     ? `${jobs.length} jobs, ${running} running, ${listing.usd_per_hour.toFixed(2)} USD per hour now`
     : "No jobs yet.  To see one, on this machine and for free: make demo";
   $("left-out").replaceChildren(...listing.left_out.map((text) => el("li", {}, text)));
-});
+}, 10000);
+ask("/data/here").then((listing) => showJobs(listing.jobs)).catch(() => {}).finally(look);  // look() shows errors

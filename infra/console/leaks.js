@@ -26,4 +26,4 @@ poll(() => "/data/leaks", ({ jobs, left_out: leftOut, examined }) => {
     type: "button", class: "quiet",
     click: () => act(`Examine the account for ${on}?`, `python -m launch.doctor --for ${on}`, { verb: "doctor", on }),
   }, `Examine for ${on} …`)));
-});
+}, 30000);

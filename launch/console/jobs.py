@@ -94,11 +94,15 @@ def _asked(world: World, place: Place) -> tuple[list[Row], str]:
 
 
 def row_of(on: str, job: Summary, now: datetime) -> Row:
-    """A job as `status --json` has it."""
+    """A job as `status --json` has it, in whole cents, so that a page is not asked for again for less."""
     return Row(
         on, job.job, job.status, on, job.region, job.nodes, job.started, job.ended, job.deadline, job.usd_per_hour,
-        job.usd, _at_most(job, now), "", job.reason,
+        _cents(job.usd), _cents(_at_most(job, now)), "", job.reason,
     )  # fmt: skip
+
+
+def _cents(usd: float | None) -> float | None:
+    return None if usd is None else round(usd, 2)
 
 
 def _at_most(job: Summary, now: datetime) -> float | None:

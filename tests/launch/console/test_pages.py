@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests import needs
-from tests.launch.console.served import Served, log, served
+from tests.launch.console.served import Served, log, run_in, served
 
 pytestmark = [needs.chromium(), pytest.mark.slow("the console's pages work in a browser")]
 PHONE, SCREEN = {"width": 390, "height": 800}, {"width": 1400, "height": 900}
@@ -88,6 +88,23 @@ def test_a_job_shows_its_curves_and_a_log_that_is_searched_and_cannot_break_in(
         page.locator("#search input").fill("LOSS is")
         page.get_by_text("1 of 3 lines").wait_for()
         assert lines.count() == 1
+
+
+def test_a_hostile_name_is_text_and_a_receipt_plays_apart_from_the_console(browser: Browser, console: Served) -> None:
+    name = "<img src=x onerror=document.title=1>"
+    run_in(console.world.runs / name, [])
+    with opened(browser, console) as page:
+        page.get_by_role("link", name=name).click()
+        page.wait_for_url("**/job?*")
+        assert page.locator("h1").inner_text() == name
+        assert page.locator("main img").count() == 0
+        go(page, "/job?on=here&name=rehearsed")
+        with page.expect_popup() as found:
+            page.get_by_role("link", name="receipt").click()
+        receipt = found.value
+        receipt.get_by_role("button", name="Play").click()  # its script runs
+        assert receipt.title() == "Rehearsal of digits-cnn: done"
+        assert receipt.evaluate("origin") == "null"
 
 
 def test_a_long_log_is_a_window_with_earlier_lines(browser: Browser, console: Served) -> None:
