@@ -38,11 +38,12 @@ const show = (plan, problem) => {
 
 const look = async () => {
   const mine = ++asked, query = new URLSearchParams({ on, ...values() });
-  history.replaceState(null, "", `/plan?${query}`);
   $("plan").setAttribute("aria-busy", "true");
   try {
     const plan = await ask(`/data/plan?${query}`);
-    if (mine === asked) show(plan, plan.problem);
+    if (mine !== asked) return;
+    history.replaceState(null, "", `/plan?${query}`);  // not of a plan that was refused: it may have been a secret
+    show(plan, plan.problem);
   } catch (error) {
     if (mine === asked) show(null, error.message);
   }

@@ -73,8 +73,9 @@ def price(request: Request) -> Response:
     """The plan of the settings in the address: its text, price and time, and the commands that start it."""
     values = {name: value for name, value in request.query_params.items() if value.strip()}
     chosen = backend.find(values.pop("on", ""))
-    key = ("plan", chosen.name, tuple(sorted(values.items())))
-    return data(world_of(request).cache.get(key, lambda: planned(chosen, values), PLAN_S))
+    world, key = world_of(request), ("plan", chosen.name, tuple(sorted(values.items())))
+    client = next((one for one in world.clients if one.name == chosen.name), Client(chosen.module))
+    return data(world.cache.get(key, lambda: planned(client, chosen, values), PLAN_S))
 
 
 async def start(request: Request) -> Response:
@@ -148,9 +149,8 @@ def _closed_choices(field: FieldInfo) -> Sequence[str]:
 # ---- the plan, and its start
 
 
-def planned(chosen: Backend, values: Mapping[str, str]) -> dict[str, Any]:
+def planned(client: Client, chosen: Backend, values: Mapping[str, str]) -> dict[str, Any]:
     """The plan as --dry-run prints it, and in numbers.  Raises TrainerError."""
-    client = Client(chosen.module)
     launcher, found = client.launcher, client.plan(**values)
     quotes, problem = launcher.quotes(found), launcher.problem(found)
     highest = [quote.most_usd for quote in quotes]
