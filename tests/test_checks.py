@@ -60,22 +60,23 @@ def test_no_function_is_complex() -> None:
         pytest.fail(f"a cyclomatic complexity above 10:\n{found}", pytrace=False)
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The template of the account's stack."""
-    file = tmp_path_factory.mktemp("template") / "account.yaml"
-    file.write_text(run_check((sys.executable, "-m", "launch.infra", "template")))
+@pytest.fixture(scope="module", params=["account", "queue"])
+def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The template of the account's stack, and that of the queues'."""
+    file = tmp_path_factory.mktemp("template") / f"{request.param}.yaml"
+    more = ["--queue"] if request.param == "queue" else []
+    file.write_text(run_check((sys.executable, "-m", "launch.infra", "template", *more)))
     return file
 
 
-@pytest.mark.slow("cfn-lint finds nothing in the account's template")
-def test_the_accounts_template_is_cloudformation(template: Path) -> None:
+@pytest.mark.slow("cfn-lint finds nothing in the stacks' templates")
+def test_the_templates_are_cloudformation(template: Path) -> None:
     run_check(script("cfn-lint", str(template)))
 
 
 @pytest.mark.skipif(not CHECKOV.exists(), reason="needs checkov: make .venv/checkov")
-@pytest.mark.slow("checkov finds nothing in the account's template")
-def test_the_accounts_template_is_secure(template: Path) -> None:
+@pytest.mark.slow("checkov finds nothing in the stacks' templates")
+def test_the_templates_are_secure(template: Path) -> None:
     words = ("--file", template, "--framework", "cloudformation", "--quiet", "--compact", "--skip-download")
 
     run_check((CHECKOV / "python", CHECKOV / "checkov", *words))

@@ -43,7 +43,7 @@ def preview(aws: Aws, create: Request, clock: Clock) -> tuple[Change, ...] | Non
             return None
         if error.aws_code not in create.done_already:
             raise
-    name = {"StackName": STACK, "ChangeSetName": create.params["ChangeSetName"]}
+    name = {key: create.params[key] for key in ("StackName", "ChangeSetName")}
     look = partial(aws.call, "cloudformation", "DescribeChangeSet", name)
     change_set = _poll(look, "Status", clock, CHANGE_SET_EVERY_S, "made the change set")
     if change_set["Status"] == "FAILED":
@@ -87,15 +87,15 @@ def lost(changes: Sequence[Change]) -> list[str]:
 
 def forget(aws: Aws, create: Request) -> None:
     """Deletes the change set, if it exists, and the empty stack that AWS makes for the first one."""
-    name = {"StackName": STACK, "ChangeSetName": create.params["ChangeSetName"]}
+    name = {key: create.params[key] for key in ("StackName", "ChangeSetName")}
     if create.params["ChangeSetType"] == "UPDATE":
         try:
             aws.call("cloudformation", "DeleteChangeSet", name)
         except AwsError as error:
             if error.aws_code not in ("ChangeSetNotFound", "ChangeSetNotFoundException"):
                 raise
-    elif stack_of(aws) is None:  # still only planned: deleting it deletes its change set
-        aws.call("cloudformation", "DeleteStack", {"StackName": STACK})
+    elif stack_of(aws, name["StackName"]) is None:  # still only planned: deleting it deletes its change set
+        aws.call("cloudformation", "DeleteStack", {"StackName": name["StackName"]})
 
 
 _ACTIONS = {"Add": "create", "Import": "adopt", "Remove": "delete", "SyncWithActual": "note"}

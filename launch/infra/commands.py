@@ -1,6 +1,6 @@
 """The verbs plan, up, show, down and template: each looks up, decides in planner.py, and acts here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from launch.core.errors import AwsError, NotSetUp
 from launch.core.perform import perform
 from launch.core.plan import Plan, Request, dry_run
 from launch.core.terminal import Say, columns, table
-from launch.infra import changes, in_use, planner
+from launch.infra import changes, in_use, planner, problems, queue
 from launch.infra.changes import Change, detect_drift, drifted, events_of, follow
 from launch.infra.lookup import Facts, Stack, look_up, stack_of
 from launch.infra.options import (
@@ -28,7 +28,7 @@ from launch.infra.options import (
     text_of,
 )
 from launch.infra.planner import SetUp
-from launch.infra.template import KEPT, STACK, filled, left_out_text
+from launch.infra.template import KEPT, QUEUE_STACK, STACK, filled, filled_queue, left_out_text
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 
@@ -55,42 +55,42 @@ class Commands:
 
     def template(self, options: TemplateOptions) -> int:
         """Prints the template; needs no account."""
-        planner.check_account(options.account)
+        problems.check_account(options.account)
         check_region(options.region or "us-east-1")
-        self._say(filled(options.account, options.region or "us-east-1"))
+        account, region = options.account, options.region or "us-east-1"
+        self._say(filled_queue(account) if options.queue else filled(account, region))
         return Exit.DONE
 
     def plan(self, options: PlanOptions) -> int:
         """Prints what `up` would change, and leaves nothing behind."""
-        planner.check_settings(options)
+        problems.check_settings(options)
         aws = self._runtime.make_aws(options.region)
-        plan = planner.plan(options, look_up(aws, text_of(options, "vpc_id")), self._clock.utc())
+        plan = self._planned(aws, options, look_up(aws, text_of(options, "vpc_id")))
         if plan.problem:
             self._say(_brief(plan, _resources(plan.payload)))
             return Exit.DONE if isinstance(plan.problem, NotSetUp) else plan.problem.code
-        create = plan.payload.create
-        try:
-            changed = changes.preview(aws, create, self._clock)
-        finally:
-            self._forget(aws, create)
-        self._say(_brief(plan, changes.as_text(changed)))
-        if changed is not None:
+        creates = [one for one in plan.requests if one.operation == "CreateChangeSet"]
+        changed = {one.params["StackName"]: self._preview(aws, one) for one in creates}
+        texts = [(f"stack {name}, " if name != STACK else "") + changes.as_text(it) for name, it in changed.items()]
+        self._say(_brief(plan, "\n\n".join(texts)))
+        if any(it is not None for it in changed.values()) or len(creates) < len(plan.payload.queue):
             self._say(f"\napply it: {UP}")
         return Exit.DONE
 
     def up(self, options: UpOptions) -> int:
         """Creates or changes the stack; what is up to date stays."""
-        planner.check_settings(options)
+        problems.check_settings(options)
         aws = self._runtime.make_aws(options.region)
         facts = look_up(aws, text_of(options, "vpc_id"))
         if not options.dry_run:
             facts = self._when_idle(aws, facts, options)
-        plan = planner.plan(options, facts, self._clock.utc())
+        plan = self._planned(aws, options, facts)
         if options.dry_run:
             return dry_run(plan, options.dry_run, self._say)
         if plan.problem:
             raise plan.problem
-        self._apply(aws, plan, options)
+        self._apply(aws, plan.payload.create, plan.payload.execute, options, partial(_brief, plan))
+        self._set_up_queue(aws, plan.payload.queue, options)
         perform(plan.payload.budget, aws.call, self._say, self._clock.sleep)
         self._allow_spot(aws, plan.payload.spot)
         return self._show_outputs(aws)
@@ -114,7 +114,8 @@ class Commands:
         """Deletes the stack, and the resources that it keeps if they are empty."""
         aws = self._runtime.make_aws(options.region)
         facts = look_up(aws)
-        plan = planner.down(facts, options.keep_data)
+        queues = stack_of(aws, QUEUE_STACK) if facts.stack else None
+        plan = planner.down(facts, options.keep_data, queues=queues)
         if options.dry_run:
             return dry_run(plan, options.dry_run, self._say)
         if plan.problem:
@@ -123,7 +124,8 @@ class Commands:
             self._say(f"there is no stack {STACK} in {facts.region}")
             self._show_kept(facts)
             return Exit.DONE
-        plan = planner.down(facts, options.keep_data, self._check_unused(aws, facts.stack, options.keep_data))
+        warnings = self._check_unused(aws, facts.stack, options.keep_data)
+        plan = planner.down(facts, options.keep_data, warnings, queues)
         rows = planner.resource_rows(facts.stack, options.keep_data)
         self._say(_brief(plan, "resources:\n" + table(("action", "name", "id"), rows)) + "\n")
         if not options.yes:
@@ -131,7 +133,22 @@ class Commands:
         self._delete(aws, plan, facts.stack)
         return self._verify_deleted(aws)
 
-    # ---- parts of up
+    # ---- parts of plan and up
+
+    def _planned(self, aws: Aws, options: SetUpOptions, facts: Facts) -> Plan[SetUp]:
+        queues = None
+        if facts.account:
+            vpc = text_of(options, "vpc_id")
+            vpc = vpc if vpc is not None else facts.stack.parameters.get("VpcId", "") if facts.stack else ""
+            queues = queue.look_up(aws, options, facts.account, vpc)
+        return planner.plan(options, facts, self._clock.utc(), queues)
+
+    def _preview(self, aws: Aws, create: Request) -> tuple[Change, ...] | None:
+        """The changes of a stack.  Leaves no change set."""
+        try:
+            return changes.preview(aws, create, self._clock)
+        finally:
+            self._forget(aws, create)
 
     def _when_idle(self, aws: Aws, facts: Facts, options: SetUpOptions) -> Facts:
         """The facts once AWS has finished an earlier change, such as one whose terminal was closed."""
@@ -143,24 +160,26 @@ class Commands:
             facts = look_up(aws, text_of(options, "vpc_id"))
         return facts
 
-    def _apply(self, aws: Aws, plan: Plan[SetUp], options: UpOptions) -> None:
-        """Makes the changes, if there are any, and waits until AWS is done."""
-        create, execute = plan.payload.create, plan.payload.execute
-        known = self._known_events(aws)
-        if self._agreed(aws, plan, options) is None:
+    def _apply(
+        self, aws: Aws, create: Request, execute: Request, options: UpOptions, text: Callable[[str], str]
+    ) -> None:
+        """Makes the changes of a stack, if there are any, and waits until AWS is done."""
+        known = self._known_events(aws, create.params["StackName"])
+        if self._agreed(aws, create, options, text) is None:
             self._forget(aws, create)
             return
-        name = {"StackName": STACK, "ChangeSetName": create.params["ChangeSetName"]}
+        name = {key: create.params[key] for key in ("StackName", "ChangeSetName")}
         stack = aws.call("cloudformation", "DescribeChangeSet", name)["StackId"]
         perform([execute], aws.call, self._say, self._clock.sleep)
         follow(aws, stack, known, self._clock, self._say)
 
-    def _agreed(self, aws: Aws, plan: Plan[SetUp], options: UpOptions) -> tuple[Change, ...] | None:
+    def _agreed(
+        self, aws: Aws, create: Request, options: UpOptions, text: Callable[[str], str]
+    ) -> tuple[Change, ...] | None:
         """Shows the changes, and has them confirmed if something would be lost.  Leaves no change set if it raises."""
-        create = plan.payload.create
         try:
             changed = changes.preview(aws, create, self._clock)
-            self._say(_brief(plan, changes.as_text(changed)) + "\n")
+            self._say(text(changes.as_text(changed)) + "\n")
             lost = changes.lost(changed or ())
             if lost and not options.yes:
                 self._runtime.confirm(f"this deletes or replaces {', '.join(lost)}")
@@ -169,6 +188,21 @@ class Commands:
             raise
         return changed
 
+    def _set_up_queue(self, aws: Aws, requests: Sequence[Request], options: UpOptions) -> None:
+        """Makes, changes or deletes the stack of the queues."""
+        if len(requests) > 1:
+            create, execute = requests
+            self._apply(aws, create, execute, options, lambda text: f"stack {QUEUE_STACK}, {text}")
+        for delete in requests if len(requests) == 1 else ():
+            if not options.yes:
+                self._runtime.confirm(f"this deletes the stack {QUEUE_STACK} in {aws.region}")
+            self._delete_stack(aws, delete)
+
+    def _delete_stack(self, aws: Aws, delete: Request) -> None:
+        known = self._known_events(aws, delete.params["StackName"])
+        perform([delete], aws.call, self._say, self._clock.sleep)
+        follow(aws, delete.params["StackName"], known, self._clock, self._say)
+
     def _allow_spot(self, aws: Aws, request: Request) -> None:
         """A failure is a warning: jobs without --spot do not need it."""
         try:
@@ -176,9 +210,9 @@ class Commands:
         except AwsError as error:
             self._say(f"warning: {error}")
 
-    def _known_events(self, aws: Aws) -> set[str]:
-        """Ids of the stack's events so far."""
-        stack = stack_of(aws)
+    def _known_events(self, aws: Aws, name: str = STACK) -> set[str]:
+        """Ids of a stack's events so far."""
+        stack = stack_of(aws, name)
         return {event["EventId"] for event in events_of(aws, stack.id, set())} if stack else set()
 
     def _forget(self, aws: Aws, create: Request) -> None:
@@ -210,13 +244,11 @@ class Commands:
         return warnings
 
     def _delete(self, aws: Aws, plan: Plan[None], stack: Stack) -> None:
-        carry_out = partial(perform, call=aws.call, say=self._say, sleep=self._clock.sleep)
-        known = self._known_events(aws)
-        carry_out(plan.steps[:1])
-        follow(aws, stack.id, known, self._clock, self._say)
-        for request in plan.steps[1:]:
-            if request.name != "NodeLogs" or not in_use.has_logs(aws, stack.resources["NodeLogs"]):
-                carry_out([request])
+        for request in plan.requests:
+            if request.operation == "DeleteStack":
+                self._delete_stack(aws, request)
+            elif request.name != "NodeLogs" or not in_use.has_logs(aws, stack.resources["NodeLogs"]):
+                perform([request], aws.call, self._say, self._clock.sleep)
 
     def _verify_deleted(self, aws: Aws) -> int:
         facts = look_up(aws)

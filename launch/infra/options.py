@@ -48,11 +48,11 @@ class SetUpOptions(RegionOptions):
     queue: str | None = Field(
         None,
         pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?(:[1-9][0-9]{0,4})?$",
-        description="create a queue for launch.sagemaker --queue, whose jobs have at most MAX instances at a time "
-        "(default: unchanged; new queue: 4)",
+        description="create queues for --queue of launch.sagemaker, whose jobs have at most MAX instances at a time, "
+        "and of launch.ec2 (default: unchanged; new queue: 4)",
         json_schema_extra={"metavar": "NAME[:MAX]"},
     )
-    no_queue: bool = Field(False, description="remove the queue")
+    no_queue: bool = Field(False, description="remove the queues")
 
 
 class PlanOptions(SetUpOptions):
@@ -76,6 +76,7 @@ class DownOptions(RegionOptions):
 
 class TemplateOptions(RegionOptions):
     account: str = Field("123456789012", description="account id; the bucket's name contains it")
+    queue: bool = Field(False, description="that of the queues, which are a stack of their own")
 
 
 def parameters(options: SetUpOptions) -> Mapping[str, str]:
@@ -89,11 +90,6 @@ def parameters(options: SetUpOptions) -> Mapping[str, str]:
     }
     if options.security_group is not None:
         given["SecurityGroup"] = "yes" if options.security_group else "no"
-    if options.no_queue:
-        given["QueueName"] = ""
-    elif options.queue is not None:
-        name, _, most = options.queue.partition(":")
-        given |= {"QueueName": name, "QueueInstances": most or None}
     return {name: str(value) for name, value in given.items() if value is not None}
 
 

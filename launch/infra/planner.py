@@ -1,24 +1,27 @@
 """Options + facts -> the plan: its requests, what they cost, what prevents them.  Pure."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, repeat
 from typing import Any
 
 from launch.aws.names import STACK_TAG, TOOLKIT, bucket_of, client_token
-from launch.aws.regions import check_region
-from launch.core.errors import AwsError
 from launch.core.plan import Fact, Plan, Request
 from launch.infra.lookup import Facts, Stack
-from launch.infra.options import DOWN, UP, SetUpOptions, parameters
+from launch.infra.options import UP, SetUpOptions, parameters
+from launch.infra.problems import problems_of
+from launch.infra.queue import QueueFacts, name_of, problem_of, without_launcher
+from launch.infra.queue import parameters as queue_parameters
+from launch.infra.queue import shown as shown_queue
 from launch.infra.template import (
     KEPT,
+    QUEUE_STACK,
     STACK,
     WITH_THEM,
     Resource,
     filled,
+    filled_queue,
     keeping,
     left_out,
     left_out_text,
@@ -26,7 +29,6 @@ from launch.infra.template import (
     read,
     resources,
 )
-from trainer.errors import SettingsError, TrainerError
 
 # Stands for the account in a plan without one.
 SOME_ACCOUNT = "123456789012"
@@ -47,29 +49,68 @@ class SetUp:
     execute: Request
     budget: tuple[Request, ...]  # empty to leave it as it is
     spot: Request
-    holds: tuple[Resource, ...]  # the resources of the stack
+    holds: tuple[Resource, ...]  # the resources of both stacks
+    queue: tuple[Request, ...] = ()  # make and execute the change set of the queues' stack, or delete that stack
 
 
-def plan(options: SetUpOptions, facts: Facts, now: datetime) -> Plan[SetUp]:
-    """The plan to create or change the stack."""
+def plan(options: SetUpOptions, facts: Facts, now: datetime, queues: QueueFacts | None = None) -> Plan[SetUp]:
+    """The plan to create or change the account's stack, and the queues'."""
+    queues = queues or QueueFacts()
     body = keeping(filled(facts.account or SOME_ACCOUNT, facts.region), facts.adopted)
     template, stack = read(body), facts.stack
     given = _given(options, facts)
     values = {**(stack.parameters if stack else {}), **given}
-    # The same name for a repeated request whose answer was lost, another for other parameters.
-    name = f"infra-{now:%Y%m%d-%H%M%S}-{client_token(body, sorted(given.items()))[:8]}"
     holds = resources(template, values)
-    create, execute, budget = _create(body, template, given, facts, name), _execute(name), _set_budget(options, facts)
-    setup = SetUp(create, execute, budget, _allow_spot(), holds)
+    (create, execute), budget = _change_set(STACK, body, given, facts, facts.stack, now), _set_budget(options, facts)
+    queue = _queue(options, facts, queues, values.get("LogDays", "30"), now)
+    setup = SetUp(create, execute, budget, _allow_spot(), holds + queue.holds, queue.requests)
+    problem = problem_of(queues)
     return Plan(
         title=f"stack {STACK} in {facts.region}",
         payload=setup,
-        facts=_shown(options, facts),
-        steps=(create, execute, *budget, setup.spot),
-        rates=_rates(template, values, holds),
-        warnings=_warnings(facts, values),
-        problems=(*facts.problems, *problems_of(facts, template, values)),
+        facts=(*_shown(options, facts), *queue.shown),
+        steps=(create, execute, *queue.requests, *budget, setup.spot),
+        rates=_rates(template, values, setup.holds),
+        warnings=(*_warnings(facts, values), *queue.warnings),
+        problems=(
+            *facts.problems,
+            *queues.problems,
+            *problems_of(facts, template, values),
+            *([problem] if problem else []),
+        ),
     )
+
+
+@dataclass(frozen=True)
+class _Queue:
+    """The part of the queues' stack in the plan."""
+
+    requests: tuple[Request, ...] = ()
+    holds: tuple[Resource, ...] = ()
+    shown: tuple[Fact, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def _queue(options: SetUpOptions, facts: Facts, queues: QueueFacts, log_days: str, now: datetime) -> _Queue:
+    if not name_of(options, queues):
+        if queues.stack is None:
+            return _Queue()
+        row = Fact("queue", None, f"{queues.name} is removed")
+        return _Queue((_delete_queue(queues.stack),), shown=(row,))
+    body = filled_queue(facts.account or SOME_ACCOUNT)
+    given = queue_parameters(options, queues, log_days)
+    values = {**(queues.stack.parameters if queues.stack else {}), **given}
+    warning = without_launcher(queues, values)
+    return _Queue(
+        _change_set(QUEUE_STACK, body, given, facts, queues.stack, now),
+        resources(read(body), values),
+        (shown_queue(values),),
+        (warning,) if warning else (),
+    )
+
+
+def _delete_queue(stack: Stack) -> Request:
+    return Request("cloudformation", "DeleteStack", {"StackName": stack.id}, "delete the queues' stack", name="queue")
 
 
 def _given(options: SetUpOptions, facts: Facts) -> dict[str, str]:
@@ -86,19 +127,28 @@ def _given(options: SetUpOptions, facts: Facts) -> dict[str, str]:
 # ---- requests
 
 
-def _create(body: str, template: Mapping[str, Any], given: Mapping[str, str], facts: Facts, name: str) -> Request:
+def _change_set(
+    stack: str, body: str, given: Mapping[str, str], facts: Facts, present: Stack | None, now: datetime
+) -> tuple[Request, Request]:
+    """The requests that make a change set of this stack, and execute it."""
+    # The same name for a repeated request whose answer was lost, another for other parameters.
+    name = f"infra-{now:%Y%m%d-%H%M%S}-{client_token(body, sorted(given.items()))[:8]}"
     params = {
-        "StackName": STACK,
+        "StackName": stack,
         "ChangeSetName": name,
-        "ChangeSetType": "UPDATE" if facts.stack else "CREATE",
+        "ChangeSetType": "UPDATE" if present else "CREATE",
         "TemplateBody": body,
-        "Parameters": _slots(template, given, facts.stack),
+        "Parameters": _slots(read(body), given, present),
         "Capabilities": ["CAPABILITY_NAMED_IAM"],
         "Tags": [{"Key": STACK_TAG, "Value": facts.region}],
-        **_mode(facts),
+        **_mode(facts.adopted if stack == STACK else (), present),
     }
-    why = "ask AWS what would change"
-    return Request("cloudformation", "CreateChangeSet", params, why, ("AlreadyExistsException",))
+    why = "ask AWS what would change" + ("" if stack == STACK else " in the queues' stack")
+    execute = {"StackName": stack, "ChangeSetName": name, "ClientRequestToken": name}
+    return (
+        Request("cloudformation", "CreateChangeSet", params, why, ("AlreadyExistsException",)),
+        Request("cloudformation", "ExecuteChangeSet", execute, "make the changes"),
+    )
 
 
 def _slots(template: Mapping[str, Any], given: Mapping[str, str], stack: Stack | None) -> list[dict[str, Any]]:
@@ -110,20 +160,15 @@ def _slots(template: Mapping[str, Any], given: Mapping[str, str], stack: Stack |
     return slots
 
 
-def _mode(facts: Facts) -> dict[str, Any]:
+def _mode(adopted: Sequence[str], present: Stack | None) -> dict[str, Any]:
     mode: dict[str, Any] = {}
-    if facts.adopted:
+    if adopted:
         mode["ImportExistingResources"] = True
-    elif facts.stack is not None:
+    elif present is not None:
         mode["DeploymentMode"] = "REVERT_DRIFT"
-    if facts.stack is None:
+    if present is None:
         mode["OnStackFailure"] = "DELETE"  # an empty stack would block the next try
     return mode
-
-
-def _execute(name: str) -> Request:
-    params = {"StackName": STACK, "ChangeSetName": name, "ClientRequestToken": name}
-    return Request("cloudformation", "ExecuteChangeSet", params, "make the changes")
 
 
 def _allow_spot() -> Request:
@@ -236,12 +281,14 @@ def _warnings(facts: Facts, values: Mapping[str, str]) -> tuple[str, ...]:
 # ---- down
 
 
-def down(facts: Facts, keep_data: bool, warnings: tuple[str, ...] = ()) -> Plan[None]:
-    """The plan to delete the stack.  It must be unused and hold no data, which in_use.py checks."""
+def down(facts: Facts, keep_data: bool, warnings: tuple[str, ...] = (), queues: Stack | None = None) -> Plan[None]:
+    """The plan to delete the stack, after the queues'.  It must be unused and hold no data, which in_use.py checks."""
     stack = facts.stack
     steps: tuple[Request, ...] = ()
+    if queues is not None:
+        steps = (_delete_queue(queues),)
     if stack is not None:
-        steps = (Request("cloudformation", "DeleteStack", {"StackName": stack.id}, "delete the stack"),)
+        steps += (Request("cloudformation", "DeleteStack", {"StackName": stack.id}, "delete the stack"),)
         if not keep_data:
             steps += _removals(facts, stack)
         if stack.has_roles and facts.budget is not None:
@@ -276,109 +323,3 @@ def _removals(facts: Facts, stack: Stack) -> tuple[Request, ...]:
     }
     gone = ("NoSuchBucket", "404", "RepositoryNotFoundException", "ResourceNotFoundException")
     return tuple(Request(*calls[name], gone, name=name) for name in KEPT if name in stack.resources)
-
-
-# ---- what prevents a stack from being created or changed, each with a remedy
-
-# States in which CloudFormation accepts no change.
-STUCK = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED", "IMPORT_ROLLBACK_FAILED")
-
-
-def problems_of(facts: Facts, template: Mapping[str, Any], values: Mapping[str, str]) -> list[TrainerError]:
-    """The reasons why the stack cannot be created or changed.  values: the parameters that it would have."""
-    possible = (
-        _no_vpc(values),
-        _in_the_way(facts),
-        _stuck(facts.stack),
-        _second_endpoints(template, facts, values),
-    )
-    return [problem for problem in possible if problem is not None]
-
-
-def _no_vpc(values: Mapping[str, str]) -> TrainerError | None:
-    if values.get("VpcId"):
-        return None
-    if values.get("SecurityGroup") == "yes":
-        return SettingsError("--security-group needs a VPC; give --vpc-id, too.")
-    if values.get("SubnetIds"):
-        return SettingsError("--endpoint-subnets need a VPC; give --vpc-id, too.")
-    return None
-
-
-def _in_the_way(facts: Facts) -> TrainerError | None:
-    """Resources that the stack cannot adopt.  They hold no data, but may be in use."""
-    if not facts.conflicts:
-        return None
-    names = ", ".join(f"{kind} {name}" for kind, name in facts.conflicts)
-    return AwsError(
-        f"created outside the stack, which cannot adopt them: {names}; delete them in the IAM console (roles and "
-        f"policies hold no data) while no job runs, and run {UP} again.",
-        "AlreadyExists",
-    )
-
-
-def _stuck(stack: Stack | None) -> TrainerError | None:
-    if stack is None:
-        return None
-    if stack.status in STUCK:
-        return AwsError(f"the stack is in {stack.status}; run {DOWN} --keep-data, then {UP} again.", stack.status)
-    if stack.status == "UPDATE_ROLLBACK_FAILED":
-        return AwsError(
-            "AWS could not roll the stack back; run aws cloudformation continue-update-rollback "
-            f"--stack-name {STACK}, then check python -m launch.infra show.",
-            stack.status,
-        )
-    return None
-
-
-def _second_endpoints(template: Mapping[str, Any], facts: Facts, values: Mapping[str, str]) -> TrainerError | None:
-    """A VPC can have one endpoint with private DNS names per service."""
-    if facts.vpc is None or not values.get("SubnetIds"):
-        return None
-    rows = [row["Properties"].get("ServiceName") for row in template["Resources"].values()]
-    needed = {row["Fn::Sub"].replace("${AWS::Region}", facts.region) for row in rows if row}
-    both = sorted(needed & set(facts.vpc.private_services))
-    if not both:
-        return None
-    return SettingsError(
-        f"the VPC has endpoints with private names for {', '.join(both)}, and AWS allows one per service; leave "
-        "--endpoint-subnets out to use those, or delete them."
-    )
-
-
-# ---- checks of settings that need no call to AWS
-
-ADDRESS = r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+"
-ACCOUNT = r"\d{12}"
-
-
-def check_settings(options: SetUpOptions) -> None:
-    """Raises SettingsError."""
-    if bool(options.monthly_usd) != bool(options.email):
-        raise SettingsError(
-            "a budget needs both --monthly-usd and --email; give both, or --monthly-usd 0 alone to remove it."
-        )
-    if options.email and not re.fullmatch(ADDRESS, options.email):
-        raise SettingsError(f"--email {options.email!r} is not an address; give one such as you@example.org.")
-    if options.queue and options.no_queue:
-        raise SettingsError("--queue and --no-queue contradict each other; give one of them.")
-    if options.log_days is not None:
-        _check_log_days(options.log_days)
-    if options.region is not None:
-        check_region(options.region)
-
-
-def _check_log_days(days: int) -> None:
-    allowed = read(filled("0" * 12, "us-east-1"))["Parameters"]["LogDays"]["AllowedValues"]
-    if days in allowed:
-        return
-    below = [value for value in allowed if value < days]
-    above = [value for value in allowed if value > days]
-    nearest = " or ".join(str(value) for value in (*below[-1:], *above[:1]))
-    raise SettingsError(f"--log-days {days} is not a period that CloudWatch offers; give {nearest}.")
-
-
-def check_account(account: str) -> None:
-    """Raises SettingsError."""
-    if not re.fullmatch(ACCOUNT, account):
-        raise SettingsError(f"--account {account!r} is not an account id; give its 12 digits, such as 123456789012.")

@@ -17,11 +17,12 @@ from launch.core.plan import Fact
 from launch.core.price import HOURS_PER_MONTH
 from launch.core.templates import fill_yaml
 
-STACK = TOOLKIT
-TEMPLATE = "cloudformation/account.yaml"
+STACK, QUEUE_STACK = TOOLKIT, f"{TOOLKIT}-queue"
+TEMPLATE, QUEUE_TEMPLATE = "cloudformation/account.yaml", "cloudformation/queue.yaml"
 POLICIES = ("builder", "data", "image-builder", "image-builder-trust", "launcher",
             "launcher-queue", "launcher-sagemaker", "node", "node-trust", "publisher", "reader",
             "sagemaker", "sagemaker-trust", "scheduler", "scheduler-trust", "sweeper")  # fmt: skip
+QUEUE_POLICIES = ("controller-execution", "controller-trust", "launcher", "reader")
 
 # Resources with data: kept when the stack is deleted, adopted if they exist.
 KEPT = ("JobBucket", "Repository", "NodeLogs")
@@ -38,7 +39,12 @@ RATES: Mapping[str, tuple[Mapping[str, float], str]] = {
     ),
     "AWS::Batch::JobQueue": (
         {"usd_per_month": 0},
-        "free: AWS Batch costs nothing, and a job in the queue nothing until its training job starts",
+        "free: AWS Batch costs nothing, and a job in the queue nothing until it starts",
+    ),
+    # https://aws.amazon.com/fargate/pricing: 0.04048 USD per vCPU and hour, 0.004445 per GB, 0.005 per public address.
+    "AWS::Batch::ComputeEnvironment": (
+        {"usd_per_hour": 0.02},
+        "0.02 USD per hour of each job of launch.ec2 that is not in line any more, beside its machines",
     ),
     "AWS::CodeBuild::Project": (
         {"usd_per_minute": 0.005, "most_minutes": 60},
@@ -70,16 +76,26 @@ class Resource:
 @cache
 def filled(account: str, region: str) -> str:
     """The template for one region of an account."""
-    folder = files("infra")
-    texts = {name: folder.joinpath(f"iam/{name}.json").read_text() for name in POLICIES}
-    # Trust policies name the account, which the files cannot know.
-    texts = {name: text.replace("@ACCOUNT@", account) for name, text in texts.items()}
-    policies = {name.upper().replace("-", "_"): _without_sids(json.loads(text)) for name, text in texts.items()}
-    sweep = without_words(folder.joinpath("cloudformation/sweep.py").read_text())
-    text = fill_yaml(TEMPLATE, {"BUCKET": bucket_of(account, region), "SWEEP": sweep, **policies})
+    sweep = without_words(files("infra").joinpath("cloudformation/sweep.py").read_text())
+    values = {"BUCKET": bucket_of(account, region), "SWEEP": sweep, **_policies(POLICIES, account)}
+    text = fill_yaml(TEMPLATE, values)
     for name in left_out(region):
         text = re.sub(rf"(?m)^  {name}:\n(?:    .*\n)*", "", text)  # the resource, and the output of its name
     return text
+
+
+@cache
+def filled_queue(account: str) -> str:
+    """The template of the queues' stack."""
+    return fill_yaml(QUEUE_TEMPLATE, _policies(QUEUE_POLICIES, account))
+
+
+def _policies(names: Iterable[str], account: str) -> dict[str, Any]:
+    """The policies of infra/iam by the templates' names for them."""
+    texts = {name: files("infra").joinpath(f"iam/{name}.json").read_text() for name in names}
+    # Trust policies name the account, which the files cannot know.
+    texts = {name: text.replace("@ACCOUNT@", account) for name, text in texts.items()}
+    return {name.upper().replace("-", "_"): _without_sids(json.loads(text)) for name, text in texts.items()}
 
 
 @cache
@@ -199,7 +215,8 @@ _NAMES = ("BucketName", "RepositoryName", "LogGroupName", "RoleName", "InstanceP
 
 def _name(row: Mapping[str, Any]) -> str:
     properties = row["Properties"]
-    return str(next((properties[key] for key in _NAMES if key in properties), ""))
+    name = next((properties[key] for key in _NAMES if key in properties), "")
+    return name if isinstance(name, str) else ""
 
 
 def rates(kinds: Mapping[str, str], subnets: int, interfaces: int, sweep_minutes: float) -> tuple[Fact, ...]:

@@ -8,6 +8,7 @@ with NewAccount.opened() as account:
 import contextlib
 import functools
 import io
+import json
 import logging
 import time
 import warnings
@@ -22,6 +23,7 @@ from moto import mock_aws
 from moto.cloudformation.models import cloudformation_backends
 from moto.cloudformation.utils import yaml_tag_constructor
 from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.ecr.models import ecr_backends
 from moto.iam.models import IAMBackend
 
 from launch.aws.client import Aws
@@ -30,7 +32,9 @@ from launch.core.clock import Clock
 from launch.core.terminal import say
 from launch.infra import __main__
 from launch.infra.commands import Runtime
+from launch.rehearse.aws.account import MANIFEST
 from launch.rehearse.aws.ec2 import moto_patches as ec2
+from launch.rehearse.aws.ec2.account import Ec2Account
 from tests.launch.account import leave_what_stays_alone
 from tests.launch.faults import Request, listen, watched
 from tests.launch.infra.moto_patches import patched
@@ -95,6 +99,12 @@ class NewAccount:
             code = __main__.main(words, runtime)
         self.out, self.err = out.getvalue(), err.getvalue()
         return code
+
+    def push_launcher(self) -> None:
+        """The image that queues of launch.ec2 need, and the route to the internet that the default VPC has on AWS."""
+        manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "layers": [], "config": {"digest": "sha256:1"}}
+        ecr_backends[self.id][self.region].put_image("aws-ddp-toolkit", json.dumps(manifest), "launcher", MANIFEST)
+        Ec2Account(self.region).add_internet_route()
 
     @property
     def calls(self) -> list[str]:

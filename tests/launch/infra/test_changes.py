@@ -144,7 +144,7 @@ def test_what_aws_found_before_it_began_is_looked_up_where_its_events_point() ->
 def test_so_it_is_for_a_change_set(answer: Any, sentence: str) -> None:
     aws = Scripted()
     aws.invalid = answer
-    create = Request("cloudformation", "CreateChangeSet", {"ChangeSetName": "c"}, "c")
+    create = Request("cloudformation", "CreateChangeSet", {"StackName": "s", "ChangeSetName": "c"}, "c")
     with pytest.raises(AwsError, match=sentence):
         preview(aws, create, Clock(lambda: 0.0, lambda _: None))  # type: ignore[arg-type]
 

@@ -1,12 +1,17 @@
 """python -m launch.infra against moto: what each verb prints, changes, refuses and leaves."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from moto.cloudformation.models import cloudformation_backends
 
 from launch.aws.client import Aws
+from launch.rehearse.aws.batch.jobs import ServiceJob
+from launch.rehearse.aws.batch.moto_patches import make_queue
+from launch.rehearse.aws.sagemaker.moto_patches import patched
+from launch.rehearse.aws.sagemaker.rules import Rules
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.infra.account import NewAccount
 
@@ -163,6 +168,7 @@ def test_what_cannot_be_adopted_is_an_error_with_remedies(new: NewAccount) -> No
         (["--log-days", "31"], "30 or 60"),
         (["--log-days", "3654"], "3653"),
         (["--region", "us-gov-west-1"], "us-gov-west-1"),
+        (["--queue", "demo-ec2"], "demo-ec2"),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_call(new: NewAccount, flags: list[str], named: str) -> None:
@@ -295,6 +301,43 @@ def test_what_the_region_lacks_is_left_out_and_named(new: NewAccount) -> None:
         assert "ImageBuilder: CloudFormation has no AWS::CodeBuild::Project in ca-west-1" in new.out
     (sent,) = {call.params["TemplateBody"] for call in new.requests if call.operation == "CreateChangeSet"}
     assert "AWS::CodeBuild::Project" not in sent
+
+
+# ---- queues
+
+
+def test_queues_are_a_stack_of_their_own_that_goes_before_the_accounts(new: NewAccount) -> None:
+    new.type("up")
+    new.push_launcher()
+    assert new.type("up", "--queue", "demo:8") == 0
+    assert "  create  ControllerQueue" in new.out
+    assert [stack.name for stack in new.stacks] == ["aws-ddp-toolkit", "aws-ddp-toolkit-queue"]
+    roles = {"aws-ddp-toolkit-controller-us-east-1", "aws-ddp-toolkit-controller-execution-us-east-1"}
+    assert roles <= set(new.roles)
+    assert new.type("plan") == 0
+    assert "apply it" not in new.out
+
+    assert new.type("down", "--keep-data") == 0
+    assert (new.stacks, roles & set(new.roles)) == ([], set())
+
+
+def test_a_queue_with_jobs_in_line_is_neither_removed_nor_renamed(new: NewAccount) -> None:
+    rules = Rules()
+    with patched(rules):
+        new.type("up", "--queue", "demo")
+        queue = make_queue(rules, "aws-ddp-toolkit-demo", 0, new.region, new.id)  # no room
+        request = {"jobName": "rates", "serviceJobType": "SAGEMAKER_TRAINING", "serviceRequestPayload": "{}"}
+        rules.batch.jobs["1"] = ServiceJob("1", "arn", queue, request, datetime.now(UTC), status="RUNNABLE")
+        new.requests.clear()
+        for flags in (["--no-queue"], ["--queue", "other"]):
+            assert new.type("up", *flags) == 4
+            assert "would end with it: rates" in new.err
+        assert written(new) == []
+        rules.batch.jobs["1"].status = "SUCCEEDED"
+        assert new.type("up", "--no-queue") == 0
+
+    assert new.questions == ["this deletes the stack aws-ddp-toolkit-queue in us-east-1"]
+    assert [stack.name for stack in new.stacks] == ["aws-ddp-toolkit"]
 
 
 # ---- show

@@ -11,13 +11,15 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
+from launch.aws.instances.facts import FAMILIES
 from launch.aws.regions import absent_types
 from launch.core.plan import Fact, Plan
 from launch.infra import planner
 from launch.infra.lookup import Facts, Stack, Vpc
 from launch.infra.options import SetUpOptions
 from launch.infra.planner import SetUp
-from launch.infra.template import KEPT, WITH_THEM, filled, left_out, read
+from launch.infra.queue import QueueFacts, parameter_of
+from launch.infra.template import KEPT, WITH_THEM, filled, filled_queue, left_out, read
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
 STACK = Stack(
@@ -181,6 +183,7 @@ def test_down_deletes_only_what_is_the_stacks() -> None:
 
 REGIONS = botocore.session.Session().get_available_regions("ec2")
 TYPES = {row["Type"] for row in read(filled("123456789012", "us-east-1"))["Resources"].values()}
+QUEUE_TYPES = {row["Type"] for row in read(filled_queue("123456789012"))["Resources"].values()}
 OUTPUTS = read(filled("123456789012", "us-east-1"))["Outputs"]
 SCHEMAS = files("cfnlint.data.schemas").joinpath("providers")  # AWS's lists of resource types
 
@@ -194,6 +197,7 @@ def test_up_asks_for_no_type_that_the_region_lacks_and_names_what_it_leaves_out(
         plan = made(replace(NEW, region=region))
         body = read(plan.payload.create.params["TemplateBody"])
         types = {row["Type"] for row in body["Resources"].values()}
+        assert region == "me-south-1" or in_schemas(region) >= QUEUE_TYPES
         lacked = TYPES - in_schemas(region) if region != "me-south-1" else set()  # which has no list
         assert lacked == absent_types(region) == TYPES - types
         assert {thing.type for thing in plan.payload.holds} <= types
@@ -202,17 +206,67 @@ def test_up_asks_for_no_type_that_the_region_lacks_and_names_what_it_leaves_out(
         assert set(shown.values()) == lacked
 
 
+# ---- the queues' stack
+
+QUOTAS = {family.kind: 8 * place for place, family in enumerate(FAMILIES, 1)}
+IMAGE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit@sha256:1"
+PUSHED = QueueFacts(image=IMAGE, vpc="vpc-1", subnets=("subnet-1", "subnet-2"), vcpus=QUOTAS)
+DEMO = Stack("arn:aws:cloudformation:us-east-1:1:stack/aws-ddp-toolkit-queue/1", "CREATE_COMPLETE",
+             {"QueueName": "demo", "QueueInstances": "8"})  # fmt: skip
+
+
+def queued(queues: QueueFacts, **asked: Any) -> tuple[Plan[SetUp], dict[str, str]]:
+    """The plan, and the parameters of the queues' stack."""
+    plan = planner.plan(SetUpOptions.model_validate(asked), NEW, NOW, queues)
+    create = next((one for one in plan.payload.queue if one.operation == "CreateChangeSet"), None)
+    rows = create.params["Parameters"] if create else ()
+    return plan, {row["ParameterKey"]: row.get("ParameterValue", "<as it was>") for row in rows}
+
+
+def kinds(plan: Plan[SetUp]) -> set[str]:
+    return {thing.type.removeprefix("AWS::Batch::") for thing in plan.payload.holds if "::Batch::" in thing.type}
+
+
 def test_a_queue_is_made_on_request_and_costs_nothing() -> None:
-    plan = made(NEW, queue="demo:8")
-    slots = {row["ParameterKey"]: row.get("ParameterValue") for row in plan.payload.create.params["Parameters"]}
+    plan, slots = queued(QueueFacts(), queue="demo:8")
 
     assert (slots["QueueName"], slots["QueueInstances"]) == ("demo", "8")
-    kinds = {thing.type for thing in plan.payload.holds if thing.type.startswith("AWS::Batch::")}
-    assert kinds == {"AWS::Batch::ServiceEnvironment", "AWS::Batch::SchedulingPolicy", "AWS::Batch::JobQueue"}
+    assert kinds(plan) == {"ServiceEnvironment", "SchedulingPolicy", "JobQueue"}
     assert {fact.name: fact.value for fact in plan.rates}["Queue"] == {"usd_per_month": 0}
-    assert not [thing for thing in made(NEW).payload.holds if thing.type.startswith("AWS::Batch::")]
-    without = made(NEW, no_queue=True).payload.create.params["Parameters"]
-    assert {"ParameterKey": "QueueName", "ParameterValue": ""} in without
+    assert "python -m launch.image push --target launcher" in plan.warnings[-1]
+    assert queued(QueueFacts())[0].payload.queue == ()
+
+
+def test_with_the_launchers_image_the_queue_is_launch_ec2s_too_with_the_accounts_quotas() -> None:
+    plan, slots = queued(PUSHED, queue="demo")
+
+    assert kinds(plan) >= {"ComputeEnvironment", "JobDefinition", "ConsumableResource"}
+    assert (slots["LauncherImage"], slots["VpcId"], slots["SubnetIds"]) == (IMAGE, "vpc-1", "subnet-1,subnet-2")
+    assert [slots[parameter_of(family.kind)] for family in FAMILIES] == [str(one) for one in QUOTAS.values()]
+    assert plan.warnings == ()
+    assert plan.rates[0].name == "JobBucket"
+    assert "has a route to the internet" in str(queued(replace(PUSHED, subnets=()), queue="demo")[0].problem)
+
+
+def test_a_queue_stays_with_the_next_up_and_goes_on_request_if_no_job_is_in_it() -> None:
+    there = replace(PUSHED, stack=DEMO)
+    plan, slots = queued(there)
+    assert (slots["QueueName"], slots["QueueInstances"]) == ("demo", "<as it was>")
+    assert fact(plan, "queue").value == {"name": "demo", "instances": 8, "launcher": IMAGE}
+
+    (delete,) = queued(there, no_queue=True)[0].payload.queue
+    assert (delete.operation, delete.params) == ("DeleteStack", {"StackName": DEMO.id})
+    busy = replace(there, jobs=("a", "b", "c", "d"))
+    for asked in ({"no_queue": True}, {"queue": "other"}):
+        assert "queue demo, and would end with it: a, b, c and 1 more" in str(queued(busy, **asked)[0].problem)
+
+
+def test_aws_knows_the_requests_of_the_queues_stack() -> None:
+    session, validator = botocore.session.Session(), ParamValidator()
+    for plan, _ in (queued(PUSHED, queue="demo:8"), queued(replace(PUSHED, stack=DEMO), no_queue=True)):
+        for one in plan.payload.queue:
+            shape = session.get_service_model("cloudformation").operation_model(one.operation).input_shape
+            assert not validator.validate(dict(one.params), shape).has_errors()
 
 
 def test_what_the_regions_lack_is_what_botocore_knows_no_endpoint_of() -> None:

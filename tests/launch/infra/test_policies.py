@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launch.aws.refusals import PERMISSIONS
-from launch.infra.template import filled, read
+from launch.infra.template import filled, filled_queue, read
 from tests.conftest import ROOT
 from tests.launch.faults import Request
 from tests.launch.infra.account import NewAccount
@@ -49,7 +49,7 @@ NOT_OURS = (
     "s3:DeleteObject", "s3:GetObject", "s3:PutAccelerateConfiguration", "s3:PutBucketAbac", "s3:Put*Acl",
     "s3:PutBucketCORS", "s3:PutBucketLogging", "s3:PutBucketNotification", "s3:Put*ObjectLockConfiguration",
     "s3:PutIntelligentTieringConfiguration", "s3:PutInventoryConfiguration", "s3:PutReplicationConfiguration",
-    "s3:REST.PUT.OBJECT",
+    "s3:REST.PUT.OBJECT", "eks:*", "ec2:DescribeLaunchTemplateVersions", "batch:SetCapacityTags",
 )  # fmt: skip
 
 # Grants that no call here needs, and why they are there.
@@ -64,6 +64,8 @@ ARGUED = {
     "cloudformation:TagResource": "CreateChangeSet with tags",
     "sagemaker:DescribeTrainingJob": "down: which jobs run; there are none here",
     "batch:DescribeServiceJob": "the same, through a queue",
+    "batch:DescribeJobs": "the same",
+    "batch:ListJobs": "the same",
     "batch:ListServiceJobs": "the same",
     "sagemaker:ListTags": "the same",
     "billing:GetBillingViewData": "CreateBudget, by what AWS's schema of AWS::Budgets::Budget needs",
@@ -99,6 +101,9 @@ def every_call() -> tuple[Request, ...]:
         assert new.type("down", "--keep-data") == 0
         assert new.type("up", "--monthly-usd", "5", "--email", "a@example.org") == 0
         assert new.type("down") == 0
+        assert new.type("up") == 0
+        new.push_launcher()
+        assert new.type("up", "--queue", "demo") == 0
         return tuple(new.requests)
 
 
@@ -162,7 +167,8 @@ def test_what_the_handlers_of_cloudformation_need_is_granted_but_what_is_not_our
 
 
 def test_what_cloudformation_needs_is_known_for_each_type_in_the_template() -> None:
-    types = {row["Type"] for row in read(filled(ACCOUNT, "us-east-1"))["Resources"].values()}
+    templates = (filled(ACCOUNT, "us-east-1"), filled_queue(ACCOUNT))
+    types = {row["Type"] for text in templates for row in read(text)["Resources"].values()}
     assert types - HANDLERS.keys() == {"AWS::CodeBuild::Project"}
 
 
