@@ -2,6 +2,7 @@
 #
 #   docker build .                       trainer, the default target, not root: for EC2, Slurm and docker run
 #   docker build --target sagemaker .    the same layers, as root: for SageMaker, on a base with or without AWS's toolkit
+#   docker build --target launcher .     launch alone, without torch, on a small base: for jobs of launch.ec2 --queue
 #   docker build --target jupyter .      with JupyterLab, launch.local and the notebooks, for one GPU
 #
 # Any base works that has `python` 3.11 or newer with pip 22.2 or newer.  The base's packages are not changed, so torch
@@ -12,6 +13,8 @@
 #   pytorch/pytorch:2.9.0-cuda13.0-cudnn9-runtime    smaller, without EFA and SageMaker's toolkit
 #   python:3.12-slim    gets PyPI's torch with all of CUDA; a small CPU-only torch must be in the base, as the lock lacks it
 ARG BASE_IMAGE=763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.10.0-gpu-py313-cu130-ubuntu22.04-sagemaker
+# Of the launcher alone: any with Python 3.11 or newer.
+ARG LAUNCHER_BASE=public.ecr.aws/docker/library/python:3.12-slim
 
 # ---- the wheel of the trainer alone: launch and infra are not copied, so changes there do not change the image
 
@@ -133,6 +136,44 @@ USER 0
 # compiles it.
 ENV HOME=/root PYTHONNOUSERSITE=
 WORKDIR /
+
+# ---- the launcher: its packages are fetched in a stage of their own, as above
+
+FROM ${LAUNCHER_BASE} AS launching
+# hadolint ignore=DL3002
+USER 0
+WORKDIR /build
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_FIND_LINKS
+ARG PIP_NO_INDEX
+ARG PIP_DISABLE_PIP_VERSION_CHECK=1
+ARG SOURCE_DATE_EPOCH=315532800
+COPY infra/locks/launcher.txt ./
+RUN python -m pip install --no-cache-dir --only-binary :all: --no-deps --require-hashes --target packages -r launcher.txt
+COPY trainer packages/trainer
+COPY launch packages/launch
+COPY infra packages/infra
+RUN python -m compileall -q --invalidation-mode unchecked-hash packages/trainer packages/launch packages/infra
+
+FROM ${LAUNCHER_BASE} AS launcher
+# hadolint ignore=DL3002
+USER 0
+COPY --from=launching /build/packages /opt/packages
+ENV PYTHONPATH=/opt/packages HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONNOUSERSITE=1 PYTHONUNBUFFERED=1
+WORKDIR /job
+ENTRYPOINT []
+CMD ["python", "-m", "launch.ec2", "--help"]
+ARG REVISION=unknown
+ARG VERSION=unknown
+ARG LAUNCHER_BASE
+LABEL org.opencontainers.image.title="aws-ddp-toolkit" \
+      org.opencontainers.image.description="The launcher of aws-ddp-toolkit, for jobs in a queue" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="${LAUNCHER_BASE}"
+USER 10001:10001
 
 FROM installed AS trainer
 USER 10001:10001

@@ -65,6 +65,8 @@ lock: .venv/.installed
 		$(COMPILE) -c constraints.txt --no-deps -o infra/locks/sagemaker.txt -
 	echo boto3 numpy pillow pydantic pyyaml simplejpeg | tr ' ' '\n' | \
 		$(COMPILE) -c constraints.txt -o infra/locks/publish.txt -
+	echo argcomplete boto3 pathspec pydantic pyyaml rich | tr ' ' '\n' | \
+		$(COMPILE) -c constraints.txt -o infra/locks/launcher.txt -
 	for tracker in 'tensorboard tensorboard' 'wandb wandb' 'mlflow mlflow-skinny sqlalchemy alembic' \
 		'mlflow-server sagemaker-mlflow==0.5.0 mlflow-skinny sqlalchemy alembic'; do \
 		echo $${tracker#* } | tr ' ' '\n' | \

@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 
 LOCKS = {path.stem: read_lock(path.read_text()) for path in (ROOT / "infra/locks").glob("*.txt")}
 EXTRAS = ("rehearse", "test", "test-all", "notebook")
-INSTANCES = ("publish",)  # that publish data sets
+INSTANCES = ("publish", "launcher")  # instances that publish data sets, and the launcher's image
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

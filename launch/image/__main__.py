@@ -22,6 +22,7 @@ account's repository.
 
   python -m launch.image push
   python -m launch.image push --target sagemaker
+  python -m launch.image push --target launcher
   python -m launch.image push --builder codebuild --dry-run
 """
 

@@ -53,7 +53,7 @@ class Commands:
         host = source.base.partition("/")[0]
         with self._logged_in(builder, (host,) if region_of(host) else ()):
             self._run(engines.build(builder, source, name))
-        self._say(f"built: {name}\ntry it: {engines.try_out(builder, name)}")
+        self._say(f"built: {name}\ntry it: {engines.try_out(builder, name, source.target)}")
         return Exit.DONE
 
     def push(self, options: PushOptions) -> int:
@@ -105,6 +105,9 @@ class Commands:
             self._run(local.push)
 
     def _show_use(self, source: Source, repository: str, image: str) -> None:
+        if source.target == "launcher":
+            self._say("make a queue that uses it, or update it: python -m launch.infra up --queue NAME")
+            return
         launcher = "sagemaker" if source.target == "sagemaker" else "ec2"
         self._say(f"use it: python -m launch.{launcher} --image {image}")
         if source.target == "trainer":

@@ -5,8 +5,8 @@ from importlib.metadata import version
 from typing import get_args
 
 from launch.aws.names import TOOLKIT
-from launch.image.options import Program
-from launch.image.source import Source
+from launch.image.options import Program, Target
+from launch.image.source import Source, base_argument
 
 PROGRAMS: tuple[Program, ...] = get_args(Program)
 # EC2 nodes and SageMaker's instances are x86, whatever machine builds.
@@ -23,7 +23,7 @@ def build(builder: Program, source: Source, name: str, *, base: str = "") -> lis
         *([] if builder == "docker" else ["--format", "docker", "--timestamp", EPOCH]),
         *(["--pull" if builder == "docker" else "--pull=always"] if base else []),
         "--target", source.target,
-        *(["--build-arg", f"BASE_IMAGE={base or source.base}"] if base or source.own_base else []),
+        *(["--build-arg", f"{base_argument(source.target)}={base or source.base}"] if base or source.own_base else []),
         "--build-arg", f"REVISION={source.content}", "--build-arg", f"VERSION={version(TOOLKIT)}",
         *_labels(source, base or source.base),
         "--tag", name,
@@ -70,7 +70,8 @@ def log_out(builder: Program, host: str) -> list[str]:
     return [builder, "logout", host]
 
 
-def try_out(builder: Program, name: str) -> str:
+def try_out(builder: Program, name: str, target: Target) -> str:
     """A command that runs the image."""
     runs = "podman" if builder == "buildah" else builder
-    return f"{runs} run --rm {name} --model cnn --dataset digits --epochs 1"
+    words = "python -m launch.ec2 --help" if target == "launcher" else "--model cnn --dataset digits --epochs 1"
+    return f"{runs} run --rm {name} {words}"

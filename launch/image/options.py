@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from launch.aws.names import TOOLKIT
 from launch.core.options import DRY_RUN, DryRun, RegionOptions
 
-Target = Literal["trainer", "sagemaker", "jupyter"]
+Target = Literal["trainer", "sagemaker", "launcher", "jupyter"]
 Program = Literal["docker", "podman", "buildah"]
 Builder = Literal["docker", "podman", "buildah", "codebuild"]
 
@@ -27,7 +27,8 @@ Repository = Annotated[str, BeforeValidator(_check_repository)]
 class BuildOptions(RegionOptions):
     target: Target = Field(
         "trainer",
-        description="trainer: for EC2, Slurm and this machine; sagemaker: the same as root; jupyter: with JupyterLab",
+        description="trainer: for EC2, Slurm and this machine; sagemaker: the same as root; launcher: for launch.ec2 "
+        "--queue; jupyter: with JupyterLab",
     )
     base: str | None = Field(None, description="base image, best with @sha256:... (default: as in the Dockerfile)")
     builder: Builder | None = Field(

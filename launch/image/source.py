@@ -3,7 +3,7 @@
 import hashlib
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -16,13 +16,16 @@ from launch.image.options import Target
 from trainer.errors import SettingsError, one_line
 
 DOCKERFILE, PROJECT = "Dockerfile", "pyproject.toml"
-_BASE = re.compile(r"^ARG BASE_IMAGE=(\S+)$", re.MULTILINE)
+_BASES = re.compile(r"^ARG (BASE_IMAGE|LAUNCHER_BASE)=(\S+)$", re.MULTILINE)
 
-# What the Dockerfile copies for every target, and in addition for the lab.
+# What the Dockerfile copies for every target, and in addition for the launcher and for the lab.
 _ALWAYS = (
     DOCKERFILE, ".dockerignore", "LICENSE", PROJECT, "infra/container", "infra/locks/notebook.txt", "trainer",
 )  # fmt: skip
-_LAB = ("infra", "launch", "notebooks/single_gpu.ipynb")
+_MORE: Mapping[Target, tuple[str, ...]] = {
+    "launcher": ("infra", "launch"),
+    "jupyter": ("infra", "launch", "notebooks/single_gpu.ipynb"),
+}
 # Well-known labels of a project's source URL, in lower case without punctuation:
 # https://packaging.python.org/en/latest/specifications/well-known-project-urls/
 _SOURCE_URLS = ("source", "repository", "sourcecode", "github")
@@ -50,6 +53,11 @@ class Source:
         return "latest" if self.target == "trainer" else self.target
 
 
+def base_argument(target: Target) -> str:
+    """The argument of the Dockerfile that names the target's base."""
+    return "LAUNCHER_BASE" if target == "launcher" else "BASE_IMAGE"
+
+
 def read_source(folder: Path, target: Target, base: str | None, region: str = SOME_REGION) -> Source:
     """The source in a checkout.  The Dockerfile's base comes from the region's registry, if it is AWS's: another
     region's costs traffic, and an organization may forbid it.
@@ -61,7 +69,7 @@ def read_source(folder: Path, target: Target, base: str | None, region: str = SO
             f"no {DOCKERFILE} in {folder}: images are built from a checkout of the toolkit; clone it, and run this "
             "command there."
         )
-    (default,) = _BASE.findall((folder / DOCKERFILE).read_text())
+    default = dict(_BASES.findall((folder / DOCKERFILE).read_text()))[base_argument(target)]
     named = base or default
     content = hashlib.sha256(f"{target}\n{named}\n".encode())  # the same in every region
     base = base or in_region(default, region)
@@ -82,7 +90,7 @@ def _url(folder: Path) -> str:
 
 
 def _files(folder: Path, target: Target) -> Iterator[str]:
-    for name in _ALWAYS + (_LAB if target == "jupyter" else ()):
+    for name in _ALWAYS + _MORE.get(target, ()):
         path = folder / name
         for file in path.rglob("*") if path.is_dir() else [path]:
             if file.is_file() and "__pycache__" not in file.parts:

@@ -232,6 +232,27 @@ def test_without_awss_toolkit_train_is_our_own(engine: Engine, tmp_path: Path) -
 # ---- with JupyterLab
 
 
+@pytest.mark.slow("the launcher's image is small, has no torch, and launches")
+def test_the_launchers_image_has_the_launcher_and_little_else(
+    engine: Engine, record_property: Callable[[str, object], None]
+) -> None:
+    image = f"{IMAGE}-launcher"
+    fetch_wheels(engine.wheels, "--requirement", str(engine.checkout / "infra/locks/launcher.txt"))
+    engine.build(image, "launcher")
+    config, layers = engine.inspect(image)["config"], engine.layers(image)
+    added = max(set(layers) - set(engine.layers(BASE)), key=lambda layer: layers[layer])
+
+    record_property("image", f"{layers[added] / 1e6:.1f} MB beyond the base")
+    assert layers[added] < 80e6  # unpacked
+    packages = {path.split("/")[2] for path in engine.files_of(image, added) if path.startswith("opt/packages/")}
+    assert {"launch", "infra", "trainer", "boto3"} <= packages
+    assert not {"torch", "numpy", "moto"} & packages
+    assert (config["User"], config.get("Entrypoint") or None) == ("10001:10001", None)
+    assert "opensesame" not in engine.buildah("inspect", "--type", "image", image)
+    ran = engine.run(image, "python", "-m", "launch.ec2", "--nodes", "2", "--dry-run", flags=("--read-only",))
+    assert "2 x g5.2xlarge" in ran.stdout, ran.stderr
+
+
 @pytest.mark.slow("JupyterLab in the container answers and trains: pytest --lab")
 def test_the_lab_answers_and_trains(engine: Engine, request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("--lab"):

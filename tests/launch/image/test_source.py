@@ -40,13 +40,24 @@ def test_the_same_content_has_the_same_tag(checkout: Path) -> None:
 
 @pytest.mark.parametrize("name", ["Dockerfile", "infra/container/entry.sh"])
 def test_other_content_has_another_tag(name: str, checkout: Path) -> None:
-    before = {target: read_source(checkout, target, None).tag for target in ("trainer", "sagemaker", "jupyter")}
+    before = {target: read_source(checkout, target, None).tag for target in get_args(Target)}
 
     with (checkout / name).open("a") as file:
         file.write("\n# more\n")
 
     assert all(read_source(checkout, target, None).tag != tag for target, tag in before.items())
     assert read_source(checkout, "trainer", "python:3.12-slim").tag != read_source(checkout, "trainer", None).tag
+
+
+def test_the_launcher_has_a_base_of_its_own_and_changes_with_what_launches(checkout: Path) -> None:
+    before = read_source(checkout, "launcher", None)
+    assert (before.base, before.alias) == ("public.ecr.aws/docker/library/python:3.12-slim", "launcher")
+    own = read_source(checkout, "launcher", "python:3.13-slim")
+    assert "LAUNCHER_BASE=python:3.13-slim" in engines.build("docker", own, "name")
+
+    (checkout / "launch/core/plan.py").write_text("")
+
+    assert read_source(checkout, "launcher", None).tag != before.tag
 
 
 def test_the_base_is_of_the_regions_own_registry_and_the_tag_of_all() -> None:
@@ -92,9 +103,9 @@ def test_all_that_the_dockerfile_copies_is_counted_and_let_in() -> None:
     text = (ROOT / "Dockerfile").read_text()
     copied = [word for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE) for word in line.split()[:-1]]
     let_in = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
-    counted = read_source(ROOT, "jupyter", None).names
+    counted = {name for target in get_args(Target) for name in read_source(ROOT, target, None).names}
 
-    for name in (word for word in copied if not word.startswith("--")):
+    for name in (word for word in copied if not word.startswith(("--", "/build/"))):
         assert any(name == place or name.startswith(f"{place}/") for place in let_in), name
         assert any(one == name or one.startswith(f"{name.rstrip('/')}/") for one in counted), name
 
@@ -107,7 +118,7 @@ def _stages(text: str) -> dict[str, tuple[str, str]]:
 
 # What is in no address of an index, and may be read by everybody who has the image.
 HARMLESS = {"PIP_DISABLE_PIP_VERSION_CHECK", "PIP_BREAK_SYSTEM_PACKAGES", "SOURCE_DATE_EPOCH", "REVISION", "VERSION",
-            "BASE_IMAGE"}  # fmt: skip
+            "BASE_IMAGE", "LAUNCHER_BASE"}  # fmt: skip
 
 
 @pytest.mark.parametrize("target", get_args(Target))

@@ -11,6 +11,7 @@ from launch.aws.names import CONTROLLER, CONTROLLER_LOGS, FOR_EC2, queue_name, v
 from launch.infra.queue import parameter_of
 from launch.infra.template import filled_queue, read
 from tests.launch.infra.test_template import policy
+from trainer.contract import Exit
 
 TEXT = filled_queue("123456789012")
 THINGS: dict[str, Any] = read(TEXT)["Resources"]
@@ -41,15 +42,17 @@ def test_the_queues_have_the_names_that_launchers_look_for() -> None:
     assert {row["ResourceType"] for row in limits.values()} == {"REPLENISHABLE"}
 
 
-def test_the_controller_is_a_small_job_on_fargate_that_is_tried_again_after_an_interruption_only() -> None:
+def test_the_controller_is_a_small_job_on_fargate_that_ends_only_by_what_would_fail_again() -> None:
     (job,) = properties("Batch::JobDefinition")
     container = job["ContainerProperties"]
 
     assert (job["JobDefinitionName"], job["PlatformCapabilities"]) == (CONTROLLER, ["FARGATE"])
     assert container["ResourceRequirements"][0] == {"Type": "VCPU", "Value": "0.25"}
     assert container["NetworkConfiguration"] == {"AssignPublicIp": "ENABLED"}
-    rules = [tuple(rule.values()) for rule in job["RetryStrategy"]["EvaluateOnExit"]]
-    assert rules == [("75", "RETRY"), ("137", "RETRY"), ("Task failed to start*", "RETRY"), ("*", "EXIT")]
+    rules = job["RetryStrategy"]["EvaluateOnExit"]
+    assert {rule["Action"] for rule in rules} == {"EXIT"}
+    final = (Exit.SETTINGS, Exit.DATA, Exit.AWS, Exit.TRAINING, Exit.DISK)
+    assert [rule["OnExitCode"] for rule in rules] == [str(int(code)) for code in final]
 
 
 def camel(value: Any) -> Any:
