@@ -276,10 +276,14 @@ def _batch(call: Call, view: AccountView) -> Iterator[Need]:
     operation, params = call.operation, call.params
     if operation == "GetJobQueueSnapshot":
         yield Need(_action(call), _queue_arn(params["jobQueue"], view))
-    elif operation == "TerminateServiceJob":
-        name = params["jobId"].rpartition("/")[2]
+    elif operation == "DescribeConsumableResource":
+        yield Need(_action(call), _batch_arn("consumable-resource", params["consumableResource"], view))
+    elif operation in ("TerminateServiceJob", "TerminateJob"):
+        name, kind = params["jobId"].rpartition("/")[2], "job" if operation == "TerminateJob" else "service-job"
         known = {f"aws:ResourceTag/{key}": value for key, value in view.tags_of(name).items()}
-        yield Need(_action(call), view.arn("batch", f"service-job/{name}"), known)
+        yield Need(_action(call), view.arn("batch", f"{kind}/{name}"), known)
+    elif operation == "SubmitJob":
+        yield from _submit(call, view)
     elif operation == "SubmitServiceJob":
         job, keys = view.arn("batch", f"service-job/{NEW}"), requested(params.get("tags", {}))
         if "schedulingPriority" in params:
@@ -292,8 +296,25 @@ def _batch(call: Call, view: AccountView) -> Iterator[Need]:
         yield pass_role(json.loads(params["serviceRequestPayload"])["RoleArn"], "sagemaker")
 
 
+def _submit(call: Call, view: AccountView) -> Iterator[Need]:
+    """The job's queue and its definition; without a revision that has none in its ARN.
+
+    https://docs.aws.amazon.com/batch/latest/userguide/iam-example-restrict-job-submission-by-tags.html
+    """
+    params, keys = call.params, requested(call.params.get("tags", {}))
+    share = {"batch:ShareIdentifier": params["shareIdentifier"]} if "shareIdentifier" in params else {}
+    yield Need(_action(call), _queue_arn(params["jobQueue"], view), {**keys, **share})
+    yield Need(_action(call), _batch_arn("job-definition", params["jobDefinition"], view), {**keys, **share})
+    if keys:
+        yield Need("batch:TagResource", view.arn("batch", f"job/{NEW}"), keys)
+
+
 def _queue_arn(queue: str, view: AccountView) -> str:
-    return queue if queue.startswith("arn:") else view.arn("batch", f"job-queue/{queue}")
+    return _batch_arn("job-queue", queue, view)
+
+
+def _batch_arn(kind: str, name: str, view: AccountView) -> str:
+    return name if name.startswith("arn:") else view.arn("batch", f"{kind}/{name}")
 
 
 def _ebs(call: Call, view: AccountView) -> Iterator[Need]:
