@@ -31,6 +31,11 @@ class Change:
     details: str
 
 
+def named(create: Request) -> dict[str, str]:
+    """The parameters that name the change set which `create` makes."""
+    return {key: create.params[key] for key in ("StackName", "ChangeSetName")}
+
+
 def preview(aws: Aws, create: Request, clock: Clock) -> tuple[Change, ...] | None:
     """The changes that `create` would make, or None if there are none.  Leaves the change set.
 
@@ -43,7 +48,7 @@ def preview(aws: Aws, create: Request, clock: Clock) -> tuple[Change, ...] | Non
             return None
         if error.aws_code not in create.done_already:
             raise
-    name = {key: create.params[key] for key in ("StackName", "ChangeSetName")}
+    name = named(create)
     look = partial(aws.call, "cloudformation", "DescribeChangeSet", name)
     change_set = _poll(look, "Status", clock, CHANGE_SET_EVERY_S, "made the change set")
     if change_set["Status"] == "FAILED":
@@ -87,7 +92,7 @@ def lost(changes: Sequence[Change]) -> list[str]:
 
 def forget(aws: Aws, create: Request) -> None:
     """Deletes the change set, if it exists, and the empty stack that AWS makes for the first one."""
-    name = {key: create.params[key] for key in ("StackName", "ChangeSetName")}
+    name = named(create)
     if create.params["ChangeSetType"] == "UPDATE":
         try:
             aws.call("cloudformation", "DeleteChangeSet", name)

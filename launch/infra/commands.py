@@ -69,11 +69,9 @@ class Commands:
         if plan.problem:
             self._say(_brief(plan, _resources(plan.payload)))
             return Exit.DONE if isinstance(plan.problem, NotSetUp) else plan.problem.code
-        creates = [one for one in plan.requests if one.operation == "CreateChangeSet"]
-        changed = {one.params["StackName"]: self._preview(aws, one) for one in creates}
-        texts = [(f"stack {name}, " if name != STACK else "") + changes.as_text(it) for name, it in changed.items()]
-        self._say(_brief(plan, "\n\n".join(texts)))
-        if any(it is not None for it in changed.values()) or len(creates) < len(plan.payload.queue):
+        text, is_change = self._previewed(aws, plan)
+        self._say(_brief(plan, text))
+        if is_change:
             self._say(f"\napply it: {UP}")
         return Exit.DONE
 
@@ -143,6 +141,14 @@ class Commands:
             queues = queue.look_up(aws, options, facts.account, vpc)
         return planner.plan(options, facts, self._clock.utc(), queues)
 
+    def _previewed(self, aws: Aws, plan: Plan[SetUp]) -> tuple[str, bool]:
+        """What would change in each stack, and whether anything would."""
+        creates = [one for one in plan.requests if one.operation == "CreateChangeSet"]
+        changed = {one.params["StackName"]: self._preview(aws, one) for one in creates}
+        texts = [(f"stack {name}, " if name != STACK else "") + changes.as_text(it) for name, it in changed.items()]
+        is_change = any(it is not None for it in changed.values()) or len(plan.payload.queue) == 1
+        return "\n\n".join(texts), is_change
+
     def _preview(self, aws: Aws, create: Request) -> tuple[Change, ...] | None:
         """The changes of a stack.  Leaves no change set."""
         try:
@@ -168,7 +174,7 @@ class Commands:
         if self._agreed(aws, create, options, text) is None:
             self._forget(aws, create)
             return
-        name = {key: create.params[key] for key in ("StackName", "ChangeSetName")}
+        name = changes.named(create)
         stack = aws.call("cloudformation", "DescribeChangeSet", name)["StackId"]
         perform([execute], aws.call, self._say, self._clock.sleep)
         follow(aws, stack, known, self._clock, self._say)

@@ -25,7 +25,7 @@ ARGUED = {
     ("administrator-stack", "TheStacksData", "UNKNOWN_ACTION"): NEWER,
     ("administrator", "WhichIsOfAView", "UNKNOWN_ACTION"): NEWER,
     **{
-        (name, statement, "UNKNOWN_ACTION"): "newer than the linter's table: service jobs and consumable resources of AWS Batch, "
+        (name, statement, "UNKNOWN_ACTION"): "service jobs and consumable resources are newer than the linter's: "
         "https://docs.aws.amazon.com/service-authorization/latest/reference/list_batch.html"
         for name, statement in (
             ("administrator", "LookUp"), ("administrator-stack", "TheStacksQueue"),
@@ -54,8 +54,6 @@ ARGUED = {
     ("launcher", "OwnShells", "RESOURCE_MISMATCH"): "AWS's own example narrows the channel by session, which its table "
     "does not know: https://docs.aws.amazon.com/systems-manager/latest/userguide/"
     "getting-started-restrict-access-quickstart.html",
-    ("launcher-queue", "SubmitOwnControllers", "RESOURCE_MISMATCH"): "the newest revision has no number in its ARN: "
-    "https://docs.aws.amazon.com/batch/latest/userguide/iam-example-restrict-job-submission-by-tags.html",
     ("sagemaker", "LogToMlflow", "UNKNOWN_ACTION"): NEWER,
     ("administrator", "TheStack", "UNKNOWN_ACTION"): NEWER,
     ("scheduler", "StartTheSweeper", "INVALID_ARN"): "launch.infra fills in the account, which no variable may stand "

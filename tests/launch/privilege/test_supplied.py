@@ -26,6 +26,9 @@ ARGUED = {
     + "https://docs.aws.amazon.com/codebuild/latest/userguide/action-context-keys.html",
     ("data", "CopyFromTheAccounts", "ec2:CopySnapshot"): NEWER
     + "https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html",
+    ("launcher-queue", "SubmitOwnControllers", "batch:SubmitJob"): "the table has it for the job, as it has "
+    "batch:ShareIdentifier, which AWS's own example gives for the queue and the definition: "
+    "https://docs.aws.amazon.com/batch/latest/userguide/iam-example-share-identifier.html",
     ("sagemaker-extras", "RegisterModels", "sagemaker:CreateModelPackage"): NEWER
     + "https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsagemakerai.html",
 }

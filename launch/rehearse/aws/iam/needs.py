@@ -278,22 +278,27 @@ def _batch(call: Call, view: AccountView) -> Iterator[Need]:
         yield Need(_action(call), _queue_arn(params["jobQueue"], view))
     elif operation == "DescribeConsumableResource":
         yield Need(_action(call), _batch_arn("consumable-resource", params["consumableResource"], view))
-    elif operation in ("TerminateServiceJob", "TerminateJob"):
-        name, kind = params["jobId"].rpartition("/")[2], "job" if operation == "TerminateJob" else "service-job"
+    elif operation.startswith("Terminate"):
+        name, kind = params["jobId"].rpartition("/")[2], {"TerminateJob": "job"}.get(operation, "service-job")
         known = {f"aws:ResourceTag/{key}": value for key, value in view.tags_of(name).items()}
         yield Need(_action(call), view.arn("batch", f"{kind}/{name}"), known)
     elif operation == "SubmitJob":
         yield from _submit(call, view)
     elif operation == "SubmitServiceJob":
-        job, keys = view.arn("batch", f"service-job/{NEW}"), requested(params.get("tags", {}))
-        if "schedulingPriority" in params:
-            keys["batch:SchedulingPriority"] = str(params["schedulingPriority"])
-        yield Need(_action(call), _queue_arn(params["jobQueue"], view), keys)
-        share = {"batch:ShareIdentifier": params["shareIdentifier"]} if "shareIdentifier" in params else {}
-        yield Need(_action(call), job, {**keys, **share})
-        if params.get("tags"):
-            yield Need("batch:TagResource", job, requested(params["tags"]))
-        yield pass_role(json.loads(params["serviceRequestPayload"])["RoleArn"], "sagemaker")
+        yield from _submit_service_job(call, view)
+
+
+def _submit_service_job(call: Call, view: AccountView) -> Iterator[Need]:
+    params = call.params
+    job, keys = view.arn("batch", f"service-job/{NEW}"), requested(params.get("tags", {}))
+    if "schedulingPriority" in params:
+        keys["batch:SchedulingPriority"] = str(params["schedulingPriority"])
+    yield Need(_action(call), _queue_arn(params["jobQueue"], view), keys)
+    share = {"batch:ShareIdentifier": params["shareIdentifier"]} if "shareIdentifier" in params else {}
+    yield Need(_action(call), job, {**keys, **share})
+    if params.get("tags"):
+        yield Need("batch:TagResource", job, requested(params["tags"]))
+    yield pass_role(json.loads(params["serviceRequestPayload"])["RoleArn"], "sagemaker")
 
 
 def _submit(call: Call, view: AccountView) -> Iterator[Need]:
