@@ -1,7 +1,7 @@
 """Who may see the page: a browser of this machine's user.  Everything else is refused before it reaches a page."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
@@ -58,10 +58,13 @@ class Keys:
 
 
 class Guard:
-    """Passes on what may see the page, and adds the headers that every answer has."""
+    """Passes on what may see the page, and adds the headers that every answer has.
 
-    def __init__(self, app: ASGIApp, keys: Keys) -> None:
-        self._app, self._keys = app, keys
+    passed: called with each request that may.
+    """
+
+    def __init__(self, app: ASGIApp, keys: Keys, passed: Callable[[], None]) -> None:
+        self._app, self._keys, self._passed = app, keys, passed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -75,6 +78,8 @@ class Guard:
             await send(message)
 
         answer = _refusal(scope, self._keys) or self._entry(scope)
+        if answer is None:
+            self._passed()
         await (answer or self._app)(scope, receive, send_with_headers)
 
     def _entry(self, scope: Scope) -> Response | None:

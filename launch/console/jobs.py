@@ -6,12 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from launch.aws.progress import in_words, newest_of
 from launch.console.world import HERE, Place, World
 from launch.core import runs
+from launch.core.clock import duration
 from launch.core.jobs import State, Summary
 from launch.core.metrics import values_of
 from launch.core.runs import RUN, Run
@@ -279,3 +281,43 @@ def settings(run: Run | None) -> dict[str, str]:
     """The trainer's settings, and the backend's, without what looks like a secret."""
     found = {**run.settings, **run.options} if run else {}
     return {str(name): HIDDEN if is_secret(str(name), str(value)) else str(value) for name, value in found.items()}
+
+
+# ---- its timeline
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A phase."""
+
+    name: str
+    began: float  # share of the whole time
+    ended: float  # share of the whole time
+    lasts: str
+
+
+def timeline(row: Row, first_line: datetime | None, now: datetime) -> Sequence[Bar]:
+    """The phases of a job, in their order.
+
+    first_line: the time of its log's first line, when its training begins; None if that is not known.
+    """
+    if row.started is None:
+        return ()
+    goes_on = row.status in ACTIVE
+    until = now if goes_on else row.ended or now
+    starts = [("train", row.started)]
+    if first_line and row.started < first_line < until:
+        starts = [("start up", row.started), ("train", first_line)]
+    end = until
+    if goes_on and row.deadline and row.deadline > until:
+        starts, end = [*starts, ("left until the time limit", until)], row.deadline
+    return _bars(starts, end)
+
+
+def _bars(starts: Sequence[tuple[str, datetime]], end: datetime) -> Sequence[Bar]:
+    first = starts[0][1]
+    whole = max(end - first, timedelta(seconds=1))
+    return [
+        Bar(name, (began - first) / whole, (ended - first) / whole, duration(ended - began))
+        for (name, began), (_, ended) in pairwise([*starts, ("", end)])
+    ]

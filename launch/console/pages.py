@@ -8,10 +8,8 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from launch.console import compare, jobs, plan
-from launch.console.jobs import ACTIVE
 from launch.console.leaks import leaks
 from launch.console.logs import Buffer, log_of_files
-from launch.console.timeline import timeline
 from launch.console.web import data, page, world_of
 from launch.console.world import HERE, World
 from launch.core.backend import find
@@ -61,7 +59,7 @@ def one_job(request: Request) -> Response:
     job, first = jobs.job(world, on, name, region), None
     if buffer := world.logs.opened((on, name, region)):
         first = buffer.began.time if buffer.began else None
-    return data({"job": job, "timeline": timeline(job.row, first, world.now()), "is_active": job.row.status in ACTIVE})
+    return data({"job": job, "timeline": jobs.timeline(job.row, first, world.now())})
 
 
 def curves(request: Request) -> Response:

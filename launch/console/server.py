@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from launch.console.guard import Guard, Keys
 from launch.console.options import ConsoleOptions
@@ -31,23 +30,12 @@ HOST = "127.0.0.1"
 LOOK_EVERY_S = 1.0
 
 
-class Attention:
-    """When a page last asked for something."""
-
-    def __init__(self, app: ASGIApp, world: World) -> None:
-        self._app, self._world = app, world
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._world.seen_at = time.monotonic()
-        await self._app(scope, receive, send)
-
-
 def application(world: World, keys: Keys) -> Starlette:
     """The pages behind their guard."""
     own, shared = (StaticFiles(directory=str(files("infra").joinpath(name))) for name in ("console", "pages"))
     app = Starlette(
         routes=[*ROUTES, Mount("/static/pages", shared), Mount("/static", own)],
-        middleware=[Middleware(Guard, keys=keys), Middleware(Attention, world=world)],
+        middleware=[Middleware(Guard, keys=keys, passed=world.touch)],
         exception_handlers={TrainerError: _as_sentence},
     )
     templates = environment()

@@ -1,19 +1,23 @@
 """Where the console looks: the backends and regions, this machine's runs, and what it was asked last."""
 
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from launch.all_jobs import CLIENTS
 from launch.api import Client
 from launch.console.actions import Actions
-from launch.console.cache import Cache
 from launch.console.logs import Buffers
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, TrainerError
 
+Answer = TypeVar("Answer")
+KEPT = 200  # answers
+SHARE = 3.0  # an answer that took t s is kept for at least 3 t, so that at most a quarter of the time goes into asking
 HERE = "here"  # what the runs of this machine are found under, beside the names of the backends
 
 
@@ -37,6 +41,47 @@ class Place:
         return self.client.module + (f" in {self.region}" if self.region else "")
 
 
+class Cache:
+    """Asks once, whoever needs the answer meanwhile.  For threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._locks: OrderedDict[Hashable, threading.Lock] = OrderedDict()
+        self._answers: dict[Hashable, tuple[float, Any]] = {}  # until when it holds
+
+    def get(self, key: Hashable, ask: Callable[[], Answer], seconds: float) -> Answer:
+        """The answer of ask(), not older than `seconds`; its error counts as an answer.  Raises TrainerError."""
+        with self._of(key):
+            until, answer = self._answers.get(key, (0.0, None))
+            began = self._clock()
+            if began >= until:
+                answer = _answer(ask)
+                ended = self._clock()
+                self._answers[key] = ended + max(seconds, SHARE * (ended - began)), answer
+        if isinstance(answer, TrainerError):
+            raise answer.with_traceback(None)
+        return answer  # type: ignore[no-any-return]  # of ask()
+
+    def forget(self) -> None:
+        """Ask again for everything, as after an action."""
+        self._answers.clear()
+
+    def _of(self, key: Hashable) -> threading.Lock:
+        with self._lock:
+            if key not in self._locks and len(self._locks) >= KEPT:
+                old, _ = self._locks.popitem(last=False)
+                self._answers.pop(old, None)
+            return self._locks.setdefault(key, threading.Lock())
+
+
+def _answer(ask: Callable[[], Answer]) -> Answer | TrainerError:
+    try:
+        return ask()
+    except TrainerError as error:
+        return error
+
+
 def _utc() -> datetime:
     return datetime.now(UTC)
 
@@ -53,6 +98,10 @@ class World:
     logs: Buffers = field(default_factory=Buffers)
     actions: Actions = field(default_factory=Actions)
     seen_at: float = field(default_factory=time.monotonic)  # when a page last asked for something (monotonic, s)
+
+    def touch(self) -> None:
+        """A page has asked for something."""
+        self.seen_at = time.monotonic()
 
     def places(self, verb: str) -> Iterator[Place]:
         """Every backend with the verb, in each region if it has regions."""

@@ -11,11 +11,9 @@ import pytest
 from launch.api import Client
 from launch.console import logs
 from launch.console.actions import Actions
-from launch.console.cache import Cache
-from launch.console.jobs import Row
+from launch.console.jobs import Row, timeline
 from launch.console.logs import Buffer, log_of_files
-from launch.console.timeline import timeline
-from launch.console.world import World
+from launch.console.world import Cache, World
 from launch.core.errors import AwsError
 from launch.core.jobs import Line, Log
 from trainer.errors import SettingsError
