@@ -89,9 +89,9 @@ def put(account: Account, key: str, text: str) -> None:
     s3_backends[account.id]["aws"].put_object(account.bucket, key, text.encode())
 
 
-def log(account: Account, job: str, lines: Sequence[str]) -> None:
-    """What the job's first node says."""
-    aws, stream, now = account.aws(), f"{job}/node-0", int(time.time() * 1000)
+def log(account: Account, job: str, lines: Sequence[str], node: int = 0) -> None:
+    """What one of the job's nodes says."""
+    aws, stream, now = account.aws(), f"{job}/node-{node}", int(time.time() * 1000)
     aws.call("logs", "CreateLogStream", {"logGroupName": GROUP, "logStreamName": stream})
     for first in range(0, len(lines), 10_000):
         events = [{"timestamp": now, "message": line} for line in lines[first : first + 10_000]]

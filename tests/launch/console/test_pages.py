@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from tests import needs
 from tests.launch.console.served import Served, log, run_in, served
 
 pytestmark = [needs.chromium(), pytest.mark.slow("the console's pages work in a browser")]
-PHONE, SCREEN = {"width": 390, "height": 800}, {"width": 1400, "height": 900}
+PHONE, SCREEN = ViewportSize(width=390, height=800), ViewportSize(width=1400, height=900)
 JOB, LEAKS = "/job?on=ec2&name=one&region=us-east-1", "/leaks"
 # Hides the page, or shows it again.
 TURN = """(hidden) => {
@@ -58,9 +58,11 @@ def go(page: Page, address: str) -> None:
     page.wait_for_load_state("networkidle")
 
 
-def test_jobs_are_sorted_filtered_and_opened_with_the_keyboard(browser: Browser, console: Served) -> None:
+def test_jobs_are_sorted_and_filtered_with_the_keyboard_and_a_hidden_page_asks_for_nothing(
+    browser: Browser, console: Served
+) -> None:
     with opened(browser, console) as page:
-        names = page.locator("#jobs tbody th")
+        names, asked = page.locator("#jobs tbody th"), list[str]()
         assert page.locator("#summary").inner_text() == "6 jobs, 3 running, 4.91 USD per hour now"
         page.locator("[data-sort=name] button").press("Enter")
         page.locator("[data-sort=name] button").press("Enter")
@@ -71,34 +73,45 @@ def test_jobs_are_sorted_filtered_and_opened_with_the_keyboard(browser: Browser,
         page.reload()  # the address has it all
         names.nth(2).wait_for()
         assert names.all_inner_texts() == ["forgotten", "one", "two"]
+
+        page.evaluate(TURN, True)
+        page.on("request", lambda request: asked.append(request.url))
+        page.clock.run_for("10:00")
+        assert asked == []
+        with page.expect_request("**/data/jobs"):
+            page.evaluate(TURN, False)
         page.get_by_role("link", name="one").press("Enter")
         page.wait_for_url("**/job?*")
 
 
-def test_a_job_shows_its_curves_and_a_log_that_is_searched_and_cannot_break_in(
-    browser: Browser, console: Served
-) -> None:
+def test_a_job_shows_its_curves_and_a_window_of_its_log_which_is_searched(browser: Browser, console: Served) -> None:
+    log(console.account, "one", [f"line {number}" for number in range(1200)], node=1)
     with opened(browser, console) as page:
         go(page, JOB)
         lines = page.locator("#log li")
-        lines.nth(2).wait_for()
-        assert page.title() == "one · console"  # and not what a line of the log would make of it
-        assert page.locator("#log script, #log img").count() == 0
+        page.get_by_text("line 1199", exact=True).wait_for()
+        assert lines.count() == 500
         assert page.locator("#curves img").count() == 2
         assert "Loss" in (page.locator("#curves img").first.get_attribute("alt") or "")
+        page.get_by_role("button", name="Earlier lines").click()
+        page.get_by_text("line 250", exact=True).wait_for()
+        assert lines.count() == 1000
         page.locator("#search input").fill("LOSS is")
-        page.get_by_text("1 of 3 lines").wait_for()
+        page.get_by_text("1 of 1203 lines").wait_for()
         assert lines.count() == 1
 
 
-def test_a_hostile_name_is_text_and_a_receipt_plays_apart_from_the_console(browser: Browser, console: Served) -> None:
+def test_no_name_and_no_line_breaks_into_a_page_and_a_receipt_is_apart(browser: Browser, console: Served) -> None:
     name = "<img src=x onerror=document.title=1>"
     run_in(console.world.runs / name, [])
     with opened(browser, console) as page:
         page.get_by_role("link", name=name).click()
         page.wait_for_url("**/job?*")
         assert page.locator("h1").inner_text() == name
-        assert page.locator("main img").count() == 0
+        go(page, JOB)
+        page.get_by_text("broken in").wait_for()
+        assert page.title() == "one · console"  # and not what a line of the log would make of it
+        assert page.locator("#log img, #log script, h1 img").count() == 0
         go(page, "/job?on=here&name=rehearsed")
         with page.expect_popup() as found:
             page.get_by_role("link", name="receipt").click()
@@ -106,17 +119,6 @@ def test_a_hostile_name_is_text_and_a_receipt_plays_apart_from_the_console(brows
         receipt.get_by_role("button", name="Play").click()  # its script runs
         assert receipt.title() == "Rehearsal of digits-cnn: done"
         assert receipt.evaluate("origin") == "null"
-
-
-def test_a_long_log_is_a_window_with_earlier_lines(browser: Browser, console: Served) -> None:
-    log(console.account, "two", [f"line {number}" for number in range(1200)])
-    with opened(browser, console) as page:
-        go(page, JOB.replace("one", "two"))
-        page.get_by_text("line 1199", exact=True).wait_for()
-        assert page.locator("#log li").count() == 500
-        page.get_by_role("button", name="Earlier lines").click()
-        page.get_by_text("line 200", exact=True).wait_for()
-        assert page.locator("#log li").count() == 1000
 
 
 def test_a_leak_is_removed_after_a_yes_by_the_command_that_is_shown(browser: Browser, console: Served) -> None:
@@ -176,29 +178,18 @@ def test_ticked_runs_are_compared(browser: Browser, console: Served) -> None:
         assert page.locator("#choose :checked").count() == 2
 
 
-def test_a_hidden_page_asks_for_nothing(browser: Browser, console: Served) -> None:
-    with opened(browser, console) as page:
-        page.evaluate(TURN, True)
-        asked = list[str]()
-        page.on("request", lambda request: asked.append(request.url))
-        page.clock.run_for("10:00")
-        assert asked == []
-        with page.expect_request("**/data/jobs"):
-            page.evaluate(TURN, False)
-
-
 @needs.module("axe_playwright_python")
-@pytest.mark.parametrize(
-    "settings", [{"color_scheme": "light"}, {"color_scheme": "dark", "viewport": PHONE}], ids=["light", "dark phone"]
-)
-def test_axe_finds_nothing_and_no_page_is_wider_than_its_screen(
-    browser: Browser, console: Served, settings: dict[str, object]
-) -> None:
+def test_axe_finds_nothing_in_any_light_and_no_page_is_wider_than_a_phone(browser: Browser, console: Served) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    with opened(browser, console, **settings) as page:
+    with opened(browser, console) as page:
         for address in ADDRESSES:
+            page.emulate_media(color_scheme="light")
+            page.set_viewport_size(SCREEN)
             go(page, address)
-            found = Axe().run(page)
-            assert found.violations_count == 0, f"{address}: {found.generate_report()}"
+            light = Axe().run(page)
+            page.emulate_media(color_scheme="dark")
+            page.set_viewport_size(PHONE)
+            dark = Axe().run(page)
+            assert [light.violations_count, dark.violations_count] == [0, 0], f"{address}: {dark.generate_report()}"
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
