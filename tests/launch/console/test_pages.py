@@ -74,9 +74,11 @@ def test_jobs_are_sorted_and_filtered_with_the_keyboard_and_a_hidden_page_asks_f
         names.nth(2).wait_for()
         assert names.all_inner_texts() == ["forgotten", "one", "two"]
 
-        page.evaluate(TURN, True)
+        page.wait_for_load_state("networkidle")
         page.on("request", lambda request: asked.append(request.url))
+        page.evaluate(TURN, True)
         page.clock.run_for("10:00")
+        page.wait_for_timeout(500)  # for what it would have asked for
         assert asked == []
         with page.expect_request("**/data/jobs"):
             page.evaluate(TURN, False)
