@@ -25,8 +25,9 @@ const left = (job) => {
 const cells = (job) => [
   el("th", { scope: "row" }, el("a", { href: `/job?${address(job)}` }, job.name)),
   status(job.status), cell(job.backend, "wide"), cell(job.region || "", "wide"),
-  number(job.nodes || null, 0, "wide"), cell(job.progress || job.reason, "wide words"), time(job.started, "wide"),
+  number(job.nodes || null, 0, "wide"), time(job.started, "wide"),
   left(job), number(job.usd_per_hour, 2, "wide"), number(job.usd), number(job.usd_at_most, 2, "wide"),
+  cell(job.progress || job.reason, "wide words"),
 ];
 
 const show = () => {

@@ -108,10 +108,12 @@ def _cents(usd: float | None) -> float | None:
 
 
 def _at_most(job: Summary, now: datetime) -> float | None:
-    """What it costs if it runs until its time limit; what it has cost, once it has ended."""
-    if job.status not in ACTIVE or job.usd is None or job.usd_per_hour is None or job.deadline is None:
-        return job.usd if job.status not in ACTIVE else None
-    return job.usd + job.usd_per_hour * max(0.0, (job.deadline - now) / timedelta(hours=1))
+    """What it costs if it runs until its time limit, unless that has passed; once it has ended, what it has cost."""
+    if job.status not in ACTIVE:
+        return job.usd
+    if job.usd is None or job.usd_per_hour is None or job.deadline is None or job.deadline <= now:
+        return None
+    return job.usd + job.usd_per_hour * ((job.deadline - now) / timedelta(hours=1))
 
 
 def _with_progress(world: World, rows: Sequence[Row]) -> list[Row]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import uvicorn
@@ -44,9 +44,11 @@ def served(folder: Path) -> Iterator[Served]:
     """Two jobs, of which one logs, a leak, a sweep, and a rehearsal."""
     with Account.opened() as account:
         terminal, typed = Terminal(account), list[str]()
-        terminal.start("one", 2, hours_ago=2)
-        terminal.start("two", hours_ago=1)
-        terminal.start("forgotten", hours_ago=9, hours_left=-1)
+        for name, count, hours, left in (("one", 2, 2, 12), ("two", 1, 1, 12), ("forgotten", 1, 9, -1)):
+            started = terminal.start(name, count, hours_ago=hours, hours_left=left)
+            for node in account.nodes:
+                if node.id in started:
+                    node.launch_time -= timedelta(hours=hours)
         records = [{**EPOCH, "epoch": 1 + one, "train_loss": 2.0 / (1 + one)} for one in range(5)]
         account.aws().call("logs", "CreateLogGroup", {"logGroupName": GROUP})
         put(account, "jobs/one/run/metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))

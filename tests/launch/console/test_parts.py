@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,11 +12,11 @@ import pytest
 from launch.api import Client
 from launch.console import logs
 from launch.console.actions import Actions
-from launch.console.jobs import Row, timeline
+from launch.console.jobs import Row, row_of, timeline
 from launch.console.logs import Buffer, log_of_files
 from launch.console.world import Cache, World
 from launch.core.errors import AwsError
-from launch.core.jobs import Line, Log
+from launch.core.jobs import Line, Log, Summary
 from trainer.errors import SettingsError
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
@@ -91,6 +92,14 @@ def test_a_file_that_grows_is_read_on(tmp_path: Path) -> None:
     log.show(lambda line: shown.append(line.text))
 
     assert shown == ["one", "\ufffd", "three"]
+
+
+def test_a_job_past_its_time_limit_may_cost_any_sum() -> None:
+    job = Summary("one", "running", deadline=NOW, usd_per_hour=1.0, usd=2.0)
+
+    found = [row_of("ec2", job, NOW + HOUR * hours).usd_at_most for hours in (-3, -1, 0)]
+    assert found == [5.0, 3.0, None]
+    assert row_of("ec2", replace(job, status="stopped"), NOW).usd_at_most == 2.0
 
 
 def test_a_timeline_ends_with_the_job_or_with_its_time_limit() -> None:
