@@ -102,5 +102,5 @@ $("earlier").addEventListener("click", async () => {
   } catch (error) { trouble(error.message); }
 });
 
-poll(() => `/data/job?${where}`, showJob);
-poll(() => `/data/curves?${where}`, showTraining);
+poll(() => `/data/job?${where}`, showJob, 10000);
+poll(() => `/data/curves?${where}`, showTraining, 15000);
