@@ -1,6 +1,7 @@
 // The page of leaks, and of what an account lacks.
 import { $, act, address, cell, el, fill, number, poll } from "./console.js";
 
+const verb = (leak) => leak.is_leak ? "Remove" : "Stop";
 const cells = (leak) => [
   el("th", { scope: "row" }, el("a", { href: `/job?${address({ ...leak, name: leak.job })}` }, leak.job)),
   cell(`${leak.on} ${leak.region}`, "wide"),
@@ -9,9 +10,9 @@ const cells = (leak) => [
     ...leak.resources.map((one) => el("div", {}, Object.values(one).join(" · "))))),
   number(leak.usd_per_hour, 3),
   el("td", {}, leak.remove ? el("button", {
-    type: "button", class: leak.is_leak ? "" : "quiet", "aria-label": `Remove ${leak.job}`,
-    click: () => act(`Remove all of ${leak.job}?`, leak.remove, { verb: "stop", on: leak.on, name: leak.job, region: leak.region }),
-  }, "Remove …") : "by hand"),
+    type: "button", class: leak.is_leak ? "" : "quiet", "aria-label": `${verb(leak)} ${leak.job}`,
+    click: () => act(`${verb(leak)} all of ${leak.job}?`, leak.remove, { verb: "stop", on: leak.on, name: leak.job, region: leak.region }),
+  }, `${verb(leak)} …`) : "by hand"),
 ];
 
 poll(() => "/data/leaks", ({ jobs, left_out: leftOut, examined }) => {
