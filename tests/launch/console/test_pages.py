@@ -19,8 +19,7 @@ TURN = """(hidden) => {
   Object.defineProperty(document, "hidden", { get: () => hidden, configurable: true });
   document.dispatchEvent(new Event("visibilitychange"));
 }"""
-ADDRESSES = ["/", JOB, "/job?on=here&name=rehearsed", LEAKS, "/commands", "/compare?run=sweep/a&run=sweep/b",
-             "/plan?on=ec2&epochs=2"]  # fmt: skip
+ADDRESSES = ["/", JOB, LEAKS, "/commands", "/compare?run=sweep/a&run=sweep/b", "/plan?on=ec2&epochs=2"]
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +191,8 @@ def test_axe_finds_nothing_in_any_light_and_no_page_is_wider_than_a_phone(browse
             light = Axe().run(page)
             page.emulate_media(color_scheme="dark")
             page.set_viewport_size(PHONE)
-            dark = Axe().run(page)
-            assert [light.violations_count, dark.violations_count] == [0, 0], f"{address}: {dark.generate_report()}"
+            dark = Axe().run(page, options={"runOnly": ["color-contrast"]})
+            assert [light.violations_count, dark.violations_count] == [0, 0], (
+                f"{address}: {light.generate_report()} {dark.generate_report()}"
+            )
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
