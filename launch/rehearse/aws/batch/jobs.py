@@ -1,4 +1,4 @@
-"""Service environments, queues and service jobs as AWS Batch describes them, and their order in a queue.
+"""Service environments, queues and service jobs as AWS Batch describes them, and the order of jobs in a queue.
 
 Messages marked [?] are not known to be AWS's own.
 """
@@ -6,13 +6,14 @@ Messages marked [?] are not known to be AWS's own.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from launch.rehearse.aws.batch.containers import Consumable, ContainerJob, Definition, Task
     from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 
 WAITING, ACTIVE, OVER = ("SUBMITTED", "RUNNABLE"), ("SCHEDULED", "STARTING", "RUNNING"), ("SUCCEEDED", "FAILED")
@@ -79,7 +80,7 @@ class Attempt:
         if self.training_job is not None:
             row["serviceResourceId"] = {"name": "TrainingJobArn", "value": self.training_job.arn}
         times = {"startedAt": self.started, "stoppedAt": self.ended}
-        return {**row, **{name: _ms(time) for name, time in times.items() if time}}
+        return {**row, **{name: ms(time) for name, time in times.items() if time}}
 
 
 @dataclass
@@ -118,6 +119,10 @@ class ServiceJob:
         return str(self.request.get("shareIdentifier", ""))
 
     @property
+    def priority(self) -> int:
+        return int(self.request.get("schedulingPriority", 0))
+
+    @property
     def last(self) -> Attempt | None:
         return self.attempts[-1] if self.attempts else None
 
@@ -148,9 +153,9 @@ class ServiceJob:
             "shareIdentifier": self.share or None,
             "status": self.status,
             "statusReason": self.reason or None,
-            "createdAt": _ms(self.created),
-            "startedAt": _ms(self.last.started) if self.last and self.last.started else 0,
-            "stoppedAt": _ms(self.stopped) if self.stopped else None,
+            "createdAt": ms(self.created),
+            "startedAt": ms(self.last.started) if self.last and self.last.started else 0,
+            "stoppedAt": ms(self.stopped) if self.stopped else None,
             "capacityUsage": [{"capacityUnit": UNIT, "quantity": self.count}],
             "latestAttempt": {"serviceResourceId": latest} if latest else None,
             "isTerminated": self.is_terminated,
@@ -169,18 +174,25 @@ class ServiceJob:
         }
 
 
-def _ms(time: datetime) -> int:
+def ms(time: datetime) -> int:
+    """Milliseconds since the epoch."""
     return int(time.timestamp() * 1000)
 
 
 @dataclass
 class Batch:
-    """All queues and service jobs, in all regions."""
+    """All queues and jobs, in all regions."""
 
     queues: dict[str, Queue] = field(default_factory=dict)  # by ARN
-    jobs: dict[str, ServiceJob] = field(default_factory=dict)  # by id, oldest first
+    jobs: dict[str, Any] = field(default_factory=dict)  # service and container jobs, by id, oldest first
     tokens: dict[str, str] = field(default_factory=dict)  # client token -> id
     passes_tags_on: bool = False  # to the training jobs: AWS does not document whether it does
+    environments: dict[str, int] = field(default_factory=dict)  # vCPUs of compute environments, by ARN
+    definitions: dict[str, Definition] = field(default_factory=dict)  # by ARN, oldest first
+    consumables: dict[str, Consumable] = field(default_factory=dict)  # by ARN
+    start: Callable[[ContainerJob, str, str], Task] | None = None  # a container, with the id of its task and its stream
+    kill_after_s: float = 30.0  # from SIGTERM to SIGKILL
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def in_region(self, region: str) -> list[Queue]:
         """The queues of a region."""
@@ -190,15 +202,15 @@ class Batch:
         """The queue with this name or ARN."""
         return next((one for one in self.in_region(region) if name in (one.name, one.arn)), None)
 
-    def of(self, queue: Queue, *statuses: str) -> list[ServiceJob]:
+    def of(self, queue: Queue, *statuses: str) -> list[Any]:
         """Its jobs, oldest first.  statuses: only with one of these."""
         return [job for job in self.jobs.values() if job.queue is queue and (not statuses or job.status in statuses)]
 
-    def in_use(self, queue: Queue, share: str | None = None) -> int:
-        """Instances of its jobs that run."""
-        return sum(job.count for job in self.of(queue, *ACTIVE) if share in (None, job.share))
+    def in_use(self, queue: Queue, share: str | None = None) -> float:
+        """Instances or vCPUs of its jobs that run."""
+        return float(sum(job.count for job in self.of(queue, *ACTIVE) if share in (None, job.share)))
 
-    def in_order(self, queue: Queue) -> Sequence[ServiceJob]:
+    def in_order(self, queue: Queue) -> Sequence[Any]:
         """The jobs that wait, in the order in which they will start.
 
         Without a policy first in, first out; with one the share that uses least comes first, and in a share the job
@@ -207,12 +219,12 @@ class Batch:
         waiting = self.of(queue, "RUNNABLE")
         return list(self._fair(queue, waiting)) if queue.policy else waiting
 
-    def _fair(self, queue: Queue, waiting: list[ServiceJob]) -> Iterator[ServiceJob]:
+    def _fair(self, queue: Queue, waiting: list[Any]) -> Iterator[Any]:
         used = dict.fromkeys((job.share for job in waiting), 0.0)  # so far: in a rehearsal nothing is long ago
         for job in self.of(queue):
             used[job.share] = used.get(job.share, 0.0) + job.count * job.used
         places = {job.id: place for place, job in enumerate(waiting)}
-        left = sorted(waiting, key=lambda job: (-job.request.get("schedulingPriority", 0), places[job.id]))
+        left = sorted(waiting, key=lambda job: (-job.priority, places[job.id]))
         while left:
             job = min(left, key=lambda one: used[one.share] * queue.weights.get(one.share, 1.0))
             left.remove(job)

@@ -1,4 +1,4 @@
-"""The operations of AWS Batch's service jobs, which moto lacks; and job queues with a service environment."""
+"""The operations on AWS Batch's queues of both kinds, and on service jobs, which moto lacks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 from moto.batch import urls
@@ -16,12 +16,11 @@ from moto.batch.responses import BatchResponse
 from moto.core.utils import get_service_model
 from moto.sagemaker.exceptions import SagemakerClientError
 
+from launch.rehearse.aws.batch import container_operations
+from launch.rehearse.aws.batch.containers import FargateQueue
 from launch.rehearse.aws.batch.jobs import ACTIVE, OVER, UNIT, Queue, ServiceJob
 from launch.rehearse.aws.batch.scheduler import step, terminate
 from launch.rehearse.aws.sagemaker.refusals import check_shape
-
-if TYPE_CHECKING:
-    from launch.rehearse.aws.sagemaker.rules import Rules
 
 PAGE = 100
 FRONT = 100  # jobs in a snapshot
@@ -32,7 +31,7 @@ SHARE = r"[a-zA-Z0-9]{1,255}"
 
 
 @contextmanager
-def routed(rules: Rules) -> Iterator[None]:
+def routed(rules: Any) -> Iterator[None]:
     """Inside the block, moto's server knows the operations, and IAM the tags of service jobs."""
     rules.access.service_jobs = rules.batch.jobs
     more = {f"{{0}}/v1/{method.__name__}$": BatchResponse.dispatch for method in OPERATIONS}
@@ -40,7 +39,7 @@ def routed(rules: Rules) -> Iterator[None]:
         yield
 
 
-def make_queue(rules: Rules, name: str, most: int, region: str, account: str, *, has_shares: bool = True) -> Queue:
+def make_queue(rules: Any, name: str, most: int, region: str, account: str, *, has_shares: bool = True) -> Queue:
     """Makes a queue with a service environment of `most` instances, as launch.infra's stack has it."""
 
     def arn(kind: str) -> str:
@@ -48,32 +47,34 @@ def make_queue(rules: Rules, name: str, most: int, region: str, account: str, *,
 
     policy = arn("scheduling-policy") if has_shares else ""
     queue = Queue(name, arn("job-queue"), arn("service-environment"), most, policy)
-    return rules.batch.queues.setdefault(queue.arn, queue)
+    made: Queue = rules.batch.queues.setdefault(queue.arn, queue)
+    return made
 
 
 # ---- the operations, by the last part of their URLs, as moto names its methods
 
 
-def describejobqueues(rules: Rules, original: Any, response: Any) -> str:
+def describejobqueues(rules: Any, original: Any, response: Any) -> str:
     wanted = response._get_param("jobQueues")
     ours = rules.batch.in_region(response.region)
     shown = [one.described for one in ours if not wanted or {one.name, one.arn} & set(wanted)]
     return json.dumps({"jobQueues": [*json.loads(original(response))["jobQueues"], *shown]})
 
 
-def describeserviceenvironments(rules: Rules, original: Any, response: Any) -> str:
+def describeserviceenvironments(rules: Any, original: Any, response: Any) -> str:
     wanted, keys = response._get_param("serviceEnvironments"), ("serviceEnvironmentName", "serviceEnvironmentArn")
-    rows = [queue.environment_described for queue in rules.batch.in_region(response.region)]
+    queues = [queue for queue in rules.batch.in_region(response.region) if not isinstance(queue, FargateQueue)]
+    rows = [queue.environment_described for queue in queues]
     shown = [row for row in rows if not wanted or {row[key] for key in keys} & {*wanted}]
     return json.dumps({"serviceEnvironments": shown})
 
 
-def submitservicejob(rules: Rules, original: Any, response: Any) -> str:
+def submitservicejob(rules: Any, original: Any, response: Any) -> str:
     """https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html"""
     request = json.loads(response.body)
     _check(request, len(response.body))
     queue = _queue(rules, request["jobQueue"], response.region)
-    if queue.state != "ENABLED":
+    if queue.state != "ENABLED" or isinstance(queue, FargateQueue):
         raise ClientException(f"Job queue {queue.name} is not enabled.")  # [?]
     if bool(queue.policy) != ("shareIdentifier" in request):
         must = "must be specified for a" if queue.policy else "can't be specified for a FIFO"
@@ -85,19 +86,19 @@ def submitservicejob(rules: Rules, original: Any, response: Any) -> str:
             raise ClientException("A request with the same clientToken was submitted already.")  # [?] it "is rejected"
     name = str(uuid.uuid4())
     arn = f"arn:aws:batch:{response.region}:{response.current_account}:service-job/{name}"
-    job = ServiceJob(name, arn, queue, request, rules.now())
+    job = ServiceJob(name, arn, queue, request, rules.batch.now())
     rules.batch.jobs[name] = job
     if token:
         rules.batch.tokens[token] = name
     return json.dumps({"jobArn": arn, "jobName": request["jobName"], "jobId": name})
 
 
-def describeservicejob(rules: Rules, original: Any, response: Any) -> str:
+def describeservicejob(rules: Any, original: Any, response: Any) -> str:
     step(rules)
     return json.dumps(_job(rules, response).described)
 
 
-def listservicejobs(rules: Rules, original: Any, response: Any) -> str:
+def listservicejobs(rules: Any, original: Any, response: Any) -> str:
     """https://docs.aws.amazon.com/batch/latest/APIReference/API_ListServiceJobs.html"""
     step(rules)
     ask = response._get_param
@@ -121,23 +122,23 @@ def _listed(jobs: list[ServiceJob], filters: list[dict[str, Any]], status: str |
     return [job for job in jobs if wanted in ("", job.status)]
 
 
-def getjobqueuesnapshot(rules: Rules, original: Any, response: Any) -> str:
+def getjobqueuesnapshot(rules: Any, original: Any, response: Any) -> str:
     step(rules)
     queue = _queue(rules, response._get_param("jobQueue"), response.region)
-    now_ms = int(rules.now().timestamp() * 1000)
+    now_ms = int(rules.batch.now().timestamp() * 1000)
     front = [
         {"jobArn": job.arn, "earliestTimeAtPosition": int((job.runnable_since or job.created).timestamp() * 1000)}
         for job in rules.batch.in_order(queue)[:FRONT]
     ]
-    used: dict[str, Any] = {"totalCapacityUsage": _usage(rules.batch.in_use(queue)), "lastUpdatedAt": now_ms}
+    used: dict[str, Any] = {"totalCapacityUsage": _usage(queue, rules.batch.in_use(queue)), "lastUpdatedAt": now_ms}
     if queue.policy:
         shares = {job.share: rules.batch.in_use(queue, job.share) for job in rules.batch.of(queue, *ACTIVE)}
-        rows = [{"shareIdentifier": share, "capacityUsage": _usage(count)} for share, count in shares.items()]
+        rows = [{"shareIdentifier": share, "capacityUsage": _usage(queue, count)} for share, count in shares.items()]
         used["fairshareUtilization"] = {"activeShareCount": len(rows), "topCapacityUtilization": rows}
     return json.dumps({"frontOfQueue": {"jobs": front, "lastUpdatedAt": now_ms}, "queueUtilization": used})
 
 
-def terminateservicejob(rules: Rules, original: Any, response: Any) -> str:
+def terminateservicejob(rules: Any, original: Any, response: Any) -> str:
     step(rules)
     terminate(_job(rules, response), json.loads(response.body)["reason"], rules)
     step(rules)
@@ -152,6 +153,7 @@ OPERATIONS: Sequence[Callable[..., str]] = (
     listservicejobs,
     getjobqueuesnapshot,
     terminateservicejob,
+    *container_operations.OPERATIONS,
 )
 
 
@@ -180,18 +182,19 @@ def _check(request: dict[str, Any], size: int) -> None:
         raise ClientException(f"Error executing request, Exception : Invalid {found[0]}")
 
 
-def _queue(rules: Rules, name: str, region: str) -> Queue:
-    queue = rules.batch.queue(name or "", region)
+def _queue(rules: Any, name: str, region: str) -> Queue:
+    queue: Queue | None = rules.batch.queue(name or "", region)
     if queue is None:
         raise ClientException(f"Job queue {name} does not exist.")
     return queue
 
 
-def _job(rules: Rules, response: Any) -> ServiceJob:
+def _job(rules: Any, response: Any) -> ServiceJob:
     name = str(json.loads(response.body)["jobId"]).rpartition("/")[2]
     if name not in rules.batch.jobs:
         raise ClientException(f"Service job {name} does not exist.")  # [?]
-    return rules.batch.jobs[name]
+    job: ServiceJob = rules.batch.jobs[name]
+    return job
 
 
 def _fits(job: ServiceJob, one: dict[str, Any]) -> bool:
@@ -212,10 +215,10 @@ def _is_named(name: str, pattern: str) -> bool:
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
-def _usage(instances: int) -> list[dict[str, Any]]:
-    return [{"capacityUnit": UNIT, "quantity": instances}]
+def _usage(queue: Queue, count: float) -> list[dict[str, Any]]:
+    return [{"capacityUnit": "VCPU" if isinstance(queue, FargateQueue) else UNIT, "quantity": count}]
 
 
-def active(rules: Rules) -> list[ServiceJob]:
+def active(rules: Any) -> list[Any]:
     """The jobs that wait or run."""
     return [job for job in rules.batch.jobs.values() if job.status not in OVER]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import uuid
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moto.sagemaker.exceptions import SagemakerClientError
 from moto.sagemaker.models import sagemaker_backends
 
+from launch.rehearse.aws.batch import tasks
+from launch.rehearse.aws.batch.containers import ContainerJob, held
 from launch.rehearse.aws.batch.jobs import ACTIVE, FROM_SAGEMAKER, OVER, STATUS_OF, WAITING, Attempt, Queue, ServiceJob
 from launch.rehearse.aws.sagemaker.changes import stopping
 from launch.rehearse.aws.sagemaker.jobs import MESSAGES, TrainingJob
-
-if TYPE_CHECKING:
-    from launch.rehearse.aws.sagemaker.rules import Rules
 
 # A training job is called so, with 23 characters of the payload's name and an id of the attempt: the page's example is
 # AWSBatchmy-training-job88b610a69aa8380ca5b0a7aba3f81cb8, and SageMaker takes 63 characters.
@@ -23,30 +22,33 @@ PREFIX, OURS = "AWSBatch", 23
 TIMED_OUT = "Job attempt duration exceeded timeout"  # [?]
 
 
-def step(rules: Rules) -> None:
+def step(rules: Any) -> None:
     """Brings every job up to date, and starts those that have room."""
     with rules.lock:
         for job in list(rules.batch.jobs.values()):
             if job.status in ACTIVE:
-                _see(job, rules)
+                see = tasks.see if isinstance(job, ContainerJob) else _see
+                see(job, rules)
         for queue in list(rules.batch.queues.values()):
             _start(queue, rules)
 
 
-def terminate(job: ServiceJob, reason: str, rules: Rules) -> None:
-    """Ends a job that waits at once, and stops the training job of one that runs."""
+def terminate(job: ServiceJob | ContainerJob, reason: str, rules: Any) -> None:
+    """Ends a job that waits at once; stops the training job or the container of one that runs."""
     if job.status in OVER:
         return
     job.is_terminated, job.reason = True, reason
     if job.status in WAITING:
         _end(job, "FAILED", reason, rules)
-        return
-    running = job.last.training_job if job.last else None
-    if running is not None and running.status == "InProgress":
-        stopping(running)
+    elif isinstance(job, ContainerJob):
+        tasks.stop(job, rules)
+    else:
+        running = job.last.training_job if job.last else None
+        if running is not None and running.status == "InProgress":
+            stopping(running)
 
 
-def _see(job: ServiceJob, rules: Rules) -> None:
+def _see(job: ServiceJob, rules: Any) -> None:
     """What became of the last attempt."""
     attempt = job.last
     assert attempt is not None
@@ -58,45 +60,58 @@ def _see(job: ServiceJob, rules: Rules) -> None:
         job.status = STATUS_OF.get(training_job.secondary, "RUNNING")
         attempt.started = attempt.started or training_job.described.get("TrainingStartTime")
         limit = job.request.get("timeoutConfig", {}).get("attemptDurationSeconds")
-        if limit and (rules.now() - attempt.at).total_seconds() > limit:
+        if limit and (rules.batch.now() - attempt.at).total_seconds() > limit:
             terminate(job, TIMED_OUT, rules)
         return
     attempt.started = attempt.started or training_job.described.get("TrainingStartTime")
     failure = training_job.described.get("FailureReason")
     attempt.reason = f"{FROM_SAGEMAKER}{failure or MESSAGES.get(training_job.secondary, training_job.secondary)}"
     if training_job.status == "Completed":
-        attempt.ended = rules.now()
+        attempt.ended = rules.batch.now()
         _end(job, "SUCCEEDED", attempt.reason, rules)
     else:
         _ended(job, attempt, rules)
 
 
-def _ended(job: ServiceJob, attempt: Attempt, rules: Rules) -> None:
+def _ended(job: ServiceJob, attempt: Attempt, rules: Any) -> None:
     """After an attempt that failed.  Without capacity it is repeated, and does not count."""
-    attempt.ended = attempt.ended or rules.now()
+    attempt.ended = attempt.ended or rules.batch.now()
     has_no_capacity = "CapacityError" in attempt.reason and not job.is_terminated
     if has_no_capacity:
         job.used -= 1
     if has_no_capacity or job.may_retry:
-        job.status, job.runnable_since = "RUNNABLE", rules.now()
+        job.status, job.runnable_since = "RUNNABLE", rules.batch.now()
     else:
         _end(job, "FAILED", job.reason if job.is_terminated else attempt.reason, rules)
 
 
-def _end(job: ServiceJob, status: str, reason: str, rules: Rules) -> None:
-    job.status, job.reason, job.stopped = status, reason, rules.now()
+def _end(job: ServiceJob | ContainerJob, status: str, reason: str, rules: Any) -> None:
+    job.status, job.reason, job.stopped = status, reason, rules.batch.now()
 
 
-def _start(queue: Queue, rules: Rules) -> None:
+def _start(queue: Queue, rules: Any) -> None:
     """Starts jobs from the front of the queue; the first that does not fit holds up those behind it."""
     batch = rules.batch
     for job in batch.of(queue, "SUBMITTED"):
-        job.status, job.runnable_since = "RUNNABLE", rules.now()
-    while (waiting := batch.in_order(queue)) and batch.in_use(queue) + waiting[0].count <= queue.most:
-        _attempt(waiting[0], rules)
+        job.status, job.runnable_since = "RUNNABLE", rules.batch.now()
+    while (waiting := batch.in_order(queue)) and _fits(waiting[0], rules):
+        attempt = tasks.attempt if isinstance(waiting[0], ContainerJob) else _attempt
+        attempt(waiting[0], rules)
 
 
-def _attempt(job: ServiceJob, rules: Rules) -> None:
+def _fits(job: Any, rules: Any) -> bool:
+    """Whether a job's queue has room for it, and its consumable resources have."""
+    batch, queue = rules.batch, job.queue
+    if batch.in_use(queue) + job.count > queue.most:
+        return False
+    if not isinstance(job, ContainerJob):
+        return True
+    region, jobs = queue.arn.split(":")[3], list(batch.jobs.values())
+    totals = {one.name: one.total for one in batch.consumables.values() if one.arn.split(":")[3] == region}
+    return all(held(jobs, name, job) + count <= totals.get(name, 0) for name, count in job.consumes.items())
+
+
+def _attempt(job: ServiceJob, rules: Any) -> None:
     """Makes the training job, by Batch's own service role."""
     from launch.rehearse.aws.sagemaker.moto_patches import new_job  # which imports Batch's operations
 
@@ -110,10 +125,10 @@ def _attempt(job: ServiceJob, rules: Rules) -> None:
     job.status = "SCHEDULED"
     try:
         made: TrainingJob | None = new_job(rules, payload, _place(job))
-        attempt = Attempt(made, rules.now())
+        attempt = Attempt(made, rules.batch.now())
     except SagemakerClientError as error:
         reason = f"{FROM_SAGEMAKER}{error.code}: {error.message}"
-        attempt = Attempt(None, rules.now(), ended=rules.now(), reason=reason)
+        attempt = Attempt(None, rules.batch.now(), ended=rules.batch.now(), reason=reason)
     job.attempts.append(attempt)
     if attempt.training_job is None:
         _ended(job, attempt, rules)

@@ -19,6 +19,7 @@ from moto.ssm.models import Parameter, ssm_backends
 
 from launch.aws.names import DATA_TAG, TOOLKIT
 from launch.rehearse.aws import account
+from launch.rehearse.aws.batch.moto_patches import active
 from launch.rehearse.aws.ec2.instances import end
 from launch.rehearse.aws.ec2.rules import Rules
 
@@ -115,6 +116,7 @@ class Ec2Account(account.Account):
         for backend in ec2_backends[self.id].values():
             yield from _resources_of(backend)
         yield from (f"placement group {name}" for name in list(self.rules.placement_groups))
+        yield from (f"job in a queue {job.request['jobName']}" for job in active(self.rules))
         for schedules in scheduler_backends[self.id].values():
             for group in list(schedules.schedule_groups.values()):
                 yield from (f"schedule {name}" for name in list(group.schedules))

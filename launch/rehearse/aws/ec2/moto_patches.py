@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+from moto.batch.responses import BatchResponse
 from moto.core.responses import ActionResult
 from moto.core.utils import method_names_from_class
 from moto.ebs.models import EBSBackend
@@ -30,6 +31,7 @@ from moto.servicequotas.models import ServiceQuotasBackend
 
 from launch.rehearse.aws import access
 from launch.rehearse.aws.access import replaced
+from launch.rehearse.aws.batch.moto_patches import OPERATIONS, routed
 from launch.rehearse.aws.ec2 import ebs, instances, network, run_instances, scheduler
 from launch.rehearse.aws.ec2.rules import Rules, consistency_check
 
@@ -40,6 +42,7 @@ def patched(rules: Rules) -> Iterator[None]:
     with ExitStack() as stack:
         rules.access.others += [scheduler.check_of(rules), consistency_check(rules), ebs.check_of(rules)]
         stack.enter_context(access.patched(rules, METHODS))
+        stack.enter_context(routed(rules))
         stack.enter_context(replaced(Attachment, "__init__", run_instances.attachment, rules))
         stack.enter_context(mock.patch.object(Instance, "network_interfaces", property(run_instances.interfaces_of)))
         stack.enter_context(mock.patch.object(Volume, "attachments", property(ebs.attachments)))
@@ -124,6 +127,7 @@ METHODS: access.Replacements = {
     EBSBackend: [ebs.complete_snapshot],
     ECRResponse: [get_download_url_for_layer],
     ServiceQuotasBackend: [get_service_quota],
+    BatchResponse: OPERATIONS,
     EventBridgeSchedulerBackend: [
         scheduler.create_schedule,
         scheduler.create_schedule_group,

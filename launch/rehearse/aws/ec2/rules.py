@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 
 from launch.rehearse.aws.access import Access
+from launch.rehearse.aws.batch.jobs import Batch
 from launch.rehearse.aws.calls import Check, Refusal, SignedCall
 from launch.rehearse.aws.iam.policies import FULL_ACCESS, Policy
 
@@ -70,8 +72,11 @@ class Rules:
     organization: list[Policy] = field(default_factory=lambda: [FULL_ACCESS])  # its service control policies
     lock: Any = field(default_factory=threading.RLock)  # of everything that is under these rules
 
+    batch: Batch = field(default_factory=Batch)  # queues in front of it
+
     def __post_init__(self) -> None:
         self.access.groups = self.placement_groups
+        self.batch.now = lambda: datetime.fromtimestamp(self.now(), UTC)
 
 
 # ---- eventual consistency: https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html

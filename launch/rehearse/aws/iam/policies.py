@@ -35,7 +35,8 @@ class Need:
 FULL_ACCESS: Policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
 # Callers with several policies, as a policy has 6,144 characters at most.
 LAUNCHER = ("launcher", "launcher-sagemaker", "launcher-queue", "reader")
-FILES = {"launcher": LAUNCHER, "doctor": ("doctor", *LAUNCHER), "data-on-ec2": ("data", "launcher", "reader")}
+FILES = {"launcher": LAUNCHER, "doctor": ("doctor", *LAUNCHER), "data-on-ec2": ("data", "launcher", "reader"),
+         "controller": ("launcher", "reader")}  # fmt: skip
 
 
 @cache

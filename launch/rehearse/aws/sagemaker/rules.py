@@ -88,6 +88,9 @@ class Rules:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     lock: Any = field(default_factory=threading.RLock)  # of everything that is under these rules
 
+    def __post_init__(self) -> None:
+        self.batch.now = lambda: self.now()  # which tests replace
+
 
 @functools.cache
 def _model() -> Any:
