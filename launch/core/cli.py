@@ -263,7 +263,7 @@ def _rehearse(
     from launch.rehearse.rehearsal import rehearse
 
     launcher.check(job)
-    options = job.where.model_dump()
+    options = {**dict(job.where), **job.where.model_dump()}  # with those that are not saved with a job
     words, arguments = split(argv)
     rehearsed = RehearsedJob(
         backend=launcher.backend,

@@ -15,6 +15,7 @@ from unittest import mock
 
 from moto.ec2.models import amis, ec2_backends, elastic_block_store, security_groups, subnets
 
+from launch.aws.instances.facts import FAMILIES
 from launch.aws.lookup import PLACE
 from launch.aws.names import ALLOWED_TAG, DATA_TAG, TOOLKIT, bucket_of
 from launch.aws.published import NAME, prefix_of
@@ -123,6 +124,11 @@ def fill_other_region(account: Ec2Account, job: RehearsedJob) -> None:
     account.make_snapshot(job.data_name, GIB)
     account.make_secrets(job.options.get("secret") or ())
     _make_image(account, job.options.get("image") or TOOLKIT)
+
+
+def vcpus(account: Ec2Account) -> dict[str, int]:
+    """The limits of a queue's jobs: the account's quotas, by kind."""
+    return {family.kind: int(account.rules.quota[family.code]) for family in FAMILIES}
 
 
 def zones(account: Ec2Account) -> list[str]:

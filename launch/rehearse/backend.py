@@ -150,6 +150,7 @@ class RehearsedBackend(ABC):
     node_kind: str  # what nodes are on this machine, in words
     publishes: bool = False  # launch.data publishes the data before the job, as on AWS
     trouble: str = ""  # why this machine cannot make nodes; empty if it can
+    on_line: Callable[[str], None] = lambda line: None  # called with each line of a launcher on AWS
     closing: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -184,6 +185,10 @@ class RehearsedBackend(ABC):
         if self._thread:
             self._thread.join()
         self.end_nodes()
+
+    def await_end(self) -> int | None:
+        """Wait for a job that needs no launcher to follow it; return its exit code, None if it needs one."""
+        return None
 
     @abstractmethod
     def poll(self) -> None:

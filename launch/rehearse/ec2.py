@@ -11,19 +11,27 @@ from pathlib import Path
 from moto.ebs.models import EBSSnapshot
 
 from launch.rehearse import accounts
+from launch.rehearse.aws.batch.container_operations import make_fargate_queue
+from launch.rehearse.aws.batch.jobs import OVER
+from launch.rehearse.aws.batch.scheduler import step
 from launch.rehearse.aws.ec2 import ebs
 from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.moto_patches import patched
 from launch.rehearse.aws.server import Request, RequestLog, first, served
-from launch.rehearse.backend import RehearsedBackend, RehearsedJob
+from launch.rehearse.backend import POLL_S, RehearsedBackend, RehearsedJob
 from launch.rehearse.faults import Fault
 from launch.rehearse.nodes.ec2 import namespaces, processes
 from launch.rehearse.nodes.ec2.node import KEY, TOKEN, Machines, Node, NodeSetup, Volume
 from launch.rehearse.nodes.ec2.watcher import InstanceRun, Watcher
+from launch.rehearse.nodes.fargate import KEY as CONTROLLER_KEY
+from launch.rehearse.nodes.fargate import TOKEN as CONTROLLER_TOKEN
+from launch.rehearse.nodes.fargate import Fargate
 from launch.rehearse.nodes.network import why_not_slow
+from trainer.contract import Exit
 from trainer.errors import SettingsError
 
 GATEWAY, PORT = "172.31.255.254", 5000  # the last address of moto's default VPC, 172.31.0.0/16
+QUEUES = "AWS Batch is ours, by AWS's pages and model: its containers are processes, and its queue has no other jobs."
 HOST_FAILED = "Server.InternalError: Internal error"
 SPOT_TAKEN = "Server.SpotInstanceTermination: Spot instance termination"
 NOTICE_S = 120.0
@@ -40,6 +48,7 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[Ec2]:
         for region in job.regions[1:]:
             accounts.fill_other_region(Ec2Account(region, rules=account.rules), job)
         accounts.grant(account.rules.access, account.id, job, "node", KEY, TOKEN)
+        accounts.grant(account.rules.access, account.id, job, "controller", CONTROLLER_KEY, CONTROLLER_TOKEN)
         machines = stack.enter_context(_machines(folder))
         machines.check_aws_cli()
         account.rules.address = machines.address
@@ -47,6 +56,11 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[Ec2]:
         port = inside = stack.enter_context(served(log, tokens))
         if machines.gateway != processes.LOCALHOST:
             inside = stack.enter_context(served(log, tokens, machines.gateway, PORT, machines.place))
+        fargate = Fargate(account.rules, f"http://{processes.LOCALHOST}:{port}", folder / "fargate")
+        if queue := job.options.get("queue"):
+            make_fargate_queue(account.rules, queue, job.region, account.id, accounts.vcpus(account))
+            account.rules.batch.start = fargate.start
+        stack.callback(fargate.close)
         setup = NodeSetup(f"http://{machines.gateway}:{inside}")
         publishes = _publishes(job, machines)
         if publishes:
@@ -57,9 +71,10 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[Ec2]:
         with closing(
             Ec2(
                 job=job, account=account, machines=machines, watcher=watcher, node_kind=machines.kind,
-                endpoint=f"http://{processes.LOCALHOST}:{port}", publishes=publishes,
+                endpoint=fargate.endpoint, publishes=publishes, fargate=fargate,
             )
         ) as backend:  # fmt: skip
+            fargate.on_line = lambda line: backend.on_line(line)  # which the display sets
             yield backend
 
 
@@ -70,19 +85,21 @@ class Ec2(RehearsedBackend):
     account: Ec2Account
     machines: Machines
     watcher: Watcher
+    fargate: Fargate  # the launchers of a queue
     reclaimed: list[tuple[float, InstanceRun]] = field(default_factory=list)  # nodes that EC2 will reclaim, and when
     full: list[Node] = field(default_factory=list)  # nodes with a full disk
     has_route: bool = True  # the subnets have a route to the internet
 
     @property
     def differences(self) -> Sequence[str]:
-        return self.machines.differences
+        return (*self.machines.differences, *((QUEUES,) if self.job.options.get("queue") else ()))
 
     @property
     def node_runs(self) -> Mapping[str, InstanceRun]:
         return self.watcher.node_runs
 
     def poll(self) -> None:
+        step(self.account.rules)  # of queues
         self.watcher.poll()
         self._reclaim()
         for node in list(self.full):
@@ -90,7 +107,18 @@ class Ec2(RehearsedBackend):
                 namespaces.fill_disk(node)  # again, as files may have been removed since
 
     def end_nodes(self) -> None:
+        self.fargate.close()
         self.watcher.close()
+
+    def await_end(self) -> int | None:
+        jobs = [job for job in self.account.rules.batch.jobs.values() if job.request["jobName"] == self.job.name]
+        if not jobs:
+            return None
+        while jobs[-1].status not in OVER and not self.trouble:
+            time.sleep(POLL_S)
+        last = jobs[-1].last
+        code = last.exit_code if last else None
+        return Exit.MACHINE if code is None else code
 
     def ranks(self) -> Mapping[str, int]:
         cluster = self.account.s3(f"jobs/{self.job.name}/cluster.json", self.job.bucket) or {"nodes": ()}
@@ -107,6 +135,8 @@ class Ec2(RehearsedBackend):
             case "sick-node":
                 self.watcher.sick = fault.number
                 return f"the GPU of the last node is broken, {fault.number} times in all"
+            case "controller-killed" if not self.job.options.get("queue"):
+                raise SettingsError(f"--inject {fault}: only a job in a queue has a launcher there; add --queue demo.")
             case "spot-notice" if not self.job.options.get("spot"):
                 raise SettingsError(f"--inject {fault}: only spot instances get a notice; add --spot.")
             case "disk-full":
@@ -138,6 +168,8 @@ class Ec2(RehearsedBackend):
             raise SettingsError(f"--inject {fault}: needs {needed}; here nodes are processes, because that {why}.")
 
     def inject(self, fault: Fault) -> str | None:
+        if fault.kind == "controller-killed":
+            return "the launcher in the queue was killed" if self.fargate.kill() else None
         running = [run for run in self.node_runs.values() if run.ended is None]
         if not running:
             return None

@@ -26,6 +26,7 @@ KINDS = {
     "no-route": ("", "the subnets have lost their route to the internet, until the launcher has ended"),
     "slow-network": (":RATE", "each node sends and receives at most RATE, such as 1gbit or 200mbit"),
     "launcher-killed": ("@call:N", "the launcher gets SIGKILL at its Nth request and is started again"),
+    "controller-killed": ("@epoch:N", "the launcher of a job in a queue gets SIGKILL after epoch N"),
     "throttle": ("", "AWS throttles every third request of the launcher"),
 }
 PATTERNS = {

@@ -179,11 +179,15 @@ def _run_job(rehearsal: Rehearsal) -> int:
 
 
 def _follow(rehearsal: Rehearsal) -> int:
-    """Follow a job that the launcher has left running."""
+    """Wait for the end of a job that the launcher has left running, and follow it if nothing on AWS does."""
     if not (rehearsal.job.is_detached and rehearsal.left()):
         return Exit.DONE
+    name = rehearsal.job.name
+    if (code := rehearsal.backend.await_end()) is not None:
+        rehearsal.display.note("the job has ended without a launcher on this machine; fetching its results")
+        return code or rehearsal.run("fetch", name)
     rehearsal.display.note("the launcher has detached from the job; following it to its end")
-    return rehearsal.run("attach", rehearsal.job.name)
+    return rehearsal.run("attach", name)
 
 
 def _run_next(rehearsal: Rehearsal) -> int:
@@ -238,6 +242,7 @@ def _opened(job: RehearsedJob, is_terminal: bool) -> Iterator[Rehearsal]:
             rehearsal = Rehearsal(job, backend, requests, display, injection, resources_before)
             requests.before = injection.refuse
             requests.after = lambda request: rehearsal.made.update(backend.account.resources() - resources_before)
+            backend.on_line = display.launcher_line
             backend.watch(rehearsal.update, injection.abort)
             display.note(f"embedded AWS in {job.region}; nodes: {backend.node_kind}; job {job.name}")
             yield rehearsal

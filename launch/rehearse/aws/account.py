@@ -17,7 +17,7 @@ from moto.s3.models import s3_backends
 from moto.secretsmanager.models import secretsmanager_backends
 from moto.ssm.models import ssm_backends
 
-from launch.aws.names import bucket_of, known_s3
+from launch.aws.names import CONTROLLER_LOGS, bucket_of, known_s3
 from launch.core.secrets import read_references
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
@@ -114,7 +114,8 @@ class Account:
         return s3_backends[self.id]["aws"].get_bucket(bucket or self.bucket).keys
 
     def logs(self) -> dict[str, list[str]]:
-        """The lines in CloudWatch, by stream."""
-        groups = list(logs_backends[self.id][self.region].groups.values())
+        """The lines in CloudWatch, by stream; not those of launchers in a queue."""
+        groups = [group for group in list(logs_backends[self.id][self.region].groups.values())
+                  if group.name != CONTROLLER_LOGS]  # fmt: skip
         streams = [(name, stream) for group in groups for name, stream in list(group.streams.items())]
         return {name: [event.message for event in list(stream.events)] for name, stream in streams}

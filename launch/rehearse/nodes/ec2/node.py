@@ -167,14 +167,15 @@ def programs() -> dict[str, str]:
 
 def environment(setup: NodeSetup, path: str, home: Path | str) -> dict[str, str]:
     """The environment of every program on a node: the embedded AWS, and nothing of this machine's user."""
-    bare = _bare_environment(path, home)
+    bare = bare_environment(path, home)
     if setup.reaches is None:
         return {**bare, "AWS_ENDPOINT_URL": setup.aws}
     reached = {f"AWS_ENDPOINT_URL_{VARIABLES[name]}": setup.aws for name in setup.reaches & VARIABLES.keys()}
     return {**bare, "AWS_ENDPOINT_URL": CLOSED_PORT, "EC2_REACHES": " ".join(sorted(setup.reaches)), **reached}
 
 
-def _bare_environment(path: str, home: Path | str) -> dict[str, str]:
+def bare_environment(path: str, home: Path | str) -> dict[str, str]:
+    """Without AWS."""
     # pip install --user puts modules below HOME, which is another one here.
     return {**NO_ACCOUNT, "PATH": path, "HOME": str(home), "PYTHONUSERBASE": site.getuserbase()}
 

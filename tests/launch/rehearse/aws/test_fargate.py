@@ -75,7 +75,9 @@ def test_a_job_goes_from_submitted_to_succeeded(account: Account) -> None:
     assert account.left() == []
 
 
-@pytest.mark.parametrize(("code", "status"), [(75, "STARTING"), (137, "STARTING"), (1, "STARTING"), (2, "FAILED"), (5, "FAILED")])
+@pytest.mark.parametrize(
+    ("code", "status"), [(75, "STARTING"), (137, "STARTING"), (1, "STARTING"), (2, "FAILED"), (5, "FAILED")]
+)
 def test_the_exit_code_decides_whether_a_job_is_tried_again(account: Account, code: int, status: str) -> None:
     """https://docs.aws.amazon.com/batch/latest/userguide/job_retries.html"""
     job = submit(account)
