@@ -95,6 +95,11 @@ def _shown(plans: "Plans", form: bool | str) -> str:
 
 
 def _perform(runtime: Runtime, plans: "Plans") -> Outcome | None:
+    if plans.places[0].plan.payload.job.where.queue is not None:
+        from launch.ec2.batch import put_into_queue
+
+        put_into_queue(plans, runtime)
+        return None
     from launch.ec2.start import launch_in_regions
 
     return launch_in_regions(plans, runtime)

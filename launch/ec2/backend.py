@@ -52,6 +52,7 @@ class Runtime:
     confirm: Callable[[str], None] = confirm  # asks before resources are removed
     approve: Callable[[str], None] = approve  # asks before a job that costs money
     results: Path = Path("runs")  # the folder into which results are fetched
+    has_successor: bool = False  # another launcher goes on if this one ends before the job
 
 
 # The default training; flags and --config override it.
@@ -106,5 +107,7 @@ BACKEND = Backend(
     is_billed=True,
     examination="launch.ec2.examination",
     active_jobs="launch.ec2.leaks:active_jobs",
+    returns_at_once=lambda where: where.queue is not None,
+    batch="launch.ec2.batch:submit",
     rehearsal="launch.rehearse.ec2:opened",
 )

@@ -40,7 +40,7 @@ class Resolved:
 
     @property
     def detaches(self) -> bool:
-        return self.options.detach or not self.options.wait
+        return self.options.detach or not self.options.wait or self.options.queue is not None
 
     @property
     def streams(self) -> bool:
@@ -119,6 +119,7 @@ def resolve(job: Job[Ec2Options], found: Mapping[str, Instance] = MappingProxyTy
     if job.train.run_dir is not None or job.train.checkpoint_dir is not None:
         raise SettingsError("the job folder holds the run and its checkpoints; omit --run-dir and --checkpoint-dir.")
     read_references(options.secret)
+    _check_queue(options)
     check_proxy(options.proxy)
     _check_init_from(job)
     resolved = Resolved(options, instances, job.train, data_volume_of(job), options.data_s3 or job.train.data_url)
@@ -131,6 +132,12 @@ def resolve(job: Job[Ec2Options], found: Mapping[str, Instance] = MappingProxyTy
     _check_market(options, instances)
     check_price(resolved)
     return resolved
+
+
+def _check_queue(options: Ec2Options) -> None:
+    flags = [f"--{name}" for name in ("priority", "share") if getattr(options, name) is not None]
+    if options.queue is None and flags:
+        raise SettingsError(f"{' and '.join(flags)}: of a job in a queue; add --queue, or leave it out.")
 
 
 # Options that name a resource of one region.

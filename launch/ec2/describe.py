@@ -295,6 +295,8 @@ def _shortage(cluster: Cluster, facts: Facts, instance: Instance) -> TrainerErro
     if cluster.resolved.options.capacity_block or cluster.warm:
         return None
     quota = facts.quotas.get(quota_of(instance, cluster.resolved.options.spot).name)
+    if quota is not None and cluster.resolved.options.queue is not None:
+        quota = replace(quota, running=0)  # it waits for those that run
     needed = (cluster.nodes - len(facts.fleet.living)) * instance.vcpus
     who = f"{cluster.nodes} x {instance.name} need"
     return shortage(quota, needed, who, "use fewer or smaller nodes", facts.region)

@@ -56,6 +56,47 @@ class WarmNodes:
         return self.folder.job
 
 
+@dataclass(frozen=True)
+class QueueFacts:
+    """A queue of AWS Batch for EC2."""
+
+    name: str
+    waiting: tuple[str, ...] = ()  # jobs in line, the next one first; at most 100
+    has_shares: bool = True
+
+
+@dataclass(frozen=True)
+class Queued:
+    """A job's launcher in a queue."""
+
+    id: str  # Batch's
+    job: str
+    queue: str
+    status: str  # Batch's: SUBMITTED to RUNNING, SUCCEEDED or FAILED
+    reason: str
+    created: datetime
+    place: int | None = None  # in line, from 1; None if it is not in line, or not among the first 100
+    in_line: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in ("SUCCEEDED", "FAILED")
+
+    @property
+    def waits(self) -> bool:
+        """Whether its launcher has yet to run."""
+        return self.status in ("SUBMITTED", "PENDING", "RUNNABLE")
+
+    @property
+    def in_words(self) -> str:
+        """Its state, as the rest of a sentence."""
+        if self.place is not None:
+            return f"waits in queue {self.queue}, number {self.place} of {self.in_line} in line"
+        if self.waits:
+            return f"waits in queue {self.queue}"
+        return f"its launcher in queue {self.queue} {'has ended' if self.is_over else 'runs'}"
+
+
 def next_key(folder: Folder, started: datetime) -> str:
     """The key of the boot script of the job that takes over the warm nodes of this start of a job.
 
@@ -94,6 +135,8 @@ class Facts:
     old_stack: str = ""  # the region of the stack that made that role, if it is older than this version needs
     roles: int = ROLES_VERSION  # the version of that stack's roles, see launch.aws.names
     fleet: Fleet = field(default_factory=Fleet)
+    queue: QueueFacts | None = None  # that the job is to wait in
+    queued: Queued | None = None  # its launcher that waits or runs in a queue
     warm: tuple[WarmNodes, ...] = ()  # nodes of other jobs, as many and of the same types
     fleet_is_known: bool = True  # whether AWS was asked for it, and answered
     spec: Mapping[str, Any] | None = None  # job.json of an earlier start of this job

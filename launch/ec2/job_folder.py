@@ -210,7 +210,9 @@ def jobs_in(aws: Aws, bucket: str) -> list[str]:
 def is_known(aws: Aws, fleet: Fleet, folder: Folder) -> bool:
     """Whether such a job exists or existed.  Raises AwsError if that depends on its folder, which cannot be read."""
     own = fleet.of(folder.job)
-    return bool(own.nodes or own.resources) or spec_of(aws, folder, BACKEND_NAME) is not None
+    if own.nodes or own.resources or spec_of(aws, folder, BACKEND_NAME) is not None:
+        return True
+    return aws.read(folder.bucket, folder.queued) is not None
 
 
 def known_folder(aws: Aws, fleet: Fleet, job: str, bucket: str | None) -> Folder:

@@ -34,9 +34,10 @@ from launch.core.errors import AwsError
 from launch.core.price import CATALOGS, Prices
 from launch.ec2.backend import BACKEND_NAME, LOG_GROUP
 from launch.ec2.checks import Resolved
-from launch.ec2.facts import Facts, Reservation, Snapshot, WarmNodes
+from launch.ec2.facts import Facts, Queued, QueueFacts, Reservation, Snapshot
 from launch.ec2.job_folder import is_stopped, members_of, spec_version, start_of
-from launch.ec2.options import IMAGE
+from launch.ec2.options import IMAGE, Ec2Options
+from launch.ec2.queue import find_queued, queue_facts
 from launch.ec2.warm import find_warm
 from trainer.errors import TrainerError
 
@@ -215,6 +216,8 @@ def look_up(
     facts = _with_parts(facts, aws, lookups, resolved, dataset, earlier)
     facts = _with_prices(facts, aws, lookups, resolved, cache(region), earlier)
     facts = _with_rights(facts, aws, lookups, resolved)
+    if resolved.options.queue is not None:
+        facts = _with_queue(facts, aws, lookups, resolved.options.queue, job)
     return replace(facts, problems=tuple(lookups.problems), unknown=tuple(lookups.unknown))
 
 
@@ -230,9 +233,6 @@ def _with_job(
     everything = lookups.required(partial(_fleet, aws), None)
     fleet = everything.of(job) if everything else None
     last_generation = lookups.required(partial(_last_generation, aws, folder), 0)
-    warm: tuple[WarmNodes, ...] = ()
-    if everything and fleet and not fleet.nodes and not last_generation:  # a job that begins
-        warm = lookups.optional("warm nodes", partial(find_warm, aws, everything, options, facts.now), ())
     found = replace(
         facts,
         subnets=subnets,
@@ -242,9 +242,17 @@ def _with_job(
         fleet=fleet or Fleet(),
         fleet_is_known=fleet is not None,
         last_generation=last_generation,
-        warm=warm,
     )
+    found = _with_warm(found, aws, lookups, options, everything) if everything else found
     return found, {} if spec is None or "ended" in spec else spec
+
+
+def _with_warm(facts: Facts, aws: Aws, lookups: Lookups, options: Ec2Options, everything: Fleet) -> Facts:
+    """The warm nodes of other jobs, for a job that begins now."""
+    if facts.fleet.nodes or facts.last_generation or options.queue is not None:
+        return facts
+    find_them = partial(find_warm, aws, everything, options, facts.now)
+    return replace(facts, warm=lookups.optional("warm nodes", find_them, ()))
 
 
 def _with_parts(
@@ -294,6 +302,15 @@ def _with_rights(facts: Facts, aws: Aws, lookups: Lookups, resolved: Resolved) -
     lookups.required(partial(check_profile, aws, resolved.options.instance_profile, "--instance-profile"), None)
     has_log_group = lookups.optional("the log group", partial(log_group_exists, aws), True)
     return replace(facts, scheduler_role=role, old_stack=old_stack, roles=roles, has_log_group=has_log_group)
+
+
+def _with_queue(facts: Facts, aws: Aws, lookups: Lookups, name: str, job: str) -> Facts:
+    """The queue, and the job's launcher in it."""
+    no_queue: QueueFacts | None = None
+    none: Queued | None = None
+    queue = lookups.required(partial(queue_facts, aws, name), no_queue)
+    queued = lookups.required(partial(find_queued, aws, job), none) if queue else None
+    return replace(facts, queue=queue, queued=None if queued and queued.is_over else queued)
 
 
 def _fleet(aws: Aws) -> Fleet | None:

@@ -117,6 +117,28 @@ class Ec2Options(Options):
         description="hours to keep asking for machines, every 5 minutes, in all zones and for all types",
         json_schema_extra={"metavar": "HOURS"},
     )
+    # Not saved with the job: it is the same one without a queue.
+    queue: str | None = Field(
+        None,
+        exclude=True,
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$",
+        description="wait in this queue (see launch.infra up --queue) and return at once; attach follows the job",
+        json_schema_extra={"metavar": "NAME"},
+    )
+    priority: int | None = Field(
+        None,
+        exclude=True,
+        ge=0,
+        le=9999,
+        description="jobs of a share with a higher priority leave the queue first (default: 0)",
+    )
+    share: str | None = Field(
+        None,
+        exclude=True,
+        pattern=r"^[A-Za-z0-9]{1,255}$",
+        description="share of the queue, such as a team; the one that uses least is next (default: default)",
+        json_schema_extra={"metavar": "NAME"},
+    )
     wait: bool = Field(True, description="follow the job to its end, then remove its resources")
     fetch: bool = Field(True, description="fetch the results into runs/ at the end")
     detach: bool = Field(

@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from launch.aws import upload
@@ -22,6 +22,7 @@ from launch.ec2.describe import describe, unreachable, why_unreachable
 from launch.ec2.facts import Facts
 from launch.ec2.job_folder import planned_cluster_file
 from launch.ec2.options import Ec2Options
+from launch.ec2.queue import submission
 from launch.ec2.requests import Cluster, placement_name
 from launch.ec2.volume_init import UNSET, volume_init
 from launch.ec2.warm import take_over
@@ -70,12 +71,12 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
         nodes = _nodes(cluster, facts, missing, generation, group)
         steps += nodes
         problems = problems if nodes else (*problems, _no_subnet(cluster, facts))
-    if resolved.data_volume == "multi-attach" and not facts.fleet.shared_volumes:
-        newest = generation if missing else max(node.generation for node in facts.fleet.living)
-        steps.append(requests.shared_volume(cluster, _zone(facts), newest))
+    steps += _shared_volume(cluster, facts, generation if missing else 0)
+    if resolved.options.queue is not None:
+        steps = _into_queue(cluster, facts)
     quotes = explain.quotes(job.train, cluster, facts)
     return Plan(
-        title=_title(cluster, missing),
+        title=_title(cluster, facts, missing),
         payload=Launch(job, cluster, missing, generation, save_spec),
         facts=explain.plan_facts(cluster, facts),
         steps=tuple(steps),
@@ -87,6 +88,14 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
     )
 
 
+def _shared_volume(cluster: Cluster, facts: Facts, generation: int) -> list[Step]:
+    """The request for the volume that all nodes share.  generation: of the missing nodes; 0 if none is."""
+    if cluster.resolved.data_volume != "multi-attach" or facts.fleet.shared_volumes:
+        return []
+    newest = generation or max(node.generation for node in facts.fleet.living)
+    return [requests.shared_volume(cluster, _zone(facts), newest)]
+
+
 def _nodes(cluster: Cluster, facts: Facts, missing: int, generation: int, group: str) -> list[Step]:
     """The requests for the nodes; none if there is no place for them."""
     if cluster.warm is not None:
@@ -95,8 +104,27 @@ def _nodes(cluster: Cluster, facts: Facts, missing: int, generation: int, group:
     return [_choice(tries, missing)] if tries else []
 
 
-def _title(cluster: Cluster, missing: int) -> str:
+# How long a job may wait in a queue: Batch ends its launcher after 14 days.
+MOST_IN_LINE = timedelta(days=14)
+
+
+def _into_queue(cluster: Cluster, facts: Facts) -> list[Step]:
+    """The requests that put the job into its queue; none if its launcher is there."""
+    if facts.queued is not None:
+        return []
+    # A source's key has the month in which the job begins, and only this machine has the source.
+    months = {when.strftime("%Y-%m"): when for when in (cluster.started, cluster.started + MOST_IN_LINE)}
+    later = [replace(cluster, started=when, toolkit=None) for when in months.values()]
+    sources = {cluster.source_key: upload for cluster in later for upload in _uploads(cluster, facts)}
+    return [*sources.values(), *submission(cluster, facts)]
+
+
+def _title(cluster: Cluster, facts: Facts, missing: int) -> str:
     title = f"{cluster.nodes} x {' or '.join(cluster.resolved.options.instance_type)} on EC2, job {cluster.job}"
+    if facts.queued is not None:
+        return f"{title}: it {facts.queued.in_words}; --new starts another"
+    if cluster.resolved.options.queue is not None:
+        return f"{title}, through queue {cluster.resolved.options.queue}"
     if cluster.warm is not None:
         return f"{title}, on {cluster.nodes} warm nodes of {cluster.warm.job}"
     return title if missing else f"{title}: it runs already, and is joined; --new starts another"

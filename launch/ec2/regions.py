@@ -24,6 +24,7 @@ from launch.ec2.facts import Facts, Snapshot
 from launch.ec2.lookup import look_up
 from launch.ec2.options import IMAGE, Ec2Options
 from launch.ec2.planner import Launch
+from launch.ec2.queue import running_names
 from launch.ec2.warm import warm_nodes
 from trainer.errors import SettingsError, TrainerError
 
@@ -287,6 +288,8 @@ def _running(job: Job[Ec2Options], runtime: Runtime) -> Iterator[str]:
     for region in job.where.region or (None,):
         with suppress(TrainerError):
             aws = runtime.make_aws(region)
+            if job.where.queue is not None and aws.has_credentials:
+                yield from running_names(aws)
             running = find(aws) if aws.has_credentials else Fleet()
             for name in running.jobs:
                 is_warm = False

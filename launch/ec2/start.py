@@ -26,6 +26,7 @@ from launch.ec2.backend import BACKEND_NAME, Runtime, command
 from launch.ec2.costs import cost_so_far
 from launch.ec2.job_folder import check_not_stopped, is_stopped_error, spec_of, start_of
 from launch.ec2.planner import Launch
+from launch.ec2.queue_verbs import is_led
 from launch.ec2.records import completed, stopped
 from launch.ec2.regions import ASK_EVERY_S, Place, Plans, Tried, plan_job, plan_regions, tried_in
 from launch.ec2.requests import NAME_TAKEN, Cluster
@@ -33,7 +34,7 @@ from launch.ec2.starter import Starter
 from launch.ec2.warm import await_warm, end_claimed
 from launch.ec2.watch import Follower, find_ends, read_cluster_file
 from trainer.contract import Exit
-from trainer.errors import TrainerError
+from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome, state_of
 
 READS = ("Describe", "Get", "List")  # prefixes of AWS operations that only read
@@ -68,6 +69,7 @@ def launch(
     waits: wait for capacity for --wait-for-capacity hours; replacements of lost nodes always do.
     check: called once the nodes have started; raises AwsError if the job was stopped meanwhile.
     """
+    _check_no_leader(plan, runtime)
     try:
         return _live(_Life(plan, runtime, waits, check))
     except AwsError as error:
@@ -80,6 +82,16 @@ def launch(
     if plan.problem is not None:
         raise plan.problem
     return _live(_Life(plan, runtime, waits, check, joins=True))
+
+
+def _check_no_leader(plan: Plan[Launch], runtime: Runtime) -> None:
+    """Raise Ended if the job has begun and a launcher in a queue leads it."""
+    cluster = plan.payload.cluster
+    if runtime.has_successor or plan.payload.missing == cluster.nodes:
+        return
+    if is_led(runtime.make_aws(cluster.region), cluster.folder):
+        attach = command("attach", cluster.job, cluster.region)
+        raise SettingsError(f"job {cluster.job} is led by its launcher in a queue; to follow it: {attach}")
 
 
 def _live(life: "_Life") -> Outcome | None:
@@ -186,6 +198,8 @@ class _Life:
         if isinstance(error, AwsError) and error.aws_code == NAME_TAKEN:
             return  # the resources under this name belong to another command
         is_hangup = isinstance(error, (Hangup, BrokenPipeError))
+        if self.runtime.has_successor:
+            self._leave_to_successor(error)
         outcome = stopped(f"stopped: the terminal was closed ({error})") if is_hangup else _outcome_of(error)
         if self.must_remove:
             is_sure = isinstance(error, AwsError) and not isinstance(error, NoAnswer)
@@ -196,6 +210,13 @@ class _Life:
             raise Ended(str(error), outcome.exit_code, outcome) from error
 
     # ---- leaving
+
+    def _leave_to_successor(self, error: Exception | Hangup) -> None:
+        """Raise LeftRunning if `error` says nothing of the job: this launcher was ended, AWS is out of reach, a bug."""
+        if isinstance(error, TrainerError) and not is_unreachable(error):
+            return
+        self.say(f"{type(error).__name__}: {error}\nThe job is left to the next launcher.")
+        raise LeftRunning(f"left the job: {error}", Exit.INTERRUPTED) from error
 
     def _show_commands(self, heading: str, *verbs: str) -> None:
         self.say(heading)

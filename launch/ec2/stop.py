@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
 from launch.aws.client import Aws
 from launch.aws.instances import removal
-from launch.aws.instances.inventory import Fleet
+from launch.aws.instances.inventory import Fleet, find
 from launch.aws.names import Folder
 from launch.aws.progress import put_outcome
 from launch.aws.retry import is_busy, retrying
@@ -18,6 +18,7 @@ from launch.core.errors import AwsError
 from launch.core.plan import CONFLICT, TAKEN
 from launch.core.price import usd
 from launch.core.terminal import Say
+from launch.ec2 import queue
 from launch.ec2.backend import BACKEND_NAME, command
 from launch.ec2.costs import cost_so_far, usd_per_hour
 from launch.ec2.facts import WarmNodes
@@ -148,6 +149,17 @@ def _outcome(known: View) -> Outcome:
     return stopped("stopped on request")
 
 
+def stop_job(target: Target, clock: Clock, say: Say) -> int:
+    """remove(), once the job's launcher in a queue, if it has one, has ended: it might start nodes meanwhile."""
+    folder = folder_of(target.aws, target.fleet, target.job, target.bucket)
+    try:
+        if queue.end(target.aws, folder, clock, say):
+            target = replace(target, fleet=find(target.aws))
+    except TrainerError as error:  # which must not keep the nodes running
+        say(f"warning: a launcher in a queue may still lead {target.job}: {error}")
+    return remove(target, clock, say)
+
+
 def remove_all(targets: Iterable[Target], clock: Clock, say: Say) -> tuple[str, ...]:
     """Remove many jobs concurrently, as terminating takes minutes; return a sentence for each failure."""
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
@@ -157,7 +169,7 @@ def remove_all(targets: Iterable[Target], clock: Clock, say: Say) -> tuple[str, 
 
 def _try_to_remove(target: Target, clock: Clock, say: Say) -> str:
     try:
-        remove(target, clock, lambda text: say(f"{target.job}: {text}"))
+        stop_job(target, clock, lambda text: say(f"{target.job}: {text}"))
     except TrainerError as error:
         return f"{target.job} in {target.aws.region}: {error}"
     return ""

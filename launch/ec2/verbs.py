@@ -23,12 +23,16 @@ from launch.core.jobs import Choice, Connection, Leak, Log, Overview, Results, S
 from launch.core.terminal import Say
 from launch.ec2 import status
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
+from launch.ec2.facts import Queued
 from launch.ec2.job_folder import folder_of, job_named, known_folder, members_of, needed, spec_of
-from launch.ec2.leaks import leaks_of, waiting, warm_times
+from launch.ec2.leaks import in_queue, leaks_of, waiting, warm_times
+from launch.ec2.lease import leading
+from launch.ec2.queue import all_queued, end, find_queued, read_queued
+from launch.ec2.queue_verbs import follow_queued, has_ended, is_led, with_queue, with_waiting
 from launch.ec2.regions import plan_job
 from launch.ec2.start import attach
 from launch.ec2.status import ranks_in, view
-from launch.ec2.stop import Target, remove, remove_all
+from launch.ec2.stop import Target, remove_all, stop_job
 from launch.ec2.watch import streams_of
 from trainer.errors import SettingsError, TrainerError
 
@@ -156,12 +160,19 @@ class Ec2Jobs:
     def overview(self, options: RegionsOptions) -> Iterator[Overview]:
         now = self.clock.utc()
         for aws in self._places(options):
-            yield status.overview(aws, find(aws), now)
+            queued = list[Queued]()
+            with suppress(TrainerError):  # jobs in queues cost nothing; those that run are shown in any case
+                queued = all_queued(aws)
+            yield with_waiting(status.overview(aws, find(aws), now), queued, aws.region)
 
     def state(self, options: Any) -> State:
         aws, fleet = self._find(options, options.bucket)
         folder = known_folder(aws, fleet, options.job, options.bucket)
-        return status.job_state(view(aws, fleet, folder, self.clock.utc()))
+        state = status.job_state(view(aws, fleet, folder, self.clock.utc()))
+        with suppress(AwsError):  # the nodes' state is known without the queue's
+            if read_queued(aws, folder) is not None:
+                state = with_queue(state, find_queued(aws, folder.job))
+        return state
 
     def _places(self, options: RegionsOptions) -> list[Aws]:
         """AWS in each region to search."""
@@ -184,16 +195,16 @@ class Ec2Jobs:
     def log(self, options: Any) -> Log:
         aws, fleet = self._find(options, options.bucket)
         job = needed(options.job, "logs", fleet)
-        living = fleet.of(job).living
+        living, folder = fleet.of(job).living, folder_of(aws, fleet, job, options.bucket)
         since = self.clock.utc() - timedelta(minutes=options.since) if options.since else None
         tail = LogTail(aws, streams_of(job), only=options.node, several=len(living) > 1, since=since)
 
         def follow_to_end(show: Show) -> str:
-            follow(tail, lambda: bool(nodes_of(aws, job).living), self.clock, show)
+            follow(tail, lambda: bool(nodes_of(aws, job).living) or _may_be_led(aws, folder), self.clock, show)
             return f"all nodes of {job} have ended; to see how:\n  {command('status', job, aws.region)}"
 
         return Log(
-            is_running=bool(living),
+            is_running=bool(living) or _may_be_led(aws, folder),
             show=tail.show_all,
             follow=follow_to_end,
             nothing=lambda: _no_logs(aws, known_folder(aws, fleet, job, options.bucket), options),
@@ -217,17 +228,27 @@ class Ec2Jobs:
         # The account's rate limit is shared by all its users; a resource missed because of it would keep costing money.
         aws, fleet = retrying(look, self.clock, self.say, is_busy)
         job = needed(options.job, "stop", fleet)
-        removed = remove(Target(aws, job, fleet, options.bucket), self.clock, self.say)
+        self._end_at_home(aws, fleet, job, options.bucket)
+        removed = stop_job(Target(aws, job, fleet, options.bucket), self.clock, self.say)
         if doubts:
             raise AwsError(f"{job} may still run in a region that could not be searched: {'  '.join(doubts)}")
         if not removed:
             with suppress(AwsError):  # a folder that cannot be read may be the job's
                 known_folder(aws, fleet, job, options.bucket)
 
+    def _end_at_home(self, aws: Aws, fleet: Fleet, job: str, bucket: str | None) -> None:
+        """End the launcher of a job whose nodes are in another region than its queue."""
+        regions = _spec((aws, fleet), job, bucket).get("regions", ())
+        for region in {*regions[:1]} - {aws.region}:
+            home = self.runtime.make_aws(region)
+            end(home, folder_of(home, Fleet(), job, None), self.clock, self.say)
+
     def active(self, options: Any) -> tuple[Sequence[Leak], bool]:
         def look(aws: Aws) -> Sequence[Leak]:
             fleet = retrying(partial(fleet_with_nodes, aws), self.clock, self.say, is_busy)
-            return leaks_of(fleet, aws.region, self.clock.utc())
+            known = leaks_of(fleet, aws.region, self.clock.utc())
+            waiting = [one for one in all_queued(aws) if one.job not in {leak.job for leak in known}]
+            return [*known, *(in_queue(one, aws.region) for one in waiting)]
 
         return query_regions(self._places(options), look, self.runtime.make_aws, self.say, all_regions=False)
 
@@ -273,11 +294,28 @@ class Ec2Jobs:
     def attach(self, options: Any) -> None:
         """Plan the job again from its job.json, so that lost nodes can be replaced, and follow it."""
         aws, fleet = self._find(options, options.bucket)
+        folder = folder_of(aws, fleet, needed(options.job, "attach", fleet), options.bucket)
+        if read_queued(aws, folder) is None:
+            self._lead(aws, fleet, options, self.runtime)
+        elif is_led(aws, folder) or has_ended(aws, folder):
+            follow_queued(aws, folder, self.runtime, fetch=options.fetch)
+        else:  # its launchers are used up
+            with leading(aws, folder, self.clock, self.say) as clock:
+                self._lead(aws, fleet, options, replace(self.runtime, clock=clock))
+
+    def _lead(self, aws: Aws, fleet: Fleet, options: Any, runtime: Runtime) -> None:
         job = job_named(aws, fleet, options.job, options.bucket)
-        plan = plan_job(replace(job, where=job.where.model_copy(update={"fetch": options.fetch})), self.runtime)
+        plan = plan_job(replace(job, where=job.where.model_copy(update={"fetch": options.fetch})), runtime)
         if plan.problem is not None:
             raise plan.problem
-        attach(plan, self.runtime)
+        attach(plan, runtime)
+
+
+def _may_be_led(aws: Aws, folder: Folder) -> bool:
+    """is_led(); False if AWS does not say."""
+    with suppress(AwsError):
+        return is_led(aws, folder)
+    return False
 
 
 def _no_logs(aws: Aws, folder: Folder, options: Any) -> str:

@@ -203,7 +203,7 @@ def test_stop_needs_no_bucket(terminal: Terminal, faults: Faults) -> None:
         faults.on(operation, refused("AccessDenied", 403), nth=None)
     assert terminal.type("stop", "demo") == 0
     assert terminal.account.left() == []
-    assert terminal.said[0].startswith("warning: job.json")
+    assert terminal.said[1].startswith("warning: job.json")
     assert "outcome.json was not written" in terminal.said[-1]
 
 

@@ -1,0 +1,249 @@
+"""AWS Batch's queue in front of EC2: a job in it is a launcher on Fargate, see controller.py.
+
+A queue called demo is aws-ddp-toolkit-demo-ec2 on AWS; launch.infra makes it.  Its jobs have the names of ours.  The
+job folder has queued.json, the settings from which the launcher starts the job once its turn comes.
+https://docs.aws.amazon.com/batch/latest/APIReference/API_Operations.html
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from launch.aws import lookup
+from launch.aws.client import Aws
+from launch.aws.instances.facts import quota_of
+from launch.aws.names import (
+    BUCKET_TAG,
+    CONTROLLER,
+    CONTROLLER_LOGS,
+    FOR_EC2,
+    JOB_TAG,
+    QUEUES,
+    SHARE,
+    Folder,
+    queue_name,
+    vcpus_name,
+)
+from launch.aws.refusals import DENIED
+from launch.aws.retry import is_busy, retrying
+from launch.core.clock import Clock
+from launch.core.errors import AwsError, NotSetUp
+from launch.core.job import Job
+from launch.core.plan import Fact, Request
+from launch.core.terminal import Say
+from launch.ec2.backend import command
+from launch.ec2.checks import Resolved
+from launch.ec2.facts import Facts, Queued, QueueFacts
+from launch.ec2.job_folder import job_of
+from launch.ec2.options import Ec2Options
+from launch.ec2.requests import Cluster, spec
+from trainer.errors import did_you_mean
+
+SUBMIT = "SubmitJob"
+OVER = ("SUCCEEDED", "FAILED")
+# Batch ends a job on Fargate after 14 days, and forgets it a week after its end.
+LONGEST = timedelta(days=22)
+# After TerminateJob: SIGTERM, then 30 s, and some for Batch to notice.
+END_S, LOOK_EVERY_S = 180.0, 3.0
+# Options of a launch that job.json does not keep, as they may differ between two starts of a job.
+OF_A_LAUNCH = ("anyway", "max_usd", "wait_for_capacity")
+
+
+# ---- look-ups
+
+
+def queues(aws: Aws) -> list[str]:
+    """The names on AWS of the region's queues for EC2; none for a user who may not look.  Raises AwsError."""
+    try:
+        rows = aws.pages("batch", "DescribeJobQueues", "jobQueues")
+    except AwsError as error:
+        if error.aws_code in DENIED:
+            return []
+        raise
+    names = [str(row["jobQueueName"]) for row in rows]
+    return [name for name in names if name.startswith(QUEUES) and name.endswith(FOR_EC2)]
+
+
+def queue_facts(aws: Aws, name: str) -> QueueFacts:
+    """The queue's state.  Raises NotSetUp if there is none of this name, AwsError."""
+    queue = queue_name(name, FOR_EC2)
+    rows = aws.call("batch", "DescribeJobQueues", {"jobQueues": [queue]})["jobQueues"]
+    if not rows or rows[0]["state"] != "ENABLED":
+        known = [one.removeprefix(QUEUES).removesuffix(FOR_EC2) for one in queues(aws)]
+        near = did_you_mean(name, known) or f".  There are: {', '.join(known) or 'none'}."
+        make = f"python -m launch.infra up --queue {name}"
+        raise NotSetUp(f"no queue {name!r} for EC2 in {aws.region}{near}  To make it: {make}")
+    names = {row["jobId"]: str(row["jobName"]) for row in _rows(aws, queue)}
+    waiting = tuple(names.get(one, one) for one in _line(aws, queue))
+    return QueueFacts(name, waiting, has_shares="schedulingPolicyArn" in rows[0])
+
+
+def _rows(aws: Aws, queue: str, name: str | None = None) -> list[Mapping[str, Any]]:
+    """Batch's rows of a queue's jobs, in any state: with a filter, it lists all of them.
+
+    https://docs.aws.amazon.com/batch/latest/APIReference/API_ListJobs.html
+    """
+    since = str(int((datetime.now(UTC) - LONGEST).timestamp() * 1000))
+    only = {"name": "JOB_NAME", "values": [name]} if name else {"name": "AFTER_CREATED_AT", "values": [since]}
+    return list(aws.pages("batch", "ListJobs", "jobSummaryList", {"jobQueue": queue, "filters": [only]}))
+
+
+def _line(aws: Aws, queue: str) -> list[str]:
+    """The ids of the jobs in line, the next one first; Batch shows the first 100."""
+    answer = aws.call("batch", "GetJobQueueSnapshot", {"jobQueue": queue})
+    return [row["jobArn"].rpartition("/")[2] for row in answer.get("frontOfQueue", {}).get("jobs", ())]
+
+
+def find_queued(aws: Aws, job: str) -> Queued | None:
+    """The newest launcher of `job` in a queue; None without one.  Raises AwsError."""
+    found = [(row, queue) for queue in queues(aws) for row in _rows(aws, queue, job)]
+    newest = max(found, key=lambda pair: pair[0]["createdAt"], default=None)
+    return None if newest is None else _queued(aws, *newest)
+
+
+def _living(aws: Aws, job: str) -> list[str]:
+    """The ids of the job's launchers that have not ended: more than one, if the answer to a submission was lost."""
+    return [row["jobId"] for queue in queues(aws) for row in _rows(aws, queue, job) if row["status"] not in OVER]
+
+
+def all_queued(aws: Aws) -> list[Queued]:
+    """The launchers that wait or run.  Raises AwsError."""
+    return [_queued(aws, row, queue) for queue in queues(aws) for row in _rows(aws, queue) if row["status"] not in OVER]
+
+
+def running_names(aws: Aws) -> list[str]:
+    """The names of the jobs whose launcher waits or runs in a queue.  Raises AwsError."""
+    return [str(row["jobName"]) for queue in queues(aws) for row in _rows(aws, queue) if row["status"] not in OVER]
+
+
+def _queued(aws: Aws, row: Mapping[str, Any], queue: str) -> Queued:
+    line = _line(aws, queue) if row["status"] == "RUNNABLE" else []
+    return Queued(
+        id=str(row["jobId"]),
+        job=str(row["jobName"]),
+        queue=queue.removeprefix(QUEUES).removesuffix(FOR_EC2),
+        status=str(row["status"]),
+        reason=str(row.get("statusReason", "")),
+        created=datetime.fromtimestamp(row["createdAt"] / 1000, UTC),
+        place=line.index(row["jobId"]) + 1 if row["jobId"] in line else None,
+        in_line=len(line),
+    )
+
+
+# ---- the plan's requests
+
+
+def submission(cluster: Cluster, facts: Facts) -> list[Request]:
+    """The requests that put a job into its queue."""
+    has_shares = facts.queue is None or facts.queue.has_shares
+    content = {**spec(cluster), "queue": cluster.resolved.options.queue, **_of_this_launch(cluster.resolved.options)}
+    params = {
+        "Bucket": cluster.folder.bucket,
+        "Key": cluster.folder.queued,
+        "Body": json.dumps(content, indent=1, default=str),
+        "ContentType": "application/json",
+    }
+    return [
+        Request("s3", "PutObject", params, "save the settings for its launcher"),
+        Request("batch", SUBMIT, _job(cluster, has_shares), f"put the job into queue {cluster.resolved.options.queue}"),
+    ]
+
+
+def _of_this_launch(options: Ec2Options) -> dict[str, Any]:
+    return {"launch": {name: getattr(options, name) for name in OF_A_LAUNCH}, "regions": list(options.region)}
+
+
+def _job(cluster: Cluster, has_shares: bool) -> dict[str, Any]:
+    """The launcher as a job of Batch; its definition, of launch.infra, has its image, size and retries.
+
+    https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitJob.html
+    """
+    options, folder = cluster.resolved.options, cluster.folder
+    words = ["python", "-m", "launch.ec2.controller", cluster.job, "--region", cluster.region]
+    vcpus = [{"consumableResource": name, "quantity": count} for name, count in _vcpus(cluster.resolved).items()]
+    shares = {"shareIdentifier": options.share or SHARE, "schedulingPriorityOverride": options.priority or 0}
+    return {
+        "jobName": cluster.job,
+        "jobQueue": queue_name(str(options.queue), FOR_EC2),
+        "jobDefinition": CONTROLLER,
+        **(shares if has_shares else {}),
+        "containerOverrides": {"command": [*words, "--bucket", folder.bucket]},
+        **({"consumableResourcePropertiesOverride": {"consumableResourceList": vcpus}} if vcpus else {}),
+        "propagateTags": True,
+        "tags": {JOB_TAG: cluster.job, BUCKET_TAG: folder.bucket},
+    }
+
+
+def _vcpus(resolved: Resolved) -> dict[str, int]:
+    """The vCPUs of each quota that the job may need, by the consumable resource; a capacity block has no quota."""
+    options, found = resolved.options, dict[str, int]()
+    for instance in () if options.capacity_block else resolved.instances:
+        if kind := quota_of(instance, options.spot).kind:
+            name = vcpus_name(str(options.queue), kind)
+            found[name] = max(found.get(name, 0), options.nodes * instance.vcpus)
+    return found
+
+
+def fact_of(queue: QueueFacts) -> list[Fact]:
+    """The queue's line in a plan."""
+    waiting = queue.waiting
+    first, more = ", ".join(waiting[:3]), ", ..." if len(waiting) > 3 else ""
+    line = f"{len(waiting)} in line: {first}{more}" if waiting else "no job waits"
+    return [Fact("queue", {"name": queue.name, "waiting": list(waiting)}, f"{queue.name}: {line}")]
+
+
+# ---- the job's settings in its folder
+
+
+def read_queued(aws: Aws, folder: Folder) -> dict[str, Any] | None:
+    """queued.json; None for a job that went into no queue.  Raises AwsError."""
+    return lookup.read_json(aws, folder.bucket, folder.queued)
+
+
+def job_in(content: Mapping[str, Any]) -> Job[Ec2Options]:
+    """The job that queued.json describes, to be launched.  Raises SettingsError."""
+    job = job_of(content)
+    more = {**content.get("launch", {}), "region": tuple(content.get("regions") or job.where.region)}
+    return replace(job, where=job.where.model_copy(update=more))
+
+
+# ---- stop
+
+
+def end(aws: Aws, folder: Folder, clock: Clock, say: Say) -> bool:
+    """End the job's launcher in a queue, and wait until it has ended; return whether there was one.  Idempotent.
+
+    A launcher that is ended leaves its nodes: remove them afterwards.  Raises AwsError.
+    """
+    content = retrying(partial(read_queued, aws, folder), clock, say, is_busy)
+    if content is None:
+        return False
+    if "ended" not in content:  # for a launcher that Batch starts in this moment
+        body = json.dumps({**content, "ended": int(clock.now())}, indent=1)
+        aws.call("s3", "PutObject", {"Bucket": folder.bucket, "Key": folder.queued, "Body": body})
+    look = partial(retrying, partial(_living, aws, folder.job), clock, say, is_busy)
+    living, until = look(), clock.now() + END_S
+    if not living:
+        return False
+    for launcher in living:
+        asked = {"jobId": launcher, "reason": "stopped as requested"}
+        retrying(partial(aws.call, "batch", "TerminateJob", asked), clock, say, is_busy)
+    say(f"{folder.job} leaves queue {content.get('queue')}")
+    while look():
+        if clock.now() > until:
+            raise AwsError(f"the launcher of {folder.job} still runs; repeat {command('stop', folder.job, aws.region)}")
+        clock.sleep(LOOK_EVERY_S)
+    return True
+
+
+def log_of(aws: Aws, found: Queued) -> Iterator[str]:
+    """The last lines of the launcher's own log.  Raises AwsError."""
+    rows: Sequence[Mapping[str, Any]] = aws.call("batch", "DescribeJobs", {"jobs": [found.id]})["jobs"]
+    stream = rows[0].get("container", {}).get("logStreamName") if rows else None
+    if stream:
+        asked = {"logGroupName": CONTROLLER_LOGS, "logStreamName": stream, "limit": 50}
+        for event in aws.call("logs", "GetLogEvents", asked)["events"]:
+            yield str(event["message"])

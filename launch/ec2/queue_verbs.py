@@ -1,0 +1,104 @@
+"""Verbs for jobs that a launcher in a queue leads."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+
+from launch.aws.client import Aws
+from launch.aws.logs import LogTail, follow
+from launch.aws.names import TIME, Folder
+from launch.aws.progress import get_outcome
+from launch.aws.results import fetch_at_end, fetch_run
+from launch.aws.retry import retrying
+from launch.core.errors import Ended
+from launch.core.jobs import Overview, State, Summary, without_checkpoints
+from launch.core.terminal import table
+from launch.ec2.backend import BACKEND_NAME, Runtime, command
+from launch.ec2.facts import Queued
+from launch.ec2.job_folder import spec_of
+from launch.ec2.queue import find_queued, log_of, read_queued
+from launch.ec2.watch import streams_of
+from trainer.contract import Exit
+from trainer.outcome import Outcome
+
+
+def is_led(aws: Aws, folder: Folder) -> bool:
+    """Whether a launcher in a queue waits to lead the job, or leads it.  Raises AwsError."""
+    found = find_queued(aws, folder.job) if read_queued(aws, folder) is not None else None
+    return found is not None and not found.is_over
+
+
+def has_ended(aws: Aws, folder: Folder) -> bool:
+    """Whether the start that went into a queue has ended.  Raises AwsError."""
+    content, spec = read_queued(aws, folder) or {}, spec_of(aws, folder, BACKEND_NAME) or {}
+    is_this_start = spec.get("started", 0) >= content.get("started", 0)
+    return "ended" in content or ("ended" in spec and is_this_start) or _outcome(aws, folder) is not None
+
+
+def follow_queued(aws: Aws, folder: Folder, runtime: Runtime, *, fetch: bool) -> None:
+    """Show what the job logs until it has ended, then fetch its results; its launcher in the queue does the rest.
+
+    Raises Ended if it was not done.
+    """
+    job, said = folder.job, list[str]()
+
+    def goes_on() -> bool:
+        found = retrying(partial(find_queued, aws, job), runtime.clock, runtime.say)
+        if found is not None and found.in_words not in said[-1:]:
+            said.append(found.in_words)
+            runtime.say(f"{job} {found.in_words}")
+        return found is not None and not found.is_over
+
+    follow(LogTail(aws, streams_of(job), several=True), goes_on, runtime.clock, lambda line: runtime.say(str(line)))
+    outcome = retrying(partial(_outcome, aws, folder), runtime.clock, runtime.say)
+    if outcome is None:
+        raise Ended(_why_without(aws, job), Exit.AWS)
+    if outcome.exit_code != Exit.DONE:
+        raise Ended(outcome.reason, outcome.exit_code, outcome)
+    if fetch:
+        rest = command("fetch", job, aws.region, "--all")
+        results = partial(fetch_run, aws, folder, runtime.results / job, without_checkpoints, rest)
+        fetch_at_end(results, runtime.say, command("fetch", job, aws.region))
+
+
+def _outcome(aws: Aws, folder: Folder) -> Outcome | None:
+    """How the start that went into the queue ended; None if it has not."""
+    outcome, content = get_outcome(aws, folder), read_queued(aws, folder) or {}
+    since = datetime.fromtimestamp(content.get("started", 0), UTC)
+    return outcome if outcome is not None and outcome.ended >= since.strftime(TIME) else None
+
+
+def _why_without(aws: Aws, job: str) -> str:
+    """Why a job left the queue without an outcome, with the end of its launcher's log."""
+    found = find_queued(aws, job)
+    if found is None:
+        return f"{job} is in no queue any more, and has no outcome; see {command('status', job, aws.region)}"
+    lines = "".join(f"\n  {line}" for line in [*log_of(aws, found)][-10:])
+    return f"{job} left queue {found.queue} without an outcome: {found.reason or found.status}{lines}"
+
+
+def with_queue(state: State, found: Queued | None) -> State:
+    """The status of a job that went into a queue.  found: its launcher there, if Batch still has it."""
+    if found is None:
+        return state
+    reason = f": {found.reason}" if found.reason else ""
+    facts = (("queue", f"{found.queue} ({found.status}{reason})"), *state.facts)
+    if state.summary.nodes or found.is_over:
+        return replace(state, facts=facts)
+    summary = replace(state.summary, status="waiting", reason="", exit_code=None, ended=None)
+    job, region = summary.job, str(summary.region)
+    commands = (command("attach", job, region), command("stop", job, region))
+    return State(replace(summary, next=commands), f"job {job} in {region} {found.in_words}", facts)
+
+
+def with_waiting(overview: Overview, queued: Sequence[Queued], region: str) -> Overview:
+    """All jobs, with those that wait in queues."""
+    shown = {summary.job for summary in overview.jobs}
+    waiting = [one for one in queued if one.job not in shown]
+    if not waiting:
+        return overview
+    rows = [(one.job, one.queue, one.status, f"{one.place} of {one.in_line}" if one.place else "-") for one in waiting]
+    text = table(("job", "queue", "status", "in line"), rows)
+    jobs = [Summary(one.job, "waiting", region=region, usd_per_hour=0.0, usd=0.0) for one in waiting]
+    return Overview(f"{overview.text}\n\n{text}", [*overview.jobs, *jobs])
