@@ -22,9 +22,10 @@ from launch.ec2.backend import BACKEND_NAME, Runtime
 from launch.ec2.job_folder import folder_of, spec_of
 from launch.ec2.lease import leading
 from launch.ec2.queue import job_in, read_queued
-from launch.ec2.records import completed, stopped
+from launch.ec2.records import completed, of_records, stopped
 from launch.ec2.regions import Plans, plan_regions
 from launch.ec2.start import is_unreachable, launch_in_regions
+from launch.ec2.status import View, view
 from launch.ec2.stop import Target, remove
 from trainer.contract import Exit
 from trainer.errors import TrainerError
@@ -91,11 +92,21 @@ def _ended(folder: Folder, region: str, content: Mapping[str, Any], runtime: Run
         folder = folder_of(aws, fleet, folder.job, None)
     spec = retrying(partial(spec_of, aws, folder, BACKEND_NAME), runtime.clock, runtime.say) or {}
     is_this_start = spec.get("started", 0) >= content["started"]
-    if "ended" not in content and not (is_this_start and "ended" in spec):
+    has_ended = is_this_start and ("ended" in spec or _is_over(view(aws, fleet, folder, runtime.clock.utc())))
+    if "ended" not in content and not has_ended:
         return None
     remove(Target(aws, folder.job, fleet, folder.bucket), runtime.clock, runtime.say)
     outcome = get_outcome(aws, folder)
     return stopped("").exit_code if outcome is None else outcome.exit_code
+
+
+def _is_over(known: View) -> bool:
+    """Whether the nodes have all ended while no launcher led them, with the training done or failed."""
+    records = known.last_records
+    outcome = None if known.fleet.living else of_records(records)
+    if outcome is None or known.members is None:
+        return False
+    return outcome.exit_code != Exit.DONE or len(records) == len(known.members["nodes"])
 
 
 def _refused(plans: Plans, folder: Folder, runtime: Runtime) -> int:
