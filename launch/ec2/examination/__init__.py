@@ -6,7 +6,7 @@ To add a check: a function that takes the case and yields verdicts, and a line h
 from launch.aws.examination.case import Check, Examination
 from launch.aws.examination.image import PUSH
 from launch.ec2.checks import resolve
-from launch.ec2.examination import account, machines
+from launch.ec2.examination import account, machines, queue
 
 EXAMINATION = Examination(
     resolve=resolve,
@@ -24,6 +24,7 @@ EXAMINATION = Examination(
     needs=(
         Check("node's permissions", account.of_node),
         Check("quota", machines.quotas),
+        Check("queue", queue.queue, queue.PUSH_LAUNCHER),
         Check("prices", machines.prices),
         Check("reservation", machines.reservation, "use another --capacity-reservation or --capacity-block"),
         Check("subnets", machines.subnets, machines.DEFAULT_VPC),

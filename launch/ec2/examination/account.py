@@ -23,7 +23,7 @@ from launch.aws.instances.inventory import find
 from launch.aws.instances.requests import GRACE_MINUTES, SCHEDULE_GROUP
 from launch.aws.lookup import SET_UP
 from launch.aws.lookup import missing as with_remedy
-from launch.aws.names import DATA_TAG, SWEEPER_DOCUMENT, TOOLKIT, group_name
+from launch.aws.names import DATA_TAG, FOR_EC2, SWEEPER_DOCUMENT, TOOLKIT, group_name, queue_name
 from launch.core.errors import AwsError
 from launch.core.price import usd
 from launch.ec2 import leaks
@@ -208,7 +208,11 @@ NODE = [
 def names(case: Ec2Case) -> Mapping[str, str]:
     """The values of {NAMES} that only these permissions use."""
     options = case.resolved.options
-    return {"NODE_ROLE": options.instance_profile, "SCHEDULER_ROLE": options.scheduler_role}
+    return {
+        "NODE_ROLE": options.instance_profile,
+        "SCHEDULER_ROLE": options.scheduler_role,
+        "QUEUE": queue_name(options.queue or "", FOR_EC2),
+    }
 
 
 def of_node(case: Ec2Case) -> Iterator[Verdict]:

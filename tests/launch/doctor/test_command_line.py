@@ -28,7 +28,7 @@ def test_a_sound_account_lacks_nothing(patient: Patient) -> None:
 
     assert {name: row["state"] for name, row in found.items() if row["state"] != "ok"} == {}
     assert {check.name for check in checks.all_checks(EXAMINATION)} - found.keys() == {
-        "spot role", "reservation", "data in S3",  # which this job does not use
+        "spot role", "reservation", "data in S3", "queue",  # which this job does not use
     }  # fmt: skip
 
 
