@@ -11,9 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from launch.aws.client import Aws
 from launch.aws.instances.inventory import find
 from launch.aws.names import Folder
-from launch.aws.progress import get_outcome, put_outcome
+from launch.aws.progress import put_outcome
 from launch.aws.retry import retrying
 from launch.core.errors import Ended, LeftRunning
 from launch.core.plan import short_text
@@ -21,12 +22,12 @@ from launch.core.signals import Hangup, hangups
 from launch.ec2.backend import BACKEND_NAME, Runtime
 from launch.ec2.job_folder import folder_of, spec_of
 from launch.ec2.lease import leading
-from launch.ec2.queue import job_in, read_queued
-from launch.ec2.records import completed, of_records, stopped
+from launch.ec2.queue import is_of, job_in, mark_ended, read_queued
+from launch.ec2.records import completed, of_records
 from launch.ec2.regions import Plans, plan_regions
 from launch.ec2.start import is_unreachable, launch_in_regions
 from launch.ec2.status import View, view
-from launch.ec2.stop import Target, remove
+from launch.ec2.stop import Target, outcome_by, remove
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome, state_of
@@ -91,13 +92,23 @@ def _ended(folder: Folder, region: str, content: Mapping[str, Any], runtime: Run
     if region != content["region"]:
         folder = folder_of(aws, fleet, folder.job, None)
     spec = retrying(partial(spec_of, aws, folder, BACKEND_NAME), runtime.clock, runtime.say) or {}
-    is_this_start = spec.get("started", 0) >= content["started"]
-    has_ended = is_this_start and ("ended" in spec or _is_over(view(aws, fleet, folder, runtime.clock.utc())))
-    if "ended" not in content and not has_ended:
+    known, is_stopped = view(aws, fleet, folder, runtime.clock.utc()), "ended" in content
+    if not (is_stopped or (is_of(spec, content) and ("ended" in spec or _is_over(known)))):
         return None
     remove(Target(aws, folder.job, fleet, folder.bucket), runtime.clock, runtime.say)
-    outcome = get_outcome(aws, folder)
-    return stopped("").exit_code if outcome is None else outcome.exit_code
+    had_no_capacity = len(content["regions"]) > 1 and not known.records
+    return None if had_no_capacity and not is_stopped else _recorded(known, aws, runtime)
+
+
+def _recorded(known: View, aws: Aws, runtime: Runtime) -> int:
+    """The exit code of a job that has ended, after its outcome was written, if its launcher died before that."""
+    now = runtime.clock.utc()
+    outcome = view(aws, known.fleet, known.folder, now).outcome
+    if outcome is None:
+        outcome = completed(outcome_by(known), known.job, known.started, now, None)
+        if warning := put_outcome(aws, known.folder, outcome):
+            runtime.say(f"warning: {warning}")
+    return outcome.exit_code
 
 
 def _is_over(known: View) -> bool:
@@ -114,10 +125,14 @@ def _refused(plans: Plans, folder: Folder, runtime: Runtime) -> int:
     assert plans.problem is not None
     if is_unreachable(plans.problem):
         raise plans.problem
+    if any(place.facts.fleet.living for place in plans.places):
+        raise LeftRunning(f"the job runs, and cannot be planned now: {plans.problem}", Exit.INTERRUPTED)
     runtime.say(str(plans.problem))
     now, code = runtime.clock.utc(), plans.problem.code
     outcome = completed(Outcome(state_of(code), code, str(plans.problem)), folder.job, None, now, None)
-    if warning := put_outcome(runtime.make_aws(plans.places[0].region), folder, outcome):
+    aws = runtime.make_aws(plans.places[0].region)
+    mark_ended(aws, folder, read_queued(aws, folder) or {}, now.timestamp())
+    if warning := put_outcome(aws, folder, outcome):
         runtime.say(f"warning: {warning}")
     return code
 

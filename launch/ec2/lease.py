@@ -53,7 +53,7 @@ class Lease:
             self.clock.sleep(LOOK_EVERY_S)
 
     def renew(self) -> None:
-        """Extend the lease, if it is time.  Raises Hangup if another launcher has taken it."""
+        """Extend the lease, if it is time.  Raises Hangup if another launcher has taken it, or may have."""
         if self.clock.now() - self._renewed < RENEW_S:
             return
         try:
@@ -62,8 +62,9 @@ class Lease:
         except TrainerError as error:
             if not is_transient(error):
                 self.say(f"warning: the lease of {self.folder.job} cannot be extended: {error}")
-            return
-        raise Hangup(f"another launcher leads {self.folder.job}")
+            if self.clock.now() - self._renewed < LEASE_S:
+                return
+        raise Hangup(f"another launcher leads {self.folder.job}, or may lead it")
 
     def leave(self) -> None:
         """Let the next launcher lead at once."""

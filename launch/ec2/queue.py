@@ -139,7 +139,9 @@ def _queued(aws: Aws, row: Mapping[str, Any], queue: str) -> Queued:
 def submission(cluster: Cluster, facts: Facts) -> list[Request]:
     """The requests that put a job into its queue."""
     has_shares = facts.queue is None or facts.queue.has_shares
-    content = {**spec(cluster), "queue": cluster.resolved.options.queue, **_of_this_launch(cluster.resolved.options)}
+    earlier = (facts.spec or {}).get("started", 0)
+    options = cluster.resolved.options
+    content = {**spec(cluster), "queue": options.queue, "earlier": earlier, **_of_this_launch(options)}
     params = {
         "Bucket": cluster.folder.bucket,
         "Key": cluster.folder.queued,
@@ -203,6 +205,25 @@ def read_queued(aws: Aws, folder: Folder) -> dict[str, Any] | None:
     return lookup.read_json(aws, folder.bucket, folder.queued)
 
 
+def is_of(spec: Mapping[str, Any] | None, content: Mapping[str, Any]) -> bool:
+    """Whether job.json is of the start that queued.json describes, and not of an earlier one.
+
+    Times are compared for other regions only: the clocks of the machines that wrote them may differ.
+    """
+    if not spec or "started" not in spec:
+        return False
+    if spec.get("region") == content["region"]:
+        return bool(spec["started"] != content.get("earlier", 0))
+    return bool(spec["started"] >= content["started"])
+
+
+def mark_ended(aws: Aws, folder: Folder, content: Mapping[str, Any], now: float) -> None:
+    """Record in queued.json that this start has ended, for a launcher that Batch starts later.  Raises AwsError."""
+    if "ended" not in content:
+        body = json.dumps({**content, "ended": int(now)}, indent=1)
+        aws.call("s3", "PutObject", {"Bucket": folder.bucket, "Key": folder.queued, "Body": body})
+
+
 def job_in(content: Mapping[str, Any]) -> Job[Ec2Options]:
     """The job that queued.json describes, to be launched.  Raises SettingsError."""
     job = job_of(content)
@@ -221,9 +242,7 @@ def end(aws: Aws, folder: Folder, clock: Clock, say: Say) -> bool:
     content = retrying(partial(read_queued, aws, folder), clock, say, is_busy)
     if content is None:
         return False
-    if "ended" not in content:  # for a launcher that Batch starts in this moment
-        body = json.dumps({**content, "ended": int(clock.now())}, indent=1)
-        aws.call("s3", "PutObject", {"Bucket": folder.bucket, "Key": folder.queued, "Body": body})
+    mark_ended(aws, folder, content, clock.now())
     look = partial(retrying, partial(_living, aws, folder.job), clock, say, is_busy)
     living, until = look(), clock.now() + END_S
     if not living:

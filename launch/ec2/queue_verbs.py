@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 
 from launch.aws.client import Aws
 from launch.aws.logs import LogTail, follow
-from launch.aws.names import TIME, Folder
+from launch.aws.names import Folder
 from launch.aws.progress import get_outcome
 from launch.aws.results import fetch_at_end, fetch_run
 from launch.aws.retry import retrying
@@ -17,7 +16,7 @@ from launch.core.terminal import table
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
 from launch.ec2.facts import Queued
 from launch.ec2.job_folder import spec_of
-from launch.ec2.queue import find_queued, log_of, read_queued
+from launch.ec2.queue import find_queued, is_of, log_of, read_queued
 from launch.ec2.watch import streams_of
 from trainer.contract import Exit
 from trainer.outcome import Outcome
@@ -32,8 +31,7 @@ def is_led(aws: Aws, folder: Folder) -> bool:
 def has_ended(aws: Aws, folder: Folder) -> bool:
     """Whether the start that went into a queue has ended.  Raises AwsError."""
     content, spec = read_queued(aws, folder) or {}, spec_of(aws, folder, BACKEND_NAME) or {}
-    is_this_start = spec.get("started", 0) >= content.get("started", 0)
-    return "ended" in content or ("ended" in spec and is_this_start) or _outcome(aws, folder) is not None
+    return "ended" in content or ("ended" in spec and is_of(spec, content))
 
 
 def follow_queued(aws: Aws, folder: Folder, runtime: Runtime, *, fetch: bool) -> None:
@@ -64,9 +62,7 @@ def follow_queued(aws: Aws, folder: Folder, runtime: Runtime, *, fetch: bool) ->
 
 def _outcome(aws: Aws, folder: Folder) -> Outcome | None:
     """How the start that went into the queue ended; None if it has not."""
-    outcome, content = get_outcome(aws, folder), read_queued(aws, folder) or {}
-    since = datetime.fromtimestamp(content.get("started", 0), UTC)
-    return outcome if outcome is not None and outcome.ended >= since.strftime(TIME) else None
+    return get_outcome(aws, folder) if has_ended(aws, folder) else None
 
 
 def _why_without(aws: Aws, job: str) -> str:

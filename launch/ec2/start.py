@@ -215,6 +215,9 @@ class _Life:
         """Raise LeftRunning if `error` says nothing of the job: this launcher was ended, AWS is out of reach, a bug."""
         if isinstance(error, TrainerError) and not is_unreachable(error):
             return
+        is_bug = not isinstance(error, (TrainerError, Hangup, OSError))
+        if is_bug and (fleet := self._found()) is not None and not fleet.living:
+            return
         self.say(f"{type(error).__name__}: {error}\nThe job is left to the next launcher.")
         raise LeftRunning(f"left the job: {error}", Exit.INTERRUPTED) from error
 

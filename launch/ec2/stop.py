@@ -135,12 +135,12 @@ def _save_outcome(target: Target, folder: Folder, cost: float, clock: Clock, say
         known = view(target.aws, target.fleet, folder, now)
     if known is None or known.outcome is not None:
         return
-    outcome = completed(_outcome(known), target.job, known.started, now, cost)
+    outcome = completed(outcome_by(known), target.job, known.started, now, cost)
     if warning := put_outcome(target.aws, folder, outcome):
         say(f"warning: {warning}")
 
 
-def _outcome(known: View) -> Outcome:
+def outcome_by(known: View) -> Outcome:
     """The outcome of a stopped job: its nodes may have finished or failed before."""
     if outcome := of_records(known.last_records):
         return outcome
