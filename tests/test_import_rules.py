@@ -25,7 +25,8 @@ COMMANDS = ["trainer", "trainer.script", "launch", "launch.ec2", "launch.sweep"]
 
 # The embedded AWS is moto, which is written on boto3: only what rehearses loads it.
 EMBEDDED = ("launch.rehearse.accounts", "launch.rehearse.aws", "launch.rehearse.ec2",
-            "launch.rehearse.nodes.ec2.watcher", "launch.rehearse.nodes.sagemaker",
+            "launch.rehearse.nodes.ec2.watcher", "launch.rehearse.nodes.fargate",
+            "launch.rehearse.nodes.sagemaker",
             "launch.rehearse.sagemaker")  # fmt: skip
 
 

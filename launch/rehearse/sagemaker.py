@@ -137,6 +137,8 @@ class SageMaker(RehearsedBackend):
         match fault.kind:
             case "no-capacity":
                 return "SageMaker chooses the zone; leave this fault out."
+            case "controller-killed":
+                return "a queue of SageMaker's has no launcher; leave this fault out."
             case "no-route":
                 return "SageMaker's instances are in its own network; leave this fault out."
             case "sick-node":
