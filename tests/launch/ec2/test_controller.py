@@ -1,7 +1,7 @@
 """The launcher that a queue runs: whatever call it dies at, its successor goes on, and no healthy job is ended.
 
-A death at each call that can be told apart from the one before, as in test_crash_sweep.py: the first launcher of a job
-and one that comes when the nodes run.
+A death at each call that can be told apart from the one before, as in test_crash_sweep.py: of the first launcher of a
+job, and of one that comes when the nodes run.  Deaths that leave the same have one successor.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from tests.launch.copies import Copies
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.known import job as job_called
-from tests.launch.ec2.test_crash_sweep import NODES, Watched, reads
+from tests.launch.ec2.test_crash_sweep import NODES, Watched, reads, what_is_there
 from tests.launch.ec2.world import Stage
 from tests.launch.faults import EVERY, Died, Request, injected
 from trainer.contract import Exit
@@ -145,7 +145,7 @@ def test_a_death_at_any_call_leaks_nothing_and_ends_no_healthy_job(
         except Died:
             faults.clear()
             job.stage.slept_s += 10.0
-            copies.report(job.what_is_wrong())
+            copies.report_on(what_is_there(job.stage, "died", again=True), job.what_is_wrong)
         if copies.is_copy:
             copies.report("the launcher went on")
     wrong = {case: found for case, found in copies.reports.items() if found}
