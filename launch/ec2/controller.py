@@ -103,7 +103,10 @@ def _ended(folder: Folder, region: str, content: Mapping[str, Any], runtime: Run
 def _recorded(known: View, aws: Aws, runtime: Runtime) -> int:
     """The exit code of a job that has ended, after its outcome was written, if its launcher died before that."""
     now = runtime.clock.utc()
-    outcome = view(aws, known.fleet, known.folder, now).outcome
+    after = view(aws, known.fleet, known.folder, now)
+    if after.unread:
+        raise LeftRunning(after.unread, Exit.INTERRUPTED)
+    outcome = after.outcome
     if outcome is None:
         outcome = completed(outcome_by(known), known.job, known.started, now, None)
         if warning := put_outcome(aws, known.folder, outcome):
