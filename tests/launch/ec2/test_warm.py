@@ -137,7 +137,7 @@ def test_a_node_looks_for_the_next_jobs_script_where_that_is_written(stage: Stag
     stage.where = {"detach": True}
     stage.launch()
     name = next_name(started_of(stage, EARLIER))
-    assert f"\nNEXT={name}\n" in stage.account.nodes[0].user_data.decode()
+    assert f"\nNEXT={name} " in stage.account.nodes[0].user_data.decode()
     script = stage.account.objects()[folder(stage, EARLIER).prefix + name].value.decode()
     assert f"JOB={NAME}\n" in script
 
