@@ -75,12 +75,14 @@ def died_after() -> Fault:
 # For a sweep over all of them.
 EVERY: dict[str, Callable[[], Fault]] = {
     "error before": refused,
-    "error after": refused_after,
     "answer lost": lost,
     "answer lost once": lambda: lost(attempts=1),
     "died before": died_before,
     "died after": died_after,
 }
+# Those that can be told apart: an error after the effect is what a lost answer is, and a death before a call leaves
+# what one after the call before it left.
+TOLD_APART = ("error before", "answer lost", "answer lost once", "died after")
 
 
 def _raise(error: BaseException) -> Answer:

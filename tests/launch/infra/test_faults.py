@@ -4,13 +4,13 @@ from contextlib import suppress
 
 import pytest
 
-from tests.launch.faults import EVERY, Died, Faults, injected
+from tests.launch.faults import EVERY, TOLD_APART, Died, Faults, injected
 from tests.launch.infra.account import NewAccount
 
 # Of how a call can fail, what `make test` tries; `make test-all` tries the others, too.
 QUICK = ("answer lost once", "died after")
-SLOW = pytest.mark.slow("no late error or early death keeps the next `infra up` or `down` from its end")
-FAULTS = [pytest.param(fault, marks=() if fault in QUICK else SLOW) for fault in EVERY]
+SLOW = pytest.mark.slow("no error or lost answer keeps the next `infra up` or `down` from its end")
+FAULTS = [pytest.param(fault, marks=() if fault in QUICK else SLOW) for fault in TOLD_APART]
 
 
 def broken(new: NewAccount, operation: str, fault: str, *words: str) -> None:

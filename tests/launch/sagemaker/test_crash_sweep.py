@@ -4,8 +4,6 @@ For every call to AWS of a launch, a stop, and leaks --delete, and for each way 
 command again does what it should, and `stop` leaves nothing.  What is left is looked up in moto itself.
 
 A call that only reads has no effect that could come before or after its failure: for reads one error stands for all.
-An error after the effect is what a lost answer is, and a death before a call leaves what one after the call before it
-left.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,14 +12,13 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from launch.rehearse.aws.sagemaker.changes import complete
-from tests.launch.faults import EVERY, Died, Faults, Request, injected
+from tests.launch.faults import EVERY, TOLD_APART, Died, Faults, Request, injected
 from tests.launch.sagemaker.known import NAME
 from tests.launch.sagemaker.world import Stage
 from trainer.errors import TrainerError
 
 READS = ("Describe", "Get", "List", "Head", "Filter")
 FOR_READS = "error before"
-KINDS = (FOR_READS, "answer lost", "answer lost once", "died after")
 # Of how a call can fail, what `make test` tries; `make test-all` tries the others, too.
 QUICK = [("launch", "answer lost once"), ("launch", "died after"), ("stop", "died after"), ("stop", FOR_READS),
          ("leaks", "answer lost once")]  # fmt: skip
@@ -115,7 +112,7 @@ SLOW = pytest.mark.slow("no lost answer or error leads to a second SageMaker job
     [
         pytest.param(command, kind, marks=() if (command, kind) in QUICK else SLOW)
         for command in COMMANDS
-        for kind in KINDS
+        for kind in TOLD_APART
         if kind == FOR_READS or command != "relaunch"
     ],
 )

@@ -18,7 +18,7 @@ from launch.rehearse.aws.sagemaker.changes import advance, age, complete, fail
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.sagemaker.facts import QueueFacts
 from launch.sagemaker.request import OPERATION, PAYLOAD_BYTES, SUBMIT
-from tests.launch.faults import EVERY, Died, Faults, injected
+from tests.launch.faults import EVERY, TOLD_APART, Died, Faults, injected
 from tests.launch.sagemaker.known import FACTS, NAME, plan, resolve
 from tests.launch.sagemaker.test_crash_sweep import READS
 from tests.launch.sagemaker.world import Event, Stage
@@ -503,7 +503,7 @@ SLOW = pytest.mark.slow("no fault at any call puts a job into the queue twice, o
     ("kind", "command"),
     [
         pytest.param(kind, command, marks=() if (kind, command) == ("died after", launch) else SLOW)
-        for kind in EVERY
+        for kind in TOLD_APART
         for command in (launch, stop)
     ],
 )
