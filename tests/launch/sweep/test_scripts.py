@@ -189,13 +189,13 @@ for step in range(1, given.steps + 1):
 
 
 @needs.ec2_nodes()
-@pytest.mark.timeout(500)  # two runs of two ranks here, and a rehearsal: 40 s of a quiet core
+@pytest.mark.timeout(500)  # two runs here, and a rehearsal
 @pytest.mark.slow("a script's arguments are swept on this machine and on rehearsed EC2 nodes, and reported alike")
 def test_a_sweep_over_arguments_ends_alike_on_two_backends_and_its_report_names_the_best(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "learn.py").write_text(LEARNS)
     path = written(
-        tmp_path, script="code/learn.py", args="--steps 4", grid={"args.lr": [0.01, 0.2]}, fixed={"gpus": 2},
+        tmp_path, script="code/learn.py", args="--steps 4", grid={"args.lr": [0.01, 0.2]}, fixed={"gpus": 1},
         options={"ec2": {"instance_type": "g5.xlarge"}},
     )  # fmt: skip
 
@@ -206,7 +206,7 @@ def test_a_sweep_over_arguments_ends_alike_on_two_backends_and_its_report_names_
     assert there.returncode == 0, there.stdout + there.stderr
     epochs = [runs.read(tmp_path / out / "lr-0.2").epochs for out in ("here", "there")]
     assert epochs[0] == epochs[1]
-    assert [record["world"] for record in epochs[0]] == [2, 2, 2, 2]
+    assert [record["world"] for record in epochs[0]] == [1, 1, 1, 1]
     assert [row["state"] for row in rows(tmp_path / "here").values()] == ["done", "done"]
     results = findings.find([runs.read(tmp_path / "here" / name) for name in ("lr-0.01", "lr-0.2")])
     assert findings.title(results) == "2 runs: lowest loss 0.2687, by lr-0.2"
