@@ -23,7 +23,6 @@ from launch.ec2.checks import highest_usd, hourly_usd
 from launch.ec2.describe import unreachable
 from launch.ec2.facts import Facts
 from launch.ec2.options import Ec2Options
-from launch.ec2.queue import fact_of as fact_of_queue
 from launch.ec2.requests import Cluster
 from launch.ec2.volume_init import VolumeInit, new_volume, paid, promised, shared, unpaid, volume_init
 
@@ -60,7 +59,7 @@ def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
         *secrets.facts(resolved.options.secret),
         *_quotas(cluster, facts),
         *_spot_scores(facts),
-        *(fact_of_queue(facts.queue) if facts.queue else ()),
+        *((facts.queue.fact,) if facts.queue else ()),
     ]
     if facts.fleet.living:
         running = len(facts.fleet.living)

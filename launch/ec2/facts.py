@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from launch.aws.batch import Queued, QueueFacts
 from launch.aws.instances.facts import Ami, Quota, Subnet
 from launch.aws.instances.inventory import Fleet
 from launch.aws.names import ROLES_VERSION, Folder
@@ -54,47 +55,6 @@ class WarmNodes:
     @property
     def job(self) -> str:
         return self.folder.job
-
-
-@dataclass(frozen=True)
-class QueueFacts:
-    """A queue of AWS Batch for EC2."""
-
-    name: str
-    waiting: tuple[str, ...] = ()  # jobs in line, the next one first; at most 100
-    has_shares: bool = True
-
-
-@dataclass(frozen=True)
-class Queued:
-    """A job's launcher in a queue."""
-
-    id: str  # Batch's
-    job: str
-    queue: str
-    status: str  # Batch's: SUBMITTED to RUNNING, SUCCEEDED or FAILED
-    reason: str
-    created: datetime
-    place: int | None = None  # in line, from 1; None if it is not in line, or not among the first 100
-    in_line: int = 0
-
-    @property
-    def is_over(self) -> bool:
-        return self.status in ("SUCCEEDED", "FAILED")
-
-    @property
-    def waits(self) -> bool:
-        """Whether its launcher has yet to run."""
-        return self.status in ("SUBMITTED", "PENDING", "RUNNABLE")
-
-    @property
-    def in_words(self) -> str:
-        """Its state, as the rest of a sentence."""
-        if self.place is not None:
-            return f"waits in queue {self.queue}, number {self.place} of {self.in_line} in line"
-        if self.waits:
-            return f"waits in queue {self.queue}"
-        return f"its launcher in queue {self.queue} {'has ended' if self.is_over else 'runs'}"
 
 
 def next_key(folder: Folder, started: datetime) -> str:

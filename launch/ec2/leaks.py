@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
+from launch.aws.batch import Queued
 from launch.aws.client import Aws
 from launch.aws.instances.inventory import Fleet, find
 from launch.aws.names import Folder
@@ -19,7 +20,7 @@ from launch.core.job import JOB_NAME
 from launch.core.jobs import Leak
 from launch.ec2.backend import BACKEND_NAME, command
 from launch.ec2.costs import node_usd, resource_usd, usd_per_hour
-from launch.ec2.facts import Queued, WarmNodes
+from launch.ec2.facts import WarmNodes
 from launch.ec2.job_folder import Record, spec_of
 from launch.ec2.warm import warm_nodes
 from trainer.errors import SettingsError, one_line
@@ -116,8 +117,8 @@ def _rows(fleet: Fleet, job: str, region: str, why: str, now: datetime) -> Itera
 def in_queue(queued: Queued, region: str) -> Leak:
     """A job that waits in a queue, or whose launcher there has no nodes now: it costs nothing."""
     why = queued.in_words
-    row = ("job", queued.id, queued.job, region, "-", "0.000", why)
-    return Leak(queued.job, region, False, why, 0.0, (row,), (queued.id,), resources=Fleet())
+    row = ("job", queued.id, queued.name, region, "-", "0.000", why)
+    return Leak(queued.name, region, False, why, 0.0, (row,), (queued.id,), resources=Fleet())
 
 
 def warm_times(aws: Aws, fleet: Fleet) -> dict[str, datetime]:

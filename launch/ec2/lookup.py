@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.aws import containers, pricelist
+from launch.aws.batch import Queued, QueueFacts
 from launch.aws.client import Aws
 from launch.aws.instances.facts import (
     Ami,
@@ -34,7 +35,7 @@ from launch.core.errors import AwsError
 from launch.core.price import CATALOGS, Prices
 from launch.ec2.backend import BACKEND_NAME, LOG_GROUP
 from launch.ec2.checks import Resolved
-from launch.ec2.facts import Facts, Queued, QueueFacts, Reservation, Snapshot
+from launch.ec2.facts import Facts, Reservation, Snapshot
 from launch.ec2.job_folder import is_stopped, members_of, spec_version, start_of
 from launch.ec2.options import IMAGE, Ec2Options
 from launch.ec2.queue import find_queued, queue_facts

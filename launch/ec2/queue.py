@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from launch.aws import lookup
+from launch.aws.batch import Lines, Queued, QueueFacts, is_alive
 from launch.aws.client import Aws
 from launch.aws.instances.facts import quota_of
 from launch.aws.names import (
@@ -21,29 +22,25 @@ from launch.aws.names import (
     CONTROLLER_LOGS,
     FOR_EC2,
     JOB_TAG,
-    QUEUES,
     SHARE,
     Folder,
     queue_name,
     vcpus_name,
 )
-from launch.aws.refusals import DENIED
 from launch.aws.retry import is_busy, retrying
 from launch.core.clock import Clock
-from launch.core.errors import AwsError, NotSetUp
+from launch.core.errors import AwsError
 from launch.core.job import Job
-from launch.core.plan import Fact, Request
+from launch.core.plan import Request
 from launch.core.terminal import Say
 from launch.ec2.backend import command
 from launch.ec2.checks import Resolved
-from launch.ec2.facts import Facts, Queued, QueueFacts
+from launch.ec2.facts import Facts
 from launch.ec2.job_folder import job_of
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster, spec
-from trainer.errors import did_you_mean
 
 SUBMIT = "SubmitJob"
-OVER = ("SUCCEEDED", "FAILED")
 # Batch ends a job on Fargate after 14 days, and forgets it a week after its end.
 LONGEST = timedelta(days=22)
 # After TerminateJob: SIGTERM, then 30 s, and some for Batch to notice.
@@ -55,82 +52,34 @@ OF_A_LAUNCH = ("anyway", "max_usd", "wait_for_capacity")
 # ---- look-ups
 
 
-def queues(aws: Aws) -> list[str]:
-    """The names on AWS of the region's queues for EC2; none for a user who may not look.  Raises AwsError."""
-    try:
-        rows = aws.pages("batch", "DescribeJobQueues", "jobQueues")
-    except AwsError as error:
-        if error.aws_code in DENIED:
-            return []
-        raise
-    names = [str(row["jobQueueName"]) for row in rows]
-    return [name for name in names if name.startswith(QUEUES) and name.endswith(FOR_EC2)]
-
-
 def queue_facts(aws: Aws, name: str) -> QueueFacts:
     """The queue's state.  Raises NotSetUp if there is none of this name, AwsError."""
-    queue = queue_name(name, FOR_EC2)
-    rows = aws.call("batch", "DescribeJobQueues", {"jobQueues": [queue]})["jobQueues"]
-    if not rows or rows[0]["state"] != "ENABLED":
-        known = [one.removeprefix(QUEUES).removesuffix(FOR_EC2) for one in queues(aws)]
-        near = did_you_mean(name, known) or f".  There are: {', '.join(known) or 'none'}."
-        make = f"python -m launch.infra up --queue {name}"
-        raise NotSetUp(f"no queue {name!r} for EC2 in {aws.region}{near}  To make it: {make}")
-    names = {row["jobId"]: str(row["jobName"]) for row in _rows(aws, queue)}
-    waiting = tuple(names.get(one, one) for one in _line(aws, queue))
-    return QueueFacts(name, waiting, has_shares="schedulingPolicyArn" in rows[0])
-
-
-def _rows(aws: Aws, queue: str, name: str | None = None) -> list[Mapping[str, Any]]:
-    """Batch's rows of a queue's jobs, in any state: with a filter, it lists all of them.
-
-    https://docs.aws.amazon.com/batch/latest/APIReference/API_ListJobs.html
-    """
-    since = str(int((datetime.now(UTC) - LONGEST).timestamp() * 1000))
-    only = {"name": "JOB_NAME", "values": [name]} if name else {"name": "AFTER_CREATED_AT", "values": [since]}
-    return list(aws.pages("batch", "ListJobs", "jobSummaryList", {"jobQueue": queue, "filters": [only]}))
-
-
-def _line(aws: Aws, queue: str) -> list[str]:
-    """The ids of the jobs in line, the next one first; Batch shows the first 100."""
-    answer = aws.call("batch", "GetJobQueueSnapshot", {"jobQueue": queue})
-    return [row["jobArn"].rpartition("/")[2] for row in answer.get("frontOfQueue", {}).get("jobs", ())]
+    lines = Lines(aws)
+    found = lines.called(name)
+    return QueueFacts(name, lines.waiting(queue_name(name, FOR_EC2)), "schedulingPolicyArn" in found)
 
 
 def find_queued(aws: Aws, job: str) -> Queued | None:
     """The newest launcher of `job` in a queue; None without one.  Raises AwsError."""
-    found = [(row, queue) for queue in queues(aws) for row in _rows(aws, queue, job)]
-    newest = max(found, key=lambda pair: pair[0]["createdAt"], default=None)
-    return None if newest is None else _queued(aws, *newest)
+    lines = Lines(aws)
+    newest = max(lines.named(job), key=lambda row: row["createdAt"], default=None)
+    return None if newest is None else lines.place(newest)
 
 
 def _living(aws: Aws, job: str) -> list[str]:
     """The ids of the job's launchers that have not ended: more than one, if the answer to a submission was lost."""
-    return [row["jobId"] for queue in queues(aws) for row in _rows(aws, queue, job) if row["status"] not in OVER]
+    return [row["jobId"] for row in Lines(aws).named(job) if is_alive(row)]
 
 
 def all_queued(aws: Aws) -> list[Queued]:
     """The launchers that wait or run.  Raises AwsError."""
-    return [_queued(aws, row, queue) for queue in queues(aws) for row in _rows(aws, queue) if row["status"] not in OVER]
+    lines = Lines(aws)
+    return [lines.place(row) for row in lines.since(datetime.now(UTC) - LONGEST) if is_alive(row)]
 
 
 def running_names(aws: Aws) -> list[str]:
     """The names of the jobs whose launcher waits or runs in a queue.  Raises AwsError."""
-    return [str(row["jobName"]) for queue in queues(aws) for row in _rows(aws, queue) if row["status"] not in OVER]
-
-
-def _queued(aws: Aws, row: Mapping[str, Any], queue: str) -> Queued:
-    line = _line(aws, queue) if row["status"] == "RUNNABLE" else []
-    return Queued(
-        id=str(row["jobId"]),
-        job=str(row["jobName"]),
-        queue=queue.removeprefix(QUEUES).removesuffix(FOR_EC2),
-        status=str(row["status"]),
-        reason=str(row.get("statusReason", "")),
-        created=datetime.fromtimestamp(row["createdAt"] / 1000, UTC),
-        place=line.index(row["jobId"]) + 1 if row["jobId"] in line else None,
-        in_line=len(line),
-    )
+    return [str(row["jobName"]) for row in Lines(aws).since(datetime.now(UTC) - LONGEST) if is_alive(row)]
 
 
 # ---- the plan's requests
@@ -187,14 +136,6 @@ def _vcpus(resolved: Resolved) -> dict[str, int]:
             name = vcpus_name(str(options.queue), kind)
             found[name] = max(found.get(name, 0), options.nodes * instance.vcpus)
     return found
-
-
-def fact_of(queue: QueueFacts) -> list[Fact]:
-    """The queue's line in a plan."""
-    waiting = queue.waiting
-    first, more = ", ".join(waiting[:3]), ", ..." if len(waiting) > 3 else ""
-    line = f"{len(waiting)} in line: {first}{more}" if waiting else "no job waits"
-    return [Fact("queue", {"name": queue.name, "waiting": list(waiting)}, f"{queue.name}: {line}")]
 
 
 # ---- the job's settings in its folder

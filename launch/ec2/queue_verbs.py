@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from launch.aws.batch import Queued
 from launch.aws.client import Aws
 from launch.aws.logs import LogTail, follow
 from launch.aws.names import Folder
@@ -14,7 +15,6 @@ from launch.core.errors import Ended
 from launch.core.jobs import Overview, State, Summary, without_checkpoints
 from launch.core.terminal import table
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
-from launch.ec2.facts import Queued
 from launch.ec2.job_folder import spec_of
 from launch.ec2.queue import find_queued, is_of, log_of, read_queued
 from launch.ec2.watch import streams_of
@@ -91,10 +91,10 @@ def with_queue(state: State, found: Queued | None) -> State:
 def with_waiting(overview: Overview, queued: Sequence[Queued], region: str) -> Overview:
     """All jobs, with those that wait in queues."""
     shown = {summary.job for summary in overview.jobs}
-    waiting = [one for one in queued if one.job not in shown]
+    waiting = [one for one in queued if one.name not in shown]
     if not waiting:
         return overview
-    rows = [(one.job, one.queue, one.status, f"{one.place} of {one.in_line}" if one.place else "-") for one in waiting]
+    rows = [(one.name, one.queue, one.status, f"{one.place} of {one.in_line}" if one.place else "-") for one in waiting]
     text = table(("job", "queue", "status", "in line"), rows)
-    jobs = [Summary(one.job, "waiting", region=region, usd_per_hour=0.0, usd=0.0) for one in waiting]
+    jobs = [Summary(one.name, "waiting", region=region, usd_per_hour=0.0, usd=0.0) for one in waiting]
     return Overview(f"{overview.text}\n\n{text}", [*overview.jobs, *jobs])

@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from launch.aws.batch import Queued
 from launch.aws.client import Aws
 from launch.aws.instances.inventory import Fleet, Node, find, nodes_of
 from launch.aws.logs import LogTail, follow
@@ -23,7 +24,6 @@ from launch.core.jobs import Choice, Connection, Leak, Log, Overview, Results, S
 from launch.core.terminal import Say
 from launch.ec2 import status
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
-from launch.ec2.facts import Queued
 from launch.ec2.job_folder import folder_of, job_named, known_folder, members_of, needed, spec_of
 from launch.ec2.leaks import in_queue, leaks_of, waiting, warm_times
 from launch.ec2.lease import leading
@@ -247,7 +247,7 @@ class Ec2Jobs:
         def look(aws: Aws) -> Sequence[Leak]:
             fleet = retrying(partial(fleet_with_nodes, aws), self.clock, self.say, is_busy)
             known = leaks_of(fleet, aws.region, self.clock.utc())
-            waiting = [one for one in all_queued(aws) if one.job not in {leak.job for leak in known}]
+            waiting = [one for one in all_queued(aws) if one.name not in {leak.job for leak in known}]
             return [*known, *(in_queue(one, aws.region) for one in waiting)]
 
         return query_regions(self._places(options), look, self.runtime.make_aws, self.say, all_regions=False)

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from launch.aws.batch import QueueFacts
 from launch.aws.refusals import quota_increase
 from launch.core.catalog import Instance
 from launch.core.earlier import Earlier
 from launch.core.manifest import Content
-from launch.core.plan import Fact
 from launch.core.price import CATALOGS, Prices
-from launch.sagemaker.training_job import TrainingJob, in_line
+from launch.sagemaker.training_job import TrainingJob
 from trainer.errors import TrainerError
 
 
@@ -55,25 +55,6 @@ def quotas_of(training_job: TrainingJob) -> Iterator[str]:
         yield f"{training_job.instance_type} for {market}training job usage"
     if training_job.keep_s:
         yield f"{training_job.instance_type} for training warm pool usage"
-
-
-@dataclass(frozen=True)
-class QueueFacts:
-    """A queue's state."""
-
-    name: str
-    most: int  # instances at a time
-    in_use: int  # instances
-    waiting: tuple[str, ...] = ()  # starts of jobs in line, the next one first; at most 100
-    has_shares: bool = True
-
-    @property
-    def fact(self) -> Fact:
-        """It, in a plan."""
-        first, more = ", ".join(self.waiting[:3]), ", ..." if len(self.waiting) > 3 else ""
-        line = f"{in_line(len(self.waiting))}: {first}{more}" if self.waiting else "no job waits"
-        value = {"name": self.name, "most": self.most, "in_use": self.in_use, "waiting": list(self.waiting)}
-        return Fact("queue", value, f"{self.name}: {self.in_use} of {self.most} instances in use, {line}")
 
 
 @dataclass(frozen=True)

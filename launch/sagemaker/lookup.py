@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.aws import pricelist
+from launch.aws.batch import QueueFacts
 from launch.aws.client import Aws
 from launch.aws.instances.facts import find_types
 from launch.aws.lookup import (
@@ -30,7 +31,7 @@ from launch.core.errors import AwsError
 from launch.core.price import CATALOGS
 from launch.sagemaker.channels import located, whole_in_s3
 from launch.sagemaker.checks import Resolved
-from launch.sagemaker.facts import ACROSS_JOBS, Facts, QueueFacts, Quota, quotas_of
+from launch.sagemaker.facts import ACROSS_JOBS, Facts, Quota, quotas_of
 from launch.sagemaker.images import choose
 from launch.sagemaker.names import BACKEND, NOTEBOOK, SESSIONS_BUCKET
 from launch.sagemaker.options import SageMakerOptions

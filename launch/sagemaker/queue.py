@@ -7,63 +7,38 @@ https://docs.aws.amazon.com/batch/latest/userguide/service-jobs.html
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
+from launch.aws.batch import Described, Lines, Queued, QueueFacts, is_alive
 from launch.aws.client import Aws
-from launch.aws.names import BUCKET_TAG, JOB_TAG, QUEUES, parse_s3, queue_name
-from launch.aws.refusals import DENIED
-from launch.core.errors import AwsError, NotSetUp
-from launch.sagemaker.facts import QueueFacts
+from launch.aws.names import BUCKET_TAG, JOB_TAG, parse_s3, queue_name
 from launch.sagemaker.names import ATTEMPT, job_of, number_of
-from launch.sagemaker.training_job import RUNNING, STOPPING, Queued, TrainingJob, read_training_job
-from trainer.errors import did_you_mean
+from launch.sagemaker.training_job import RUNNING, STOPPING, TrainingJob, read_training_job
 
-OVER = ("SUCCEEDED", "FAILED")
 WAITING = "Queued"  # in place of SageMaker's secondary status
 # In the reason of a job that Batch has ended, as it needs more instances than the queue has:
 # https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_misconfiguration.html
 BY_QUEUE = "Terminated by JobStateTimeLimit action"
 
-Described = Mapping[str, Any]
-
 
 @dataclass
-class Queues:
+class Queues(Lines):
     """The toolkit's queues of a region, as one command sees them.  described: of a training job, None if it is gone."""
 
-    aws: Aws
     described: Callable[[Aws, str], Described | None]
-    _snapshots: dict[str, Described] = field(default_factory=dict)  # by queue
 
-    def names(self) -> Sequence[str]:
-        """Their names on AWS; none for a user who may not look.  Raises AwsError."""
-        try:
-            rows = self.aws.pages("batch", "DescribeJobQueues", "jobQueues")
-        except AwsError as error:
-            if error.aws_code in DENIED:
-                return ()
-            raise
-        return [row["jobQueueName"] for row in rows if row["jobQueueName"].startswith(QUEUES)]
+    suffix = ""
+    listing = "ListServiceJobs"
 
     def facts(self, name: str) -> QueueFacts:
         """The queue's state.  Raises NotSetUp if there is none of this name, AwsError."""
-        queue = queue_name(name)
-        rows = self.aws.call("batch", "DescribeJobQueues", {"jobQueues": [queue]})["jobQueues"]
-        if not rows or rows[0]["state"] != "ENABLED":
-            raise self._missing(name)
-        front = self.line(queue)
-        names = {row["jobId"]: row["jobName"] for row in self._rows(queue, jobStatus="RUNNABLE")} if front else {}
-        used = self._snapshots[queue].get("queueUtilization", {}).get("totalCapacityUsage", ())
-        return QueueFacts(
-            name=name,
-            most=self._most(rows[0]),
-            in_use=int(sum(one["quantity"] for one in used)),
-            waiting=tuple(names.get(one, one) for one in front),
-            has_shares="schedulingPolicyArn" in rows[0],
-        )
+        found, queue = self.called(name), queue_name(name)
+        waiting = self.waiting(queue)
+        used = self.snapshot(queue).get("queueUtilization", {}).get("totalCapacityUsage", ())
+        in_use = int(sum(one["quantity"] for one in used))
+        return QueueFacts(name, waiting, "schedulingPolicyArn" in found, self._most(found), in_use)
 
     def _most(self, queue: Described) -> int:
         places = [place["serviceEnvironment"] for place in queue["serviceEnvironmentOrder"]]
@@ -71,32 +46,9 @@ class Queues:
         limits = [one for place in answer["serviceEnvironments"] for one in place["capacityLimits"]]
         return sum(int(one["maxCapacity"]) for one in limits)
 
-    def _missing(self, name: str) -> NotSetUp:
-        known = [one.removeprefix(QUEUES) for one in self.names()]
-        near = did_you_mean(name, known) or f".  There are: {', '.join(known) or 'none'}."
-        make = f"python -m launch.infra up --queue {name}"
-        return NotSetUp(f"no queue {name!r} in {self.aws.region}{near}  To make it: {make}")
-
-    def line(self, queue: str) -> list[str]:
-        """The ids of the jobs in line, the next one first; Batch shows the first 100."""
-        if queue not in self._snapshots:
-            self._snapshots[queue] = self.aws.call("batch", "GetJobQueueSnapshot", {"jobQueue": queue})
-        jobs = self._snapshots[queue].get("frontOfQueue", {}).get("jobs", ())
-        return [row["jobArn"].rpartition("/")[2] for row in jobs]
-
     def starts_of(self, job: str) -> list[Described]:
         """Batch's rows of the starts of `job`."""
-        named = {"name": "JOB_NAME", "values": [f"{job}*"]}
-        rows = [row for queue in self.names() for row in self._rows(queue, filters=[named])]
-        return [row for row in rows if number_of(row["jobName"], job) is not None]
-
-    def since(self, moment: datetime) -> list[Described]:
-        """Batch's rows of the jobs that were submitted since."""
-        after = {"name": "AFTER_CREATED_AT", "values": [str(int(moment.timestamp() * 1000))]}
-        return [row for queue in self.names() for row in self._rows(queue, filters=[after])]
-
-    def _rows(self, queue: str, **asked: Any) -> list[Any]:
-        return self.aws.pages("batch", "ListServiceJobs", "jobSummaryList", {"jobQueue": queue, **asked})
+        return [row for row in self.named(f"{job}*") if number_of(row["jobName"], job) is not None]
 
     def read(self, service_job: str, known: TrainingJob | None = None) -> TrainingJob:
         """The start of a job with this id: its newest attempt, or while it waits what it will be.  Raises AwsError.
@@ -114,18 +66,7 @@ class Queues:
 
     def _queued(self, answer: Described) -> Queued:
         arns = [one["serviceResourceId"]["value"] for one in answer.get("attempts", ()) if "serviceResourceId" in one]
-        name, queue = answer["jobId"], answer["jobQueue"].rpartition("/")[2]
-        line = self.line(queue) if answer["status"] == "RUNNABLE" else []
-        return Queued(
-            id=name,
-            queue=queue.removeprefix(QUEUES),
-            start=answer["jobName"],
-            status=answer["status"],
-            reason=answer.get("statusReason", ""),
-            attempts=tuple(arn.rpartition("/")[2] for arn in arns),
-            place=line.index(name) + 1 if name in line else None,
-            in_line=len(line),
-        )
+        return self.place(answer, [arn.rpartition("/")[2] for arn in arns])
 
     def _billed(self, name: str) -> int:
         found = self.described(self.aws, name)
@@ -133,11 +74,6 @@ class Queues:
 
 
 # ---- a start of a job as its training job
-
-
-def is_alive(row: Described) -> bool:
-    """Whether Batch has more to do for a service job."""
-    return row["status"] not in OVER
 
 
 def is_attempt(name: str) -> bool:
@@ -191,7 +127,7 @@ def _waiting(answer: Described, queued: Queued, region: str, status: str, detail
     times = {"CreationTime": _time(answer["createdAt"])}
     if answer.get("stoppedAt") and status not in (RUNNING, STOPPING):
         times["TrainingEndTime"] = _time(answer["stoppedAt"])
-    made = {**payload, **times, "TrainingJobName": queued.start, "TrainingJobStatus": status, "SecondaryStatus": detail}
+    made = {**payload, **times, "TrainingJobName": queued.name, "TrainingJobStatus": status, "SecondaryStatus": detail}
     return replace(read_training_job(made, answer.get("tags", {}), region), queued=queued)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from launch.aws.batch import Queued
 from launch.aws.names import BUCKET_TAG, HOURLY_TAG, JOB_TAG, OWNER_TAG, STARTED_TAG, Folder, is_ours, read_usd
 from launch.core import catalog
 from launch.core.price import HOURS_PER_MONTH
@@ -18,33 +19,7 @@ RUNNING, STOPPING = "InProgress", "Stopping"
 # Deleting: while SageMaker deletes one that is over:
 # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DeleteTrainingJob.html
 OVER = ("Completed", "Failed", "Stopped", "Deleting")
-FRONT = 100  # jobs of a line at most that Batch shows
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-
-
-def in_line(jobs: int) -> str:
-    """How many jobs are in line, as far as Batch shows it."""
-    return f"{jobs}{' or more' if jobs == FRONT else ''} in line"
-
-
-@dataclass(frozen=True)
-class Queued:
-    """The service job of AWS Batch that has a training job as its attempt; see queue.py."""
-
-    id: str
-    queue: str
-    start: str  # its name: a start of the job
-    status: str  # Batch's, such as RUNNABLE
-    reason: str
-    attempts: tuple[str, ...] = ()  # names of its training jobs, oldest first
-    place: int | None = None  # in line, from 1; None: not in line, or behind the first 100
-    in_line: int = 0  # jobs
-
-    @property
-    def in_words(self) -> str:
-        """Where it waits."""
-        place = f"behind the first {FRONT}" if self.place is None else f"number {self.place} of {in_line(self.in_line)}"
-        return f"waits in queue {self.queue}, {place if self.status == 'RUNNABLE' else 'just submitted'}"
 
 
 @dataclass(frozen=True)
@@ -85,12 +60,12 @@ class TrainingJob:
     @property
     def start(self) -> str:
         """The toolkit's name of this start of the job."""
-        return self.queued.start if self.queued else self.name
+        return self.queued.name if self.queued else self.name
 
     @property
     def waits(self) -> bool:
         """Whether it has no training job yet, or none since an attempt that failed."""
-        return self.queued is not None and self.name == self.queued.start
+        return self.queued is not None and self.name == self.queued.name
 
     @property
     def job(self) -> str:

@@ -11,12 +11,13 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
+from launch.aws.batch import is_alive
 from launch.aws.client import Aws
 from launch.aws.refusals import DENIED
 from launch.core.errors import AwsError
 from launch.core.job import check_job_name
 from launch.sagemaker.names import attempt_prefix, number_of, start_name
-from launch.sagemaker.queue import Queues, alone, is_alive, is_attempt
+from launch.sagemaker.queue import Queues, alone, is_attempt
 from launch.sagemaker.training_job import RUNNING, STOPPING, TrainingJob, read_training_job
 from trainer.errors import SettingsError, did_you_mean
 

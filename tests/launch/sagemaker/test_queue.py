@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from launch.aws.batch import QueueFacts
 from launch.core.errors import NotSetUp
 from launch.rehearse.aws.batch import moto_patches
 from launch.rehearse.aws.batch.jobs import ServiceJob
@@ -17,7 +18,6 @@ from launch.rehearse.aws.batch.moto_patches import make_queue
 from launch.rehearse.aws.batch.scheduler import step, terminate
 from launch.rehearse.aws.sagemaker.changes import advance, age, complete, fail
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
-from launch.sagemaker.facts import QueueFacts
 from launch.sagemaker.request import OPERATION, PAYLOAD_BYTES, SUBMIT
 from tests.launch.faults import EVERY, TOLD_APART, Died, Faults, injected
 from tests.launch.sagemaker.known import FACTS, NAME, plan, resolve
