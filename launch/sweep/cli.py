@@ -59,6 +59,7 @@ class SweepOptions(Options):
         description="end a run whose training loss rises to N times its lowest; 0: never (default: 3; scripts: never)",
     )  # fmt: skip
     retry_failed: bool = Field(False, description="start failed runs again")
+    collect: bool = Field(False, description="only gather the results of runs in a --queue that have ended")
     max_usd: float | None = Field(None, gt=0, description="refuse a sweep that may cost more than this in total")
     usd_per_hour: float | None = Field(None, gt=0, description="USD per machine-hour, for backends without prices")
     yes: bool = Field(False, description="skip the confirmation before it costs money")

@@ -18,9 +18,9 @@ from launch.core.terminal import confirm, harmless, say
 from launch.sweep import table
 from launch.sweep.cli import SweepRequest
 from launch.sweep.folder import Work, check, earlier, job_name, left, opened, others
-from launch.sweep.loop import Slot, machine, slots, submitted, sweep
+from launch.sweep.loop import Slot, collectable, machine, slots, submitted, sweep
 from launch.sweep.planned import Planned, plan_runs
-from launch.sweep.price import prices, spent, total
+from launch.sweep.price import Price, prices, spent, total
 from launch.sweep.runner import Context
 from trainer.contract import Exit
 from trainer.errors import FullDisk, MachineError, SettingsError, TrainerError, did_you_mean, is_full
@@ -130,24 +130,31 @@ def as_json(plan: Plan) -> str:
 def act(request: SweepRequest, env: Mapping[str, str]) -> int:
     """Perform the sweep; return the exit code.  Raises TrainerError."""
     plan = _plan(request, env)
-    options = request.options
-    if options.dry_run == "json":
-        say(as_json(plan))
+    if not request.options.collect and not _is_agreed(plan):
         return Exit.DONE
-    say(as_text(plan))
-    _check_price(plan)
-    if options.dry_run:
-        return Exit.DONE
-    if plan.work.todo:
-        _check_ready(plan)
-        if request.costs and not options.yes and options.max_usd is None:
-            confirm(_question(plan))
     try:
         return _carry_out(plan, env)
     except OSError as error:
         kind = FullDisk if is_full(error) else MachineError
         where = f"{request.out} ({error.strerror}, {error.filename2 or error.filename})"
         raise kind(f"cannot write to {where}; fix it, then give the same command.") from error
+
+
+def _is_agreed(plan: Plan) -> bool:
+    """Show the plan, and ask before it costs money; False for a dry run.  Raises TrainerError."""
+    request, options = plan.request, plan.request.options
+    if options.dry_run == "json":
+        say(as_json(plan))
+        return False
+    say(as_text(plan))
+    _check_price(plan)
+    if options.dry_run:
+        return False
+    if plan.work.todo:
+        _check_ready(plan)
+        if request.costs and not options.yes and options.max_usd is None:
+            confirm(_question(plan))
+    return True
 
 
 def _plan(request: SweepRequest, env: Mapping[str, str]) -> Plan:
@@ -160,9 +167,27 @@ def _plan(request: SweepRequest, env: Mapping[str, str]) -> Plan:
     if options.only:
         todo = [run for run in todo if run.name in options.only]
     places = _places(request, todo, env)
+    if options.collect:
+        _check_collectable(request, runs, identity)
+        unpriced = {run.name: Price() for run in todo}
+        return Plan(request, Work(runs, todo, unpriced, before, others(runs, request.out)), places)
     jobs = _begun(request, todo, before, identity)
     prices_of = prices(todo, env, rehearsed=request.file.rehearse, usd_per_hour=options.usd_per_hour, jobs=jobs)
     return Plan(request, Work(runs, todo, prices_of, before, others(runs, request.out)), places)
+
+
+def _check_collectable(request: SweepRequest, runs: Sequence[Planned], identity: str) -> None:
+    """Raise SettingsError if no job of the sweep can be in a queue."""
+    if request.options.dry_run:
+        raise SettingsError("--collect starts nothing; leave out --dry-run.")
+    if not _has_queue(runs) or request.file.rehearse:
+        raise SettingsError("--collect is for runs with --queue; give the command that submitted them, and --collect.")
+    if not identity:
+        raise SettingsError(f"no sweep was started in {request.out}; give the --out of the one to collect.")
+
+
+def _has_queue(runs: Sequence[Planned]) -> bool:
+    return any(run.backend.returns_at_once(run.where) for run in runs)
 
 
 def _begun(request: SweepRequest, todo: Sequence[Planned], before: Mapping[str, Run], identity: str) -> dict[str, str]:
@@ -269,8 +294,9 @@ def _carry_out(plan: Plan, env: Mapping[str, str]) -> int:
 def _swept(plan: Plan, context: Context) -> list[Run]:
     """Perform the runs, in one submission if the backend supports it; return them as they ended."""
     work, places = plan.work, plan.places
-    is_queued = not context.rehearsed and any(run.backend.returns_at_once(run.where) for run in work.todo)
-    if len(places) > 1 or is_queued:
+    if plan.request.options.collect:
+        work, context = collectable(work, context)
+    elif len(places) > 1 or (not context.rehearsed and _has_queue(work.todo)):
         work, context = submitted(work, context, len(places))
     return sweep(work, context, places)
 
@@ -282,6 +308,9 @@ def _close(ended: Sequence[Run], out: Path) -> None:
     if failed:
         say(f"{len(failed)} failed; {out / table.CSV} has the reasons, and --retry-failed starts them again")
     say(f"table: {out / table.CSV}\nnext:  python -m launch.report {quote(str(out))}")
+    going_on = [run.name for run in ended if run.state == "running"]
+    if going_on:
+        say(f"not ended yet: {', '.join(going_on)}; the same command collects them later")
     interrupted = [run.name for run in ended if run.state == "interrupted"]
     if interrupted:
         say(f"interrupted: {', '.join(interrupted)}; the same command resumes them")

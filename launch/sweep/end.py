@@ -88,7 +88,7 @@ def ending(run: Planned, job: str, env: Mapping[str, str], *, rehearsed: bool) -
     """
     if rehearsed or not run.backend.outlives_launcher:
         return ask_to_end
-    command = [*this_python(), *stopping(run, job)]
+    command = [*this_python(), *about(run, "stop", job)]
 
     def stop(group: int) -> None:
         # `stop` waits for the job's end, while the launcher shows its log.
@@ -105,11 +105,11 @@ def insist(command: Sequence[str], env: Mapping[str, str], sleep: Callable[[floa
         sleep(RETRY_DELAY_S)
 
 
-def stopping(run: Planned, job: str) -> list[str]:
-    """The arguments of `python` that stop the run's job, in the regions of its options."""
+def about(run: Planned, verb: str, job: str) -> list[str]:
+    """The arguments of `python` for a verb about the run's job, in the regions of its options."""
     regions = getattr(run.where, "region", None) or ()
     named = regions if isinstance(regions, str) else ",".join(regions)
-    return ["-m", run.backend.module, "stop", job, *(["--region", named] if named else [])]
+    return ["-m", run.backend.module, verb, job, *(["--region", named] if named else [])]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ number of runs, and a job that outlives its launcher is resumed by launching it 
 submitted beforehand as arrays, and the launchers attach to them.
 """
 
+import json
 import os
 import signal
 from collections import deque
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import takewhile
 from statistics import median
+from typing import Any
 
 from launch.core import shell
 from launch.core.clock import duration
@@ -21,9 +23,12 @@ from launch.core.errors import Ended
 from launch.core.job import Batch, Job, Member, Submit
 from launch.core.metrics import Record, in_words, newest
 from launch.core.runs import Run
+from launch.core.shell import this_python
 from launch.sweep import table
+from launch.sweep.end import about
 from launch.sweep.folder import Work, job_name
 from launch.sweep.planned import Planned
+from launch.sweep.price import error_of
 from launch.sweep.runner import Context, perform
 from trainer.contract import STOPPED, Exit
 from trainer.errors import Interrupted, MachineError, SettingsError, import_function
@@ -35,6 +40,7 @@ SHARED = (Exit.SETTINGS, Exit.DATA, Exit.AWS)
 # Not the name of a run, which has no leading dot.
 ARRAY = ".array"
 ENDED = ("done", "failed", "interrupted")
+GOING_ON = ("waiting", "running", "stopping")  # states of a job: launch.core.jobs
 
 
 @dataclass(frozen=True)
@@ -142,7 +148,7 @@ class _Batch:
     @property
     def _hopeless(self) -> Ended | None:
         """The error to raise if waiting runs would fail like the last one."""
-        why = why_give_up(self._ended)
+        why = "" if self._context.collects else why_give_up(self._ended)
         going_on = self._context.going_on(self._todo)
         return self._gave_up or (given_up(why, self._ended[-1], len(self._todo), going_on) if why else None)
 
@@ -324,6 +330,32 @@ def submitted(work: Work, context: Context, at_once: int) -> tuple[Work, Context
     names = submit(members, Batch(name, context.out, at_once, context.env, context.say))
     in_order = sorted(work.todo, key=lambda run: names.index(own) if (own := context.job(run)) in names else len(names))
     return replace(work, todo=in_order), replace(context, batch=name, attached=frozenset(names))
+
+
+def collectable(work: Work, context: Context) -> tuple[Work, Context]:
+    """The work of collecting the jobs that have ended, and a context to attach to them.
+
+    Runs whose jobs wait or run become `running`; those that were not submitted stay as they are.  Raises Ended.
+    """
+    ended, known = list[Planned](), dict(work.before)
+    for run in work.todo:
+        found = _status(run, context)
+        if found.get("status") in GOING_ON:
+            row = _row(run, known, context)
+            known[run.name] = replace(row, state="running", reason=f"its job is {found['status']}", exit_code=None)
+        elif found:
+            ended.append(run)
+    return replace(work, todo=ended, before=known), replace(
+        context, attached=frozenset(map(context.job, ended)), collects=True
+    )
+
+
+def _status(run: Planned, context: Context) -> Mapping[str, Any]:
+    """What `status --json` prints about the run's job; empty if there is none.  Raises Ended."""
+    captured = shell.run_captured([*this_python(), *about(run, "status", context.job(run)), "--json"], context.env)
+    if captured.code in (Exit.DONE, Exit.SETTINGS):
+        return dict(json.loads(captured.out)) if captured.code == Exit.DONE else {}
+    raise Ended(f"run {run.name}: {error_of(captured)}", captured.code)
 
 
 def _member(run: Planned, work: Work, context: Context) -> Member:

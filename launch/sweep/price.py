@@ -84,13 +84,13 @@ def _look_up(run: Planned, env: Mapping[str, str], job: str) -> Price:
     except (ValueError, AttributeError):
         price = None
     if captured.code == Exit.SETTINGS:
-        raise SettingsError(f"run {run.name}: {(price and price.problem) or _error(captured)}")
+        raise SettingsError(f"run {run.name}: {(price and price.problem) or error_of(captured)}")
     if price is not None:
         return price
-    return Price(problem=_error(captured), problem_code=captured.code) if captured.code else Price()
+    return Price(problem=error_of(captured), problem_code=captured.code) if captured.code else Price()
 
 
-def _error(captured: Captured) -> str:
+def error_of(captured: Captured) -> str:
     """The launcher's error message."""
     prefix = "error: "
     errors = [line.removeprefix(prefix) for line in captured.err.splitlines() if line.startswith(prefix)]

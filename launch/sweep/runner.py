@@ -15,7 +15,7 @@ from launch.core.metrics import Record
 from launch.core.runs import Run
 from launch.core.shell import this_python
 from launch.core.signals import kill_marked
-from launch.sweep.end import MOST_OF_LINE, End, Watched, ending, stopping
+from launch.sweep.end import MOST_OF_LINE, End, Watched, about, ending
 from launch.sweep.folder import LAUNCHER, LOG, collect_results, job_name, lacks, write_records
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price, spent
@@ -79,8 +79,7 @@ def command(run: Planned, context: "Context") -> list[str]:
     if context.is_attached(run):
         # absolute() instead of resolve(), to get the same path as when it was submitted.
         named = str(context.folder(run).absolute()) if run.backend.shares_folders else context.job(run)
-        module, _, *place = stopping(run, named)[1:]
-        return [*this_python(), "-m", module, "attach", *place, "--outcome", str(folder / LAUNCHER)]
+        return [*this_python(), *about(run, "attach", named), "--outcome", str(folder / LAUNCHER)]
     words = ["--yes", "--outcome", str(folder / LAUNCHER)]
     if run.backend.shares_folders:
         words += ["--run-dir", str(context.folder(run))]
@@ -109,6 +108,7 @@ class Context:
     diverged_at: float | None = 0.0  # multiple of the lowest loss that ends a run; 0: never; None: default
     batch: str = ""  # the name of the submitted batch
     attached: frozenset[str] = frozenset()  # the names of the jobs to attach to
+    collects: bool = False  # all of these have ended
 
     def folder(self, run: Planned) -> Path:
         return self.out / run.name
@@ -123,9 +123,9 @@ class Context:
     def going_on(self, left: Sequence[Planned]) -> str:
         """The sentence on jobs of `left` in a queue of AWS, which go on without the sweep, and how to stop them."""
         runs = [run for run in left if self.is_attached(run) and not run.backend.shares_folders]
-        if not runs:
+        if not runs or self.collects:
             return ""
-        jobs, stop = " ".join(map(self.job, runs)), " ".join(["python", *stopping(runs[0], "$job")])
+        jobs, stop = " ".join(map(self.job, runs)), " ".join(["python", *about(runs[0], "stop", "$job")])
         return f"  Submitted jobs go on ({len(runs)}); to stop them:\n  for job in {jobs}; do {stop}; done"
 
     def is_attached(self, run: Planned) -> bool:
@@ -241,7 +241,7 @@ def _stop_command(run: Planned, context: Context) -> str:
     """The command that stops a job that outlives its launcher; empty if it does not."""
     if context.rehearsed or not (run.backend.is_billed or run.backend.outlives_launcher):
         return ""
-    return shlex.join(["python", *stopping(run, context.job(run))])
+    return shlex.join(["python", *about(run, "stop", context.job(run))])
 
 
 def _env(run: Planned, context: Context) -> dict[str, str]:

@@ -13,12 +13,15 @@ from launch.core.errors import Ended
 from launch.core.job import Batch, Member
 from launch.core.runs import Run
 from launch.core.shell import this_python
+from launch.sweep.cli import read
+from launch.sweep.command import act
 from launch.sweep.folder import Work
-from launch.sweep.loop import Slot, submitted, sweep
+from launch.sweep.loop import Slot, collectable, submitted, sweep
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price
 from launch.sweep.runner import Context, command
-from tests.launch.sweep.sweeps import context_in, ends, planned
+from tests.launch.sweep.sweeps import context_in, ends, planned, written
+from trainer.errors import SettingsError
 
 SEEN: list[tuple[list[Member], Batch]] = []
 
@@ -126,8 +129,57 @@ def test_a_job_that_diverges_is_stopped_by_its_backend_as_a_signal_would_not_rea
 # ---- jobs in a queue of AWS
 
 
-def queued(count: int) -> Work:
-    runs = planned(count, "sagemaker", queue="demo")
+@pytest.mark.parametrize("backend", ["ec2", "sagemaker"])
+def test_collecting_attaches_to_jobs_that_have_ended_only_and_starts_none(
+    backend: str, tmp_path: Path, signals: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after two that failed alike.  The last has no job."""
+    todo, own = queued(5, backend), context_in(tmp_path)
+    known = dict(zip(map(own.job, todo.runs), ("failed", "waiting", "failed", "done"), strict=False))
+
+    def status(words: list[str], env: object) -> shell.Captured:
+        assert words[len(this_python()) :][:3] == ["-m", f"launch.{backend}", "status"]
+        state = next((known[word] for word in words if word in known), None)
+        return shell.Captured(0, json.dumps({"status": state}), "") if state else shell.Captured(2, "", "no such job")
+
+    def attach(run: Planned, context: Context) -> list[str]:
+        assert "attach" in command(run, context)
+        does = ends(0) if known[context.job(run)] == "done" else ends(3, "no images.")
+        return ["sh", "-c", does, "sh", str(context.folder(run))]
+
+    monkeypatch.setattr(shell, "run_captured", status)
+    rows = sweep(*collectable(todo, replace(own, launcher=attach)), [Slot(())])
+
+    assert [run.state for run in rows] == ["failed", "running", "failed", "done", "planned"]
+    assert "waiting" in rows[1].reason
+    assert len((tmp_path / "runs.csv").read_text().splitlines()) == 6
+
+
+def test_collecting_ends_where_aws_does_not_say_which_jobs_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "run_captured", lambda words, env: shell.Captured(4, "", "error: no access.\n"))
+
+    with pytest.raises(Ended, match=r"no access\.") as ended:
+        collectable(queued(1), context_in(tmp_path))
+
+    assert ended.value.code == 4
+
+
+@pytest.mark.parametrize("more", [["--queue", "demo", "--dry-run"], ["--queue", "demo", "--rehearse"],
+                                  [], ["--queue", "demo"]])  # fmt: skip
+def test_collecting_is_for_sweeps_that_have_put_jobs_into_a_queue(more: list[str], tmp_path: Path) -> None:
+    """The last one has not begun."""
+    words = [str(written(tmp_path, grid={"lr": [0.1]})), "--backend", "ec2", *more]
+
+    with pytest.raises(SettingsError, match=r"--collect|no sweep was started"):
+        act(read([*words, "--collect", "--out", str(tmp_path / "out")]), {})
+
+    assert not (tmp_path / "out").exists()
+
+
+def queued(count: int, backend: str = "sagemaker") -> Work:
+    runs = planned(count, backend, queue="demo")
     return Work(runs, runs, {run.name: Price() for run in runs}, {})
 
 
