@@ -97,4 +97,4 @@ def with_waiting(overview: Overview, queued: Sequence[Queued], region: str) -> O
     rows = [(one.name, one.queue, one.status, f"{one.place} of {one.in_line}" if one.place else "-") for one in waiting]
     text = table(("job", "queue", "status", "in line"), rows)
     jobs = [Summary(one.name, "waiting", region=region, usd_per_hour=0.0, usd=0.0) for one in waiting]
-    return Overview(f"{overview.text}\n\n{text}", [*overview.jobs, *jobs])
+    return Overview(f"{overview.text}\n\n{text}" if overview.jobs else text, [*overview.jobs, *jobs])

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from launch.aws.batch import Queued
 from launch.aws.instances.inventory import Fleet, Node, Resource
 from launch.aws.names import Folder
+from launch.core.jobs import Overview
+from launch.ec2.queue_verbs import with_waiting
 from launch.ec2.records import completed
 from launch.ec2.status import View, all_as_text, job_state, outcome_of
 from tests.launch.ec2.known import NAME, NOW, node
@@ -269,3 +272,13 @@ def test_status_needs_no_bucket(terminal: Terminal, faults: Faults) -> None:
     assert terminal.type("status", "demo") == 0
     assert terminal.text.startswith("job demo in us-east-1: 1 of 1 nodes, ")
     assert "may not s3:GetObject" in terminal.text
+
+
+def test_jobs_that_wait_in_a_queue_are_listed_where_none_runs() -> None:
+    found = with_waiting(
+        Overview("no jobs", []), [Queued("1", "demo", "mine", "RUNNABLE", "", place=1, in_line=2)], "r"
+    )
+
+    assert [job.status for job in found.jobs] == ["waiting"]
+    assert "no jobs" not in str(found)
+    assert "1 of 2" in str(found)
