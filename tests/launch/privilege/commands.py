@@ -13,7 +13,9 @@ from moto.ec2.models import EC2Backend
 from launch.aws.client import Aws
 from launch.aws.names import ALLOWED_TAG, tags
 from launch.ec2.backend import Runtime
+from launch.rehearse.aws.batch.container_operations import make_fargate_queue
 from launch.rehearse.aws.batch.moto_patches import make_queue
+from launch.rehearse.aws.batch.scheduler import step
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.aws.sagemaker.changes import complete
 from tests.conftest import ROOT
@@ -152,6 +154,7 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     assert shell.type("--job-name", "next", events=(*idle(2), shell.end("next"))) == 0
     # One whose node ends without ever having reported.
     assert shell.type("--job-name", "six", events=(*idle(2), shell.lose("six", ENDED_ITSELF))) == 6
+    in_queue_of_ec2(shell)
     leave_leaks(account)
     assert shell.type("leaks", "--delete", "--yes", "--all-regions") == 0
     assert account.left() == []
@@ -204,6 +207,24 @@ def in_queue(stage: Stage, type_in: Callable[..., None]) -> None:
     type_in("leaks")
     type_in("stop", "urgent")
     type_in("stop", "queued")
+
+
+def in_queue_of_ec2(shell: Shell) -> None:
+    """The same on EC2."""
+    account = shell.account
+    make_fargate_queue(account.rules, "demo", account.region, account.id, {"graphics": 16})
+    for name in ("queued", "urgent"):
+        assert shell.type("--queue", "demo", "--nodes", "2", "--max-usd", "400", "--job-name", name) == 0
+
+    def detach() -> None:
+        """Launchers leave at SIGTERM."""
+        for job in account.rules.batch.jobs.values():
+            for attempt in job.attempts:
+                attempt.task.exit_code = 75 if attempt.task.signals else None
+        step(account.rules)
+
+    for words in (("status", "urgent"), ("leaks",), ("stop", "urgent"), ("stop", "queued")):
+        assert shell.type(*words, events=(detach,)) == 0
 
 
 def _group(account: Account) -> str:

@@ -35,16 +35,13 @@ ARGUED = {
     "ssm:TerminateSession": "that command's plugin, at Ctrl-C",
     "ssmmessages:OpenDataChannel": "that command's plugin, to talk to the node at all; "
     "https://docs.aws.amazon.com/systems-manager/latest/userguide/getting-started-restrict-access-quickstart.html",
-    # launch.ec2 --queue, which no command here uses yet; tests/launch/privilege/test_queue.py asks for them.
+    # of launch.doctor and of a launcher that has failed; tests/launch/privilege/test_queue.py asks for them.
     **dict.fromkeys(
         (
             "batch:DescribeConsumableResource",
             "batch:DescribeJobDefinitions",
             "batch:DescribeJobs",
             "batch:ListConsumableResources",
-            "batch:ListJobs",
-            "batch:SubmitJob",
-            "batch:TerminateJob",
         ),
         "launch.ec2 --queue",
     ),
@@ -76,7 +73,7 @@ def test_every_documented_command_works_with_the_launchers_policy_alone_and_need
     assert actions("launcher") - {need.action for need in granted} == ARGUED.keys()
     # Actions are needed somewhere; so is each statement that grants them.
     assert idle("launcher", granted) == {
-        "Shell", "ShellDocument", "OwnShells", "SubmitOwnControllers", "TagControllers", "EndOwnControllers",
+        "Shell", "ShellDocument", "OwnShells",
     }  # fmt: skip
 
 
