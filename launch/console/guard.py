@@ -105,6 +105,12 @@ def _refusal(scope: Scope, keys: Keys) -> Response | None:
         return PlainTextResponse(f"This is {keys.hosts[0]}, and no other host.", 403)
     if headers.get("origin", f"http://{host}") != f"http://{host}":
         return PlainTextResponse("Another site's page may not ask this one.", 403)
+    # https://developer.mozilla.org/en-US/docs/Web/HTTP/Reference/Headers/Sec-Fetch-Site; a link may lead here
+    if (
+        headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
+        and headers.get("sec-fetch-mode") != "navigate"
+    ):
+        return PlainTextResponse("Another site's page may not ask this one.", 403)
     if scope["method"] not in ("GET", "HEAD") and not secrets.compare_digest(
         headers.get(CSRF, "").encode(), keys.csrf.encode()
     ):

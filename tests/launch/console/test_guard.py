@@ -58,11 +58,17 @@ def test_nothing_is_shown_without_the_cookie(stranger: TestClient, address: str)
         {"origin": "http://evil.example"},
         {"origin": "null"},
         {"origin": "http://127.0.0.1:1"},
+        {"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors"},  # an <img> of another port's page
     ],
 )
 def test_another_host_name_and_another_sites_page_are_refused(user: TestClient, headers: Mapping[str, str]) -> None:
     assert user.get("/").status_code == 200
     assert user.get("/", headers=headers).status_code == 403
+
+
+def test_a_link_elsewhere_opens_the_page(user: TestClient) -> None:
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert user.get("/", headers=link).status_code == 200
 
 
 def test_an_action_needs_the_pages_own_header(keys: Keys, user: TestClient) -> None:
