@@ -69,7 +69,7 @@ const look = () => poll(() => "/data/jobs", (listing) => {
   showJobs(listing.jobs);
   const running = jobs.filter((job) => job.status === "running").length;
   $("summary").textContent = jobs.length
-    ? `${jobs.length} jobs, ${running} running, ${listing.usd_per_hour.toFixed(2)} USD per hour now`
+    ? `${jobs.length} jobs, ${running} running, ${listing.usd_per_hour.toFixed(2)} USD per hour now${listing.left_out.length ? ", where it could be asked" : ""}`
     : "No jobs yet.  To see one, on this machine and for free: make demo";
   $("left-out").replaceChildren(...listing.left_out.map((text) => el("li", {}, text)));
 }, 10000);

@@ -1,8 +1,7 @@
 """All jobs as rows, and one job with all that is known of it.  Everything is asked of the backends' own functions."""
 
 import math
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
@@ -55,17 +54,16 @@ class Listing:
     jobs: Sequence[Row]
     left_out: Sequence[str]  # a sentence for each place that could not be asked
     usd_per_hour: float  # of all of them, now
+    is_awaited: bool = False  # some of it
 
 
 def listing(world: World) -> Listing:
     """All jobs of all backends and of this machine."""
-    with ThreadPoolExecutor(8) as pool:
-        here, asked = pool.submit(_runs_here, world), list(pool.map(partial(_asked, world), world.places("status")))
-    away = [row for rows, _ in asked for row in rows]
+    away, left_out, is_awaited = world.everywhere("status", partial(_asked, world), HOLDS_S)
     known = {row.name for row in away}  # what was fetched of them is the same job
-    rows = sorted((*away, *(row for row in here.result() if row.name not in known)), key=_start, reverse=True)
-    left_out = [sentence for _, sentence in asked if sentence]
-    return Listing(_with_progress(world, rows), left_out, _usd_per_hour(away))
+    here = [row for row in _runs_here(world) if row.name not in known]
+    rows, all_known = _with_progress(world, sorted((*away, *here), key=_start, reverse=True))
+    return Listing(rows, left_out, _usd_per_hour(away), is_awaited or not all_known)
 
 
 def _usd_per_hour(rows: Sequence[Row]) -> float:
@@ -82,17 +80,9 @@ def listing_here(world: World) -> Listing:
 
 
 def _asked(world: World, place: Place) -> tuple[list[Row], str]:
-    """The jobs of a place, and why it could not be asked."""
-
-    def ask() -> tuple[list[Row], str]:
-        try:
-            jobs, options = place.asked("status")
-            found = [job for overview in jobs.overview(options) for job in overview.jobs]
-        except TrainerError as error:
-            return [], f"{place} was left out: {error}"
-        return [row_of(place.client.name, job, world.now()) for job in found], ""
-
-    return world.cache.get(("jobs", str(place)), ask, HOLDS_S)
+    jobs, options = place.asked("status")
+    found = [job for overview in jobs.overview(options) for job in overview.jobs]
+    return [row_of(place.client.name, job, world.now()) for job in found], ""
 
 
 def row_of(on: str, job: Summary, now: datetime) -> Row:
@@ -116,24 +106,26 @@ def _at_most(job: Summary, now: datetime) -> float | None:
     return job.usd + job.usd_per_hour * ((job.deadline - now) / timedelta(hours=1))
 
 
-def _with_progress(world: World, rows: Sequence[Row]) -> list[Row]:
-    """The rows, the newest that run with their progress."""
+def _with_progress(world: World, rows: Sequence[Row]) -> tuple[list[Row], bool]:
+    """The rows, the newest that run with their progress, and whether all of that is known."""
     running = [row for row in rows if row.on != HERE and row.status == "running"][:MOST_ASKED]
-    with ThreadPoolExecutor(8) as pool:
-        found = dict(zip(map(id, running), pool.map(partial(_progress, world), running), strict=True))
-    return [replace(row, progress=found[id(row)]) if id(row) in found else row for row in rows]
+    asks = {_key(row): partial(_progress, world, row) for row in running}
+    found = world.cache.soon(asks, PROGRESS_HOLDS_S)
+    shown = [replace(row, progress=found[_key(row)]) if _key(row) in found else row for row in rows]
+    return shown, len(found) == len(asks)
+
+
+def _key(row: Row) -> Hashable:
+    return "progress", row.on, row.region, row.name
 
 
 def _progress(world: World, row: Row) -> str:
-    def ask() -> str:
-        try:
-            state = _state(world.place(row.on, row.region), row.name)
-        except TrainerError:
-            return ""  # its own page has the reason
-        facts = dict(state.facts) if isinstance(state, State) else {}
-        return facts.get("progress") or facts.get("training") or ""
-
-    return world.cache.get(("progress", row.on, row.region, row.name), ask, PROGRESS_HOLDS_S)
+    try:
+        state = _state(world.place(row.on, row.region), row.name)
+    except TrainerError:
+        return ""  # its own page has the reason
+    facts = dict(state.facts) if isinstance(state, State) else {}
+    return facts.get("progress") or facts.get("training") or ""
 
 
 def _state(place: Place, name: str) -> Any:
@@ -228,7 +220,7 @@ def job(world: World, on: str, name: str, region: str | None) -> Job:
         return _job_here(name, run_here(world, name))
     place = world.place(on, region)
     state = world.cache.get(("job", str(place), name), partial(_state, place, name), HOLDS_S)
-    commands = {verb: f"python {' '.join(place.command(verb, name))}" for verb in ("stop", "attach")}
+    commands = {verb: place.command(verb, name) for verb in ("stop", "attach")}
     if not isinstance(state, State):  # several that were submitted as one
         return Job(Row(on, name, "running", on, region), str(state), commands=commands)
     row = row_of(on, state.summary, world.now())

@@ -1,13 +1,10 @@
 """What costs money and should not, in every place where that can be."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 from launch.console.world import Place, World
 from launch.core.backend import all_with
-from trainer.errors import TrainerError
 
 HOLDS_S = 30.0
 
@@ -33,40 +30,27 @@ class Leaks:
     jobs: Sequence[LeakRow]
     left_out: Sequence[str]  # a sentence for each place that could not be asked
     examined: Sequence[str]  # backends whose account launch.doctor can examine
+    is_awaited: bool  # some of it
 
 
 def leaks(world: World) -> Leaks:
     """What all jobs cost now, and which of it is a leak."""
-    with ThreadPoolExecutor(8) as pool:
-        asked = list(pool.map(partial(_asked, world), world.places("leaks")))
-    rows = sorted((row for rows, _ in asked for row in rows), key=lambda row: (not row.is_leak, -row.usd_per_hour))
-    return Leaks(rows, [sentence for _, sentence in asked if sentence], all_with(lambda one: bool(one.examination)))
+    found, left_out, is_awaited = world.everywhere("leaks", _asked, HOLDS_S)
+    rows = sorted(found, key=lambda row: (not row.is_leak, -row.usd_per_hour))
+    return Leaks(rows, left_out, all_with(lambda one: bool(one.examination)), is_awaited)
 
 
-def _asked(world: World, place: Place) -> tuple[list[LeakRow], str]:
-    def ask() -> tuple[list[LeakRow], str]:
-        try:
-            jobs, options = place.asked("leaks")
-            found, is_complete = jobs.leaks(options)
-        except TrainerError as error:
-            return [], f"{place} was left out: {error}"
-        rows = []
-        for leak in found:
-            there = Place(place.client, leak.region or None)
-            resources = [dict(zip(jobs.leak_columns, row, strict=True)) for row in leak.rows]
-            remove = f"python {' '.join(there.command('stop', leak.job))}" if leak.is_removable else ""
-            rows.append(
-                LeakRow(
-                    place.client.name,
-                    leak.job,
-                    leak.region,
-                    leak.is_leak,
-                    leak.why,
-                    leak.usd_per_hour,
-                    resources,
-                    remove,
-                )
+def _asked(place: Place) -> tuple[list[LeakRow], str]:
+    jobs, options = place.asked("leaks")
+    found, is_complete = jobs.leaks(options)
+    rows = []
+    for leak in found:
+        there = Place(place.client, leak.region or None)
+        resources = [dict(zip(jobs.leak_columns, row, strict=True)) for row in leak.rows]
+        remove = there.command("stop", leak.job) if leak.is_removable else ""
+        rows.append(
+            LeakRow(
+                place.client.name, leak.job, leak.region, leak.is_leak, leak.why, leak.usd_per_hour, resources, remove
             )
-        return rows, "" if is_complete else f"{place}: not all of it could be checked"
-
-    return world.cache.get(("leaks", str(place)), ask, HOLDS_S)
+        )
+    return rows, "" if is_complete else f"{place}: not all of it could be checked"

@@ -128,7 +128,7 @@ def _words(world: World, asked: Any) -> list[str]:
         return ["-m", "launch.doctor", "--for", on, *(["--region", region] if region else [])]
     if verb not in VERBS or not name or name.startswith("-"):
         raise SettingsError("the console has no such action.")
-    return world.place(on, region).command(verb, name)
+    return world.place(on, region).words(verb, name)
 
 
 PAGES = (

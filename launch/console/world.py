@@ -1,11 +1,14 @@
 """Where the console looks: the backends and regions, this machine's runs, and what it was asked last."""
 
+import shlex
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,8 +19,11 @@ from launch.console.logs import Buffers
 from trainer.errors import SettingsError, TrainerError
 
 Answer = TypeVar("Answer")
+Row = TypeVar("Row")
 KEPT = 200  # answers
 SHARE = 3.0  # an answer that took t s is kept for at least 3 t, so that at most a quarter of the time goes into asking
+PATIENCE_S = 1.5  # for which a page waits for an answer; the next one has it
+AT_ONCE = 32  # places and jobs that are asked
 HERE = "here"  # what the runs of this machine are found under, beside the names of the backends
 
 
@@ -33,9 +39,13 @@ class Place:
         where = {"region": self.region} if self.region else {}
         return self.client.asked(verb, **options, **where)
 
-    def command(self, verb: str, job: str) -> list[str]:
+    def words(self, verb: str, job: str) -> list[str]:
         """The words after `python` of the verb's command."""
         return ["-m", self.client.module, verb, job, *(["--region", self.region] if self.region else [])]
+
+    def command(self, verb: str, job: str) -> str:
+        """The verb's command for a shell, whatever the job's name."""
+        return shlex.join(["python", *self.words(verb, job)])
 
     def __str__(self) -> str:
         return self.client.module + (f" in {self.region}" if self.region else "")
@@ -44,8 +54,10 @@ class Place:
 class Cache:
     """Asks once, whoever needs the answer meanwhile.  For threads."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, patience_s: float = PATIENCE_S) -> None:
+        self._clock, self._patience_s = clock, patience_s
+        self._pool = ThreadPoolExecutor(AT_ONCE)
+        self._asking: dict[Hashable, Future[Any]] = {}
         self._lock = threading.Lock()
         self._locks: OrderedDict[Hashable, threading.Lock] = OrderedDict()
         self._answers: dict[Hashable, tuple[float, Any]] = {}  # until when it holds
@@ -63,6 +75,20 @@ class Cache:
             raise answer.with_traceback(None)
         return answer  # type: ignore[no-any-return]  # of ask()
 
+    def soon(self, asks: Mapping[Hashable, Callable[[], Answer]], seconds: float) -> dict[Hashable, Answer]:
+        """The answers as get() has them; of what takes long the last one, or none.  No ask() may raise TrainerError."""
+        asking = {key: self._start(key, ask, seconds) for key, ask in asks.items()}
+        done, _ = wait(asking.values(), self._patience_s)
+        found = {key: one.result() for key, one in asking.items() if one in done}
+        last = {key: self._answers[key][1] for key in asking if key in self._answers}
+        return {**last, **found}
+
+    def _start(self, key: Hashable, ask: Callable[[], Answer], seconds: float) -> "Future[Answer]":
+        with self._lock:
+            if key not in self._asking or self._asking[key].done():
+                self._asking[key] = self._pool.submit(self.get, key, ask, seconds)
+            return self._asking[key]
+
     def forget(self) -> None:
         """Ask again for everything, as after an action."""
         self._answers.clear()
@@ -72,6 +98,7 @@ class Cache:
             if key not in self._locks and len(self._locks) >= KEPT:
                 old, _ = self._locks.popitem(last=False)
                 self._answers.pop(old, None)
+                self._asking.pop(old, None)
             return self._locks.setdefault(key, threading.Lock())
 
 
@@ -80,6 +107,13 @@ def _answer(ask: Callable[[], Answer]) -> Answer | TrainerError:
         return ask()
     except TrainerError as error:
         return error
+
+
+def _told(ask: Callable[[Place], tuple[list[Row], str]], place: Place) -> tuple[list[Row], str]:
+    try:
+        return ask(place)
+    except TrainerError as error:
+        return [], f"{place} was left out: {error}"
 
 
 def _utc() -> datetime:
@@ -110,6 +144,19 @@ class World:
             if verb in verbs:
                 has_regions = "region" in verbs[verb].options.model_fields
                 yield from (Place(client, one) for one in (has_regions and self.regions) or (None,))
+
+    def everywhere(
+        self, verb: str, ask: Callable[[Place], tuple[list[Row], str]], seconds: float
+    ) -> tuple[list[Row], list[str], bool]:
+        """What all places with the verb have, a sentence for each that is not complete, and whether one is awaited.
+
+        ask: asks one place; its sentence is empty if it is complete.
+        """
+        keys = {(verb, str(place)): place for place in self.places(verb)}
+        found = self.cache.soon({key: partial(_told, ask, place) for key, place in keys.items()}, seconds)
+        answers = [found.get(key, ([], f"{place} has not answered yet")) for key, place in keys.items()]
+        rows = [row for some, _ in answers for row in some]
+        return rows, [sentence for _, sentence in answers if sentence], len(found) < len(keys)
 
     def place(self, name: str, region: str | None) -> Place:
         """The backend of that name.  Raises SettingsError."""

@@ -12,7 +12,7 @@ from launch.api import Client
 from launch.console.actions import Actions
 from launch.console.guard import CSRF, Keys
 from launch.console.server import application
-from launch.console.world import World
+from launch.console.world import Cache, World
 from launch.core.cli import Launcher
 from tests.launch import job_worlds
 
@@ -51,6 +51,7 @@ class Desk:
         self.world = World(
             [*map(client_of, worlds), *clients],
             runs=runs,
+            cache=Cache(patience_s=60),
             actions=Actions(start_alone=self._type),  # type: ignore[arg-type]
         )
         keys = Keys(PORT)

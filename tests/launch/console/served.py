@@ -15,7 +15,7 @@ from moto.s3.models import s3_backends
 from launch.console.actions import Actions
 from launch.console.guard import Keys
 from launch.console.server import HOST, config_of, listening
-from launch.console.world import World
+from launch.console.world import Cache, World
 from launch.core import runs
 from launch.core.runs import Run
 from launch.ec2 import __main__ as ec2
@@ -65,7 +65,7 @@ def served(folder: Path) -> Iterator[Served]:
             return Ended(code)
 
         client = LaunchersClient("launch.ec2", lambda: ec2.launcher(terminal.runtime))
-        world = World([client], runs=folder, actions=Actions(start_alone=type_there))  # type: ignore[arg-type]
+        world = World([client], runs=folder, cache=Cache(patience_s=60), actions=Actions(start_alone=type_there))  # type: ignore[arg-type]
         with serving(world) as address:
             yield Served(address, world, account, typed)
 

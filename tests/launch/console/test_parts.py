@@ -14,7 +14,7 @@ from launch.console import logs
 from launch.console.actions import Actions
 from launch.console.jobs import Row, row_of, timeline
 from launch.console.logs import Buffer, log_of_files
-from launch.console.world import Cache, World
+from launch.console.world import Cache, Place, World
 from launch.core.errors import AwsError
 from launch.core.jobs import Line, Log, Summary
 from trainer.errors import SettingsError
@@ -52,6 +52,31 @@ def test_a_slow_answer_and_an_error_are_kept_as_well() -> None:
         with pytest.raises(AwsError):
             cache.get("jobs", ask, 5)
     assert len(asked) == 2
+
+
+def test_a_slow_region_holds_up_no_other_and_its_last_answer_stays() -> None:
+    world, far = World((Client("launch.ec2"),), ("near", "far"), cache=Cache(patience_s=0.05)), threading.Event()
+
+    def ask(place: Place) -> tuple[list[str], str]:
+        if place.region == "far":
+            far.wait(10)
+        return [str(place.region)], ""
+
+    assert world.everywhere("status", ask, 0) == (["near"], ["launch.ec2 in far has not answered yet"], True)
+    far.set()
+    until = time.monotonic() + 10
+    while world.everywhere("status", ask, 0)[2] and time.monotonic() < until:
+        time.sleep(0.01)
+    far.clear()
+    try:
+        assert world.everywhere("status", ask, 0) == (["near", "far"], [], False)
+    finally:
+        far.set()
+
+
+def test_a_shown_command_stays_one_command_whatever_a_job_is_named() -> None:
+    place = Place(Client("launch.ec2"), "us-east-1")
+    assert place.command("stop", "x; reboot") == "python -m launch.ec2 stop 'x; reboot' --region us-east-1"
 
 
 def test_every_region_is_asked_of_the_backends_that_have_regions() -> None:
