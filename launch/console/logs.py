@@ -27,7 +27,6 @@ class Window:
     end: int  # the number after the log's last line
     found: int  # how many lines match
     has_earlier: bool  # whether there are matching lines before these
-    is_running: bool
     nothing: str  # why there is no line
 
 
@@ -35,7 +34,8 @@ class Window:
 class Buffer:
     """The lines of one log.  For threads."""
 
-    log: Log
+    open_log: Callable[[], Log]
+    log: Log | None = None
     lines: deque[Line] = field(default_factory=lambda: deque(maxlen=MOST_LINES))
     end: int = 0  # how many lines were read
     lock: Lock = field(default_factory=Lock)
@@ -47,6 +47,7 @@ class Buffer:
         with self.lock:
             if self.read_at is not None and time.monotonic() < self.read_at + EVERY_S:
                 return
+            self.log = self.log or self.open_log()
             self.log.show(self._add)
             self.nothing = "" if self.end else self.log.nothing()
             self.read_at = time.monotonic()
@@ -74,15 +75,12 @@ class Buffer:
         ]
         shown = matching[-WINDOW:]
         rows = [(number, line.node, line.time.isoformat() if line.time else None, line.text) for number, line in shown]
-        return Window(
-            rows, first + len(lines), len(matching), len(shown) < len(matching), self.log.is_running, self.nothing
-        )
+        return Window(rows, first + len(lines), len(matching), len(shown) < len(matching), self.nothing)
 
     @property
     def began(self) -> Line | None:
-        """The first line that was read."""
-        with self.lock:
-            return self.lines[0] if self.lines else None
+        """The first line that was read, so far: without the lock, which a long log's first reading holds."""
+        return self.lines[0] if self.lines else None
 
 
 class Buffers:
@@ -95,7 +93,7 @@ class Buffers:
     def get(self, key: Hashable, open_log: Callable[[], Log]) -> Buffer:
         """The log of that key with its newest lines.  Raises TrainerError."""
         with self._lock:
-            buffer = self._buffers.pop(key, None) or Buffer(open_log())
+            buffer = self._buffers.pop(key, None) or Buffer(open_log)
             self._buffers[key] = buffer
             while len(self._buffers) > MOST_LOGS:
                 self._buffers.popitem(last=False)

@@ -13,7 +13,7 @@ from launch.api import Client
 from launch.console import logs
 from launch.console.actions import Actions
 from launch.console.jobs import Row, row_of, timeline
-from launch.console.logs import Buffer, log_of_files
+from launch.console.logs import Buffer, Buffers, log_of_files
 from launch.console.world import Cache, Place, World
 from launch.core.errors import AwsError
 from launch.core.jobs import Line, Log, Summary
@@ -79,6 +79,32 @@ def test_a_shown_command_stays_one_command_whatever_a_job_is_named() -> None:
     assert place.command("stop", "x; reboot") == "python -m launch.ec2 stop 'x; reboot' --region us-east-1"
 
 
+def test_a_log_that_is_being_opened_holds_up_no_other_and_no_page() -> None:
+    buffers, opens, first = Buffers(), threading.Event(), list[Line | None]()
+
+    def slow() -> Log:
+        opens.wait(10)
+        return log_of_files([], is_running=True)
+
+    def others() -> None:
+        first.append(buffers.get("quick", lambda: log_of_files([], is_running=True)).began)
+        opened = buffers.opened("slow")
+        first.append(opened.began if opened else None)
+
+    threads = [threading.Thread(target=lambda: buffers.get("slow", slow)), threading.Thread(target=others)]
+    threads[0].start()
+    while not buffers.opened("slow"):
+        time.sleep(0.01)
+    threads[1].start()
+    threads[1].join(5)
+    try:
+        assert first == [None, None]
+    finally:
+        opens.set()
+        for thread in threads:
+            thread.join()
+
+
 def test_every_region_is_asked_of_the_backends_that_have_regions() -> None:
     world = World(regions=("us-east-1", "eu-west-1"))
 
@@ -91,7 +117,7 @@ def test_every_region_is_asked_of_the_backends_that_have_regions() -> None:
 
 def test_a_log_is_held_up_to_a_limit_and_shown_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [Line(f"step {number}") for number in range(logs.MOST_LINES + 1000)]
-    buffer = Buffer(Log(True, lambda show: len(list(map(show, lines))), lambda show: "", lambda: "", ""))
+    buffer = Buffer(lambda: Log(True, lambda show: len(list(map(show, lines))), lambda show: "", lambda: "", ""))
     buffer.update()
 
     newest = buffer.window()
