@@ -1,5 +1,5 @@
 // What all pages use: data, actions, elements, and polling that stops while the page is hidden.
-const FIRST_MS = 5000, LAST_MS = 60000, SLOWER = 1.5;
+const FIRST_MS = 5000, LAST_MS = 60000, SOON_MS = 2000, SLOWER = 1.5;
 const csrf = document.querySelector("meta[name=csrf]").content;
 export const $ = (id) => document.getElementById(id);
 
@@ -25,9 +25,12 @@ export const send = async (url, content) => answered(await fetch(url, {
   method: "POST", headers: { "content-type": "application/json", "x-console": csrf }, body: JSON.stringify(content),
 }));
 
-export const trouble = (text) => {
-  $("trouble").textContent = text;
-  $("trouble").hidden = !text;
+// Shows an error until what it is of has none.
+const troubles = new Map();
+export const trouble = (text, of = "") => {
+  troubles.set(of, text);
+  $("trouble").textContent = [...new Set(troubles.values())].filter(Boolean).join("\n");
+  $("trouble").hidden = !$("trouble").textContent;
 };
 
 // Asks the user, and then runs the command; its output is on the page of commands.
@@ -37,6 +40,7 @@ export const act = (what, command, content, url = "/data/act") => {
   $("sure").returnValue = "";
   $("sure").onclose = async () => {
     if ($("sure").returnValue !== "yes") return;
+    trouble("");
     try {
       location.href = `/commands?id=${(await send(url, content)).number}`;
     } catch (error) { trouble(error.message); }
@@ -58,13 +62,14 @@ export const poll = (url, show, first = FIRST_MS) => {
       const text = JSON.stringify(content);
       pause = text === before ? Math.min(LAST_MS, pause * SLOWER) : first;
       before = text;
-      trouble("");
+      trouble("", look);
       $("fresh").textContent = `as of ${new Date().toLocaleTimeString()}`;
       show(content);
+      if (content.is_awaited) pause = SOON_MS;
     } catch (error) {
       if (mine !== asked) return;
       pause = Math.min(LAST_MS, pause * SLOWER);
-      trouble(error instanceof TypeError ? "The console does not answer; it may have ended.  Start it again." : error.message);
+      trouble(error instanceof TypeError ? "The console does not answer; it may have ended.  Start it again." : error.message, look);
     }
     timer = setTimeout(look, pause);
   };
@@ -73,16 +78,20 @@ export const poll = (url, show, first = FIRST_MS) => {
   return look;
 };
 
-// Fills a table's body with a row for each item, and keeps the rows that are there: focus and selection stay.
+// Fills a table's body with a row for each item, and keeps the cells that have not changed: focus and selection stay.
+const filled = new WeakMap();  // a row -> its cells as they were made
 export const fill = (body, items, key, cells) => {
   const there = new Map([...body.rows].map((row) => [row.dataset.key, row]));
   items.forEach((item, place) => {
     const made = cells(item), row = there.get(key(item)) || el("tr", { "data-key": key(item) });
     there.delete(key(item));
-    if (row.dataset.text !== JSON.stringify(made.map((cell) => cell.outerHTML))) {
-      row.dataset.text = JSON.stringify(made.map((cell) => cell.outerHTML));
-      row.replaceChildren(...made);
-    }
+    const texts = made.map((cell) => cell.outerHTML), before = filled.get(row) || [];
+    made.forEach((cell, at) => {
+      if (!row.cells[at]) row.append(cell);
+      else if (texts[at] !== before[at]) row.cells[at].replaceWith(cell);
+    });
+    while (row.cells.length > made.length) row.lastElementChild.remove();
+    filled.set(row, texts);
     if (body.rows[place] !== row) body.insertBefore(row, body.rows[place] || null);
   });
   there.forEach((row) => row.remove());
