@@ -141,9 +141,10 @@ class Lines:
         return tuple(names.get(one, one) for one in front)
 
     def named(self, name: str) -> list[Described]:
-        """Batch's rows of the jobs of this name, or those whose names begin so: demo*."""
+        """Batch's rows of the jobs of this name, or those whose names begin so: demo*.  Batch's filter ignores case."""
         named = {"name": "JOB_NAME", "values": [name]}
-        return [row for queue in self.names() for row in self.rows(queue, filters=[named])]
+        rows = [row for queue in self.names() for row in self.rows(queue, filters=[named])]
+        return [row for row in rows if name.endswith("*") or row["jobName"] == name]
 
     def since(self, moment: datetime) -> list[Described]:
         """Batch's rows of the jobs that were submitted since."""

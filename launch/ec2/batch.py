@@ -23,7 +23,8 @@ def put_into_queue(plans: Plans, runtime: Runtime) -> None:
     runtime.say(f"job {home.job}; from any terminal:")
     for verb in ("status", "logs", "attach", "stop"):
         runtime.say(f"  {command(verb, home.job, home.region)}")
-    for place in plans.places[1:]:  # its source, as the launcher may start the job there
+    others = (place for place in plans.places[1:] if place.problem is None)
+    for place in others:  # its source, as the launcher may start the job there
         sources = [step for step in place.plan.steps if isinstance(step, Request) and _is_source(step)]
         perform(sources, runtime.make_aws(place.region).call, runtime.say, runtime.clock.sleep)
     aws = runtime.make_aws(home.region)

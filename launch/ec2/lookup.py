@@ -38,7 +38,7 @@ from launch.ec2.checks import Resolved
 from launch.ec2.facts import Facts, Reservation, Snapshot
 from launch.ec2.job_folder import is_stopped, members_of, spec_version, start_of
 from launch.ec2.options import IMAGE, Ec2Options
-from launch.ec2.queue import find_queued, queue_facts
+from launch.ec2.queue import check_vcpus, find_queued, queue_facts
 from launch.ec2.warm import find_warm
 from trainer.errors import TrainerError
 
@@ -217,8 +217,8 @@ def look_up(
     facts = _with_parts(facts, aws, lookups, resolved, dataset, earlier)
     facts = _with_prices(facts, aws, lookups, resolved, cache(region), earlier)
     facts = _with_rights(facts, aws, lookups, resolved)
-    if resolved.options.queue is not None:
-        facts = _with_queue(facts, aws, lookups, resolved.options.queue, job)
+    if resolved.options.queue is not None and region in (*resolved.options.region, region)[:1]:
+        facts = _with_queue(facts, aws, lookups, resolved, job)
     return replace(facts, problems=tuple(lookups.problems), unknown=tuple(lookups.unknown))
 
 
@@ -305,11 +305,13 @@ def _with_rights(facts: Facts, aws: Aws, lookups: Lookups, resolved: Resolved) -
     return replace(facts, scheduler_role=role, old_stack=old_stack, roles=roles, has_log_group=has_log_group)
 
 
-def _with_queue(facts: Facts, aws: Aws, lookups: Lookups, name: str, job: str) -> Facts:
+def _with_queue(facts: Facts, aws: Aws, lookups: Lookups, resolved: Resolved, job: str) -> Facts:
     """The queue, and the job's launcher in it."""
     no_queue: QueueFacts | None = None
     none: Queued | None = None
-    queue = lookups.required(partial(queue_facts, aws, name), no_queue)
+    queue = lookups.required(partial(queue_facts, aws, str(resolved.options.queue)), no_queue)
+    if queue:
+        lookups.required(partial(check_vcpus, aws, resolved), None)
     queued = lookups.required(partial(find_queued, aws, job), none) if queue else None
     return replace(facts, queue=queue, queued=None if queued and queued.is_over else queued)
 

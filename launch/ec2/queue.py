@@ -88,9 +88,14 @@ def running_names(aws: Aws) -> list[str]:
 def submission(cluster: Cluster, facts: Facts) -> list[Request]:
     """The requests that put a job into its queue."""
     has_shares = facts.queue is None or facts.queue.has_shares
-    earlier = (facts.spec or {}).get("started", 0)
+    spec_of_end = facts.spec if facts.spec and "ended" in facts.spec else {}
     options = cluster.resolved.options
-    content = {**spec(cluster), "queue": options.queue, "earlier": earlier, **_of_this_launch(options)}
+    content = {
+        **spec(cluster),
+        "queue": options.queue,
+        "earlier": spec_of_end.get("started", 0),
+        **_of_this_launch(options),
+    }
     params = {
         "Bucket": cluster.folder.bucket,
         "Key": cluster.folder.queued,
@@ -138,6 +143,18 @@ def _vcpus(resolved: Resolved) -> dict[str, int]:
     return found
 
 
+def check_vcpus(aws: Aws, resolved: Resolved) -> None:
+    """Raise AwsError if the queue counts fewer vCPUs in all than the job needs, so that it would wait for ever."""
+    for name, needed in _vcpus(resolved).items():
+        found = aws.call("batch", "DescribeConsumableResource", {"consumableResource": name})
+        if found["totalQuantity"] < needed:
+            queue = resolved.options.queue
+            raise AwsError(
+                f"the job needs {needed} vCPUs, and {name} of queue {queue} has {found['totalQuantity']}, the quota "
+                f"when the queue was made.  Once the quota is higher: python -m launch.infra up --queue {queue}"
+            )
+
+
 # ---- the job's settings in its folder
 
 
@@ -168,7 +185,8 @@ def mark_ended(aws: Aws, folder: Folder, content: Mapping[str, Any], now: float)
 def job_in(content: Mapping[str, Any]) -> Job[Ec2Options]:
     """The job that queued.json describes, to be launched.  Raises SettingsError."""
     job = job_of(content)
-    more = {**content.get("launch", {}), "region": tuple(content.get("regions") or job.where.region)}
+    regions = tuple(content.get("regions") or job.where.region)
+    more = {**content.get("launch", {}), "region": regions, "fetch": False}
     return replace(job, where=job.where.model_copy(update=more))
 
 
@@ -204,6 +222,6 @@ def log_of(aws: Aws, found: Queued) -> Iterator[str]:
     rows: Sequence[Mapping[str, Any]] = aws.call("batch", "DescribeJobs", {"jobs": [found.id]})["jobs"]
     stream = rows[0].get("container", {}).get("logStreamName") if rows else None
     if stream:
-        asked = {"logGroupName": CONTROLLER_LOGS, "logStreamName": stream, "limit": 50}
-        for event in aws.call("logs", "GetLogEvents", asked)["events"]:
+        asked = {"logGroupName": CONTROLLER_LOGS, "logStreamNames": [stream]}
+        for event in aws.pages("logs", "FilterLogEvents", "events", asked):
             yield str(event["message"])

@@ -1,6 +1,7 @@
 """Verbs for jobs that a launcher in a queue leads."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -11,7 +12,7 @@ from launch.aws.names import Folder
 from launch.aws.progress import get_outcome
 from launch.aws.results import fetch_at_end, fetch_run
 from launch.aws.retry import retrying
-from launch.core.errors import Ended
+from launch.core.errors import AwsError, Ended
 from launch.core.jobs import Overview, State, Summary, without_checkpoints
 from launch.core.terminal import table
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
@@ -70,7 +71,9 @@ def _why_without(aws: Aws, job: str) -> str:
     found = find_queued(aws, job)
     if found is None:
         return f"{job} is in no queue any more, and has no outcome; see {command('status', job, aws.region)}"
-    lines = "".join(f"\n  {line}" for line in [*log_of(aws, found)][-10:])
+    lines = ""
+    with suppress(AwsError):  # Batch's reason may say it, too
+        lines = "".join(f"\n  {line}" for line in [*log_of(aws, found)][-10:])
     return f"{job} left queue {found.queue} without an outcome: {found.reason or found.status}{lines}"
 
 

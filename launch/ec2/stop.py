@@ -150,14 +150,33 @@ def outcome_by(known: View) -> Outcome:
 
 
 def stop_job(target: Target, clock: Clock, say: Say) -> int:
-    """remove(), once the job's launcher in a queue, if it has one, has ended: it might start nodes meanwhile."""
+    """remove(), once the job's launcher in a queue, if it has one, has ended: it might start nodes meanwhile.
+
+    Raises AwsError, after the removal, if that launcher may still run.
+    """
     folder = folder_of(target.aws, target.fleet, target.job, target.bucket)
+    was_led, problem = False, None
     try:
-        if queue.end(target.aws, folder, clock, say):
-            target = replace(target, fleet=find(target.aws))
+        was_led = queue.end(target.aws, folder, clock, say)
+        target = replace(target, fleet=find(target.aws)) if was_led else target
     except TrainerError as error:  # which must not keep the nodes running
         say(f"warning: a launcher in a queue may still lead {target.job}: {error}")
-    return remove(target, clock, say)
+        problem = error
+    removed = remove(target, clock, say)
+    if was_led and not removed:
+        _save_end_in_line(target.aws, folder, clock, say)
+    if isinstance(problem, AwsError) and problem.operation != "GetObject":  # most jobs have none
+        raise problem
+    return removed
+
+
+def _save_end_in_line(aws: Aws, folder: Folder, clock: Clock, say: Say) -> None:
+    """Write the outcome of a job that was stopped while it waited in a queue, over that of an earlier start."""
+    content = queue.read_queued(aws, folder) or {}
+    if not queue.is_of(spec_of(aws, folder, BACKEND_NAME), content):
+        outcome = completed(stopped("stopped on request"), folder.job, None, clock.utc(), None)
+        if warning := put_outcome(aws, folder, outcome):
+            say(f"warning: {warning}")
 
 
 def remove_all(targets: Iterable[Target], clock: Clock, say: Say) -> tuple[str, ...]:

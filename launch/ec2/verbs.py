@@ -240,8 +240,11 @@ class Ec2Jobs:
         """End the launcher of a job whose nodes are in another region than its queue."""
         regions = _spec((aws, fleet), job, bucket).get("regions", ())
         for region in {*regions[:1]} - {aws.region}:
-            home = self.runtime.make_aws(region)
-            end(home, folder_of(home, Fleet(), job, None), self.clock, self.say)
+            try:
+                home = self.runtime.make_aws(region)
+                end(home, folder_of(home, Fleet(), job, None), self.clock, self.say)
+            except TrainerError as error:  # which must not keep the nodes running
+                self.say(f"warning: its launcher in a queue of {region} may still lead {job}: {error}")
 
     def active(self, options: Any) -> tuple[Sequence[Leak], bool]:
         def look(aws: Aws) -> Sequence[Leak]:

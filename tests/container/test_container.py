@@ -148,7 +148,7 @@ def test_a_base_with_a_version_that_does_not_fit(engine: Engine, tmp_path: Path)
 
     assert "aws-ddp-toolkit 0.1.0 depends on pydantic>=2" in str(failed.value)
     assert "The user requested (constraint) pydantic==1.10.26" in str(failed.value)
-    assert "if versions conflict, take another base." in str(failed.value)
+    assert "if versions conflict, use another base." in str(failed.value)
 
 
 @misfits

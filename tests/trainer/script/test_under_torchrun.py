@@ -42,7 +42,7 @@ def test_a_script_knows_that_torchrun_started_it_again_and_its_outcome_is_the_la
     job = start(tmp_path, text, "--max-restarts", "1")
     out, err = job.communicate()
 
-    assert (out, job.returncode) == ("again\nagain\n", 0)
+    assert (out.count("again"), job.returncode) == (2, 0)
     assert [line for line in err.splitlines() if "SIGKILL" not in line and "left nothing in" not in line] == []
     assert outcome(tmp_path) == ("done", 0, "")
 

@@ -29,7 +29,7 @@ KILLED = ("controller-killed@epoch:1", "controller-killed@epoch:1", "controller-
 
 @pytest.mark.slow("a job in a queue survives a lost node and three deaths of its launcher with nobody's laptop open")
 def test_without_a_laptop_a_lost_node_and_three_dead_launchers_change_no_weight(
-    undisturbed: Kept, start: Start
+    start: Start, request: pytest.FixtureRequest
 ) -> None:
     faults = ",".join(("node-dies@epoch:1", *KILLED))
     terminal = start(*SETTINGS, "--queue", "demo", "--inject", faults, code=("-c", SHORT_LEASES))
@@ -42,4 +42,5 @@ def test_without_a_laptop_a_lost_node_and_three_dead_launchers_change_no_weight(
     assert ", 0 left" in terminal.text
     assert "3 x instance" in terminal.text  # one took the lost node's place, and nobody led when the training ended
     assert terminal.left() == []
+    undisturbed: Kept = request.getfixturevalue("undisturbed")  # played meanwhile by another test
     terminal.kept.assert_same_training(undisturbed)
