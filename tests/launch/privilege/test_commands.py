@@ -38,7 +38,6 @@ ARGUED = {
     # of launch.doctor and of a launcher that has failed; tests/launch/privilege/test_queue.py asks for them.
     **dict.fromkeys(
         (
-            "batch:DescribeConsumableResource",
             "batch:DescribeJobDefinitions",
             "batch:DescribeJobs",
             "batch:ListConsumableResources",
