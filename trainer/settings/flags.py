@@ -277,6 +277,8 @@ def _problem(detail: ErrorDetails) -> str:
         return f"must be {', '.join(choices)}{did_you_mean(one_line(detail['input']), choices) or '.'}"
     if kind == "int_parsing_size":
         return f"must be at most {LARGEST:,}."
+    if kind == "string_pattern_mismatch":
+        return f"must match {detail['ctx']['pattern']}."
     word, _, problem = kind.partition("_")
     expected = _KINDS.get(word) if problem in ("parsing", "type", "from_float") else None
     return f"must be {expected or message.removeprefix('Input should be ')}."

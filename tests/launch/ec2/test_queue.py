@@ -7,6 +7,7 @@ import pytest
 from launch.aws.instances.inventory import Fleet
 from launch.aws.names import Folder
 from launch.core.errors import AwsError
+from launch.ec2.__main__ import main
 from launch.ec2.batch import put_into_queue
 from launch.ec2.controller import lead
 from launch.ec2.queue import find_queued, is_of
@@ -110,3 +111,9 @@ def test_attach_returns_how_a_queued_job_ended(stage: Stage, put: Put) -> None:
     runtime = stage.runtime()
     follow_queued(runtime.make_aws(account.region), folder, runtime, fetch=False)
     assert any("queue demo" in text for text in stage.said)
+
+
+@pytest.mark.parametrize("words", ["--queue Bad!", "--priority 3", "--share a"])
+def test_wrong_flags_of_a_queue_are_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words.split(), "--dry-run"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {words.split()[0]}")
