@@ -46,12 +46,9 @@ def sorted_by_duration(nodeids: list[str]) -> list[str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Four more than cores, as many tests wait for processes of their own: with two more, 68 % of two cores were used.
-
-    Not more still: each collects all tests first, for 15 s, and grows to 1.8 GB.
-    """
+    """Two more than cores, as many tests wait for processes of their own; each collects all tests first."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + 4
+    return cores + 2
 
 
 @pytest.hookimpl(optionalhook=True)
