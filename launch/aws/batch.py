@@ -1,9 +1,9 @@
-"""The toolkit's queues in AWS Batch, in front of SageMaker and of EC2: their names, state and line.  Reads only.
+"""The toolkit's queues in AWS Batch, in front of SageMaker and of EC2: names, state, line, and the runs of a sweep.
 
 A queue called demo is aws-ddp-toolkit-demo on AWS, and for EC2 aws-ddp-toolkit-demo-ec2; launch.infra makes both.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
@@ -12,8 +12,9 @@ from launch.aws.client import Aws
 from launch.aws.names import FOR_EC2, QUEUES, queue_name
 from launch.aws.refusals import DENIED
 from launch.core.errors import AwsError, NotSetUp
+from launch.core.job import Batch, Member
 from launch.core.plan import Fact
-from trainer.errors import did_you_mean
+from trainer.errors import TrainerError, did_you_mean
 
 OVER = ("SUCCEEDED", "FAILED")
 FRONT = 100  # jobs that Batch shows of a line
@@ -173,3 +174,24 @@ class Lines:
             place=line.index(name) + 1 if name in line else None,
             in_line=len(line),
         )
+
+
+def submit_each(members: Sequence[Member], batch: Batch, put: Callable[[Member], bool]) -> list[str]:
+    """Submit the runs of a sweep that have a queue, one by one; return the names of the jobs to attach to.
+
+    Jobs that wait or run, or have ended while no launcher followed them, are included but not submitted again.  Jobs
+    that cannot be submitted are left out.
+    put: submits a job, and returns whether it was not there already; raises TrainerError.
+    """
+    queued = [member for member in members if member.job.where.queue is not None]
+    names = list[str]()
+    for number, member in enumerate(queued, 1):
+        try:
+            is_new = put(member)
+        except TrainerError as error:  # its own launcher meets it again, and its row has it
+            batch.say(f"{number}/{len(queued)}  {member.name} is not in the queue: {error}")
+            continue
+        names.append(member.name)
+        if is_new:
+            batch.say(f"{number}/{len(queued)}  {member.name} is in queue {member.job.where.queue}")
+    return names

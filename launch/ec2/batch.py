@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from launch.aws.batch import submit_each
 from launch.aws.client import Aws
 from launch.aws.retry import is_transient, retrying
 from launch.core.errors import AwsError
@@ -14,7 +15,6 @@ from launch.core.plan import Request
 from launch.ec2.backend import Runtime, command
 from launch.ec2.queue import SUBMIT, find_queued, read_queued
 from launch.ec2.regions import Plans, plan_regions
-from trainer.errors import TrainerError
 
 
 def put_into_queue(plans: Plans, runtime: Runtime) -> None:
@@ -58,24 +58,8 @@ def _submit(aws: Aws, params: Mapping[str, Any], runtime: Runtime) -> Answer:
 
 
 def submit(members: Sequence[Member], batch: Batch) -> list[str]:
-    """Submit the jobs that have a queue, one by one.  Raises TrainerError.
-
-    Returns the names of the jobs to attach to.  Jobs that wait or run, or have ended while no launcher followed them,
-    are included but not submitted again.  Jobs that cannot be submitted are left out.
-    """
-    queued = [member for member in members if member.job.where.queue is not None]
-    runtime = Runtime(say=lambda _: None)
-    names = list[str]()
-    for number, member in enumerate(queued, 1):
-        try:
-            new = _put_member(member, runtime)
-        except TrainerError as error:  # its own launcher meets it again, and its row has it
-            batch.say(f"{number}/{len(queued)}  {member.name} is not in the queue: {error}")
-            continue
-        names.append(member.name)
-        if new:
-            batch.say(f"{number}/{len(queued)}  {member.name} is in queue {member.job.where.queue}")
-    return names
+    """submit_each(), for EC2."""
+    return submit_each(members, batch, partial(_put_member, runtime=Runtime(say=lambda _: None)))
 
 
 def _put_member(member: Member, runtime: Runtime) -> bool:

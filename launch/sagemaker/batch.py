@@ -3,32 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from launch.aws.batch import submit_each
 from launch.core.job import Batch, Member
 from launch.sagemaker.runtime import Runtime, terminal
 from launch.sagemaker.start import begin, prepare
-from trainer.errors import TrainerError
 
 
 def submit(members: Sequence[Member], batch: Batch) -> list[str]:
-    """Submit the jobs that have a queue, one by one: Batch takes five a second.  Raises TrainerError.
-
-    Returns the names of the jobs to attach to.  Jobs that wait or run, or have ended while no launcher followed them,
-    are included but not submitted again.  Jobs that cannot be submitted are left out.
-    """
-    queued = [member for member in members if member.job.where.queue is not None]
-    places = {member.job.where.region for member in queued}
+    """submit_each(), for SageMaker."""
+    places = {member.job.where.region for member in members}
     runtimes = {place: replace(terminal(place), say=lambda _: None) for place in places}
-    names = list[str]()
-    for number, member in enumerate(queued, 1):
-        try:
-            new = _submit(member, runtimes[member.job.where.region])
-        except TrainerError as error:  # its own launcher meets it again, and its row has it
-            batch.say(f"{number}/{len(queued)}  {member.name} is not in the queue: {error}")
-            continue
-        names.append(member.name)
-        if new:
-            batch.say(f"{number}/{len(queued)}  {member.name} is in queue {member.job.where.queue}")
-    return names
+    return submit_each(members, batch, lambda member: _submit(member, runtimes[member.job.where.region]))
 
 
 def _submit(member: Member, runtime: Runtime) -> bool:
