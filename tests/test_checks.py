@@ -60,11 +60,11 @@ def test_no_function_is_complex() -> None:
         pytest.fail(f"a cyclomatic complexity above 10:\n{found}", pytrace=False)
 
 
-@pytest.fixture(scope="module", params=["account", "queue"])
+@pytest.fixture(scope="module", params=["account", "queue", "notify"])
 def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The template of the account's stack, and that of the queues'."""
+    """The template of the account's stack, and those beside it."""
     file = tmp_path_factory.mktemp("template") / f"{request.param}.yaml"
-    more = ["--queue"] if request.param == "queue" else []
+    more = [] if request.param == "account" else [f"--{request.param}"]
     file.write_text(run_check((sys.executable, "-m", "launch.infra", "template", *more)))
     return file
 

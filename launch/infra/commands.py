@@ -28,7 +28,16 @@ from launch.infra.options import (
     text_of,
 )
 from launch.infra.planner import SetUp
-from launch.infra.template import KEPT, QUEUE_STACK, STACK, filled, filled_queue, left_out_text
+from launch.infra.template import (
+    KEPT,
+    NOTIFY_STACK,
+    QUEUE_STACK,
+    STACK,
+    filled,
+    filled_notify,
+    filled_queue,
+    left_out_text,
+)
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 
@@ -58,7 +67,10 @@ class Commands:
         problems.check_account(options.account)
         check_region(options.region or "us-east-1")
         account, region = options.account, options.region or "us-east-1"
-        self._say(filled_queue(account) if options.queue else filled(account, region))
+        if options.notify:
+            self._say(filled_notify(account, region))
+        else:
+            self._say(filled_queue(account) if options.queue else filled(account, region))
         return Exit.DONE
 
     def plan(self, options: PlanOptions) -> int:
@@ -88,7 +100,8 @@ class Commands:
         if plan.problem:
             raise plan.problem
         self._apply(aws, plan.payload.create, plan.payload.execute, options, partial(_brief, plan))
-        self._set_up_queue(aws, plan.payload.queue, options)
+        self._set_up_beside(aws, QUEUE_STACK, plan.payload.queue, options)
+        self._set_up_beside(aws, NOTIFY_STACK, plan.payload.notify, options)
         perform(plan.payload.budget, aws.call, self._say, self._clock.sleep)
         self._allow_spot(aws, plan.payload.spot)
         return self._show_outputs(aws)
@@ -106,6 +119,9 @@ class Commands:
         if stack.drift == "DRIFTED":
             self._say("changed outside the stack:\n" + table(("name", "difference"), drifted(aws, stack)))
             self._say(f"revert it: {UP}")
+        for name in (QUEUE_STACK, NOTIFY_STACK):
+            if beside := stack_of(aws, name):
+                self._say(f"\nstack {name}: {beside.status}\n{_parameters(beside)}")
         return Exit.DONE
 
     def down(self, options: DownOptions) -> int:
@@ -146,7 +162,8 @@ class Commands:
         creates = [one for one in plan.requests if one.operation == "CreateChangeSet"]
         changed = {one.params["StackName"]: self._preview(aws, one) for one in creates}
         texts = [(f"stack {name}, " if name != STACK else "") + changes.as_text(it) for name, it in changed.items()]
-        is_change = any(it is not None for it in changed.values()) or len(plan.payload.queue) == 1
+        is_deleted = any(one.operation == "DeleteStack" for one in plan.requests)
+        is_change = is_deleted or any(it is not None for it in changed.values())
         return "\n\n".join(texts), is_change
 
     def _preview(self, aws: Aws, create: Request) -> tuple[Change, ...] | None:
@@ -194,14 +211,14 @@ class Commands:
             raise
         return changed
 
-    def _set_up_queue(self, aws: Aws, requests: Sequence[Request], options: UpOptions) -> None:
-        """Makes, changes or deletes the stack of the queues."""
+    def _set_up_beside(self, aws: Aws, name: str, requests: Sequence[Request], options: UpOptions) -> None:
+        """Makes, changes or deletes another stack of the region."""
         if len(requests) > 1:
             create, execute = requests
-            self._apply(aws, create, execute, options, lambda text: f"stack {QUEUE_STACK}, {text}")
+            self._apply(aws, create, execute, options, lambda text: f"stack {name}, {text}")
         for delete in requests if len(requests) == 1 else ():
             if not options.yes:
-                self._runtime.confirm(f"this deletes the stack {QUEUE_STACK} in {aws.region}")
+                self._runtime.confirm(f"this deletes the stack {name} in {aws.region}")
             self._delete_stack(aws, delete)
 
     def _delete_stack(self, aws: Aws, delete: Request) -> None:
@@ -289,9 +306,12 @@ DRIFT = {
 }
 
 
+def _parameters(stack: Stack) -> str:
+    return table(("parameter", "value"), sorted((name, value) for name, value in stack.parameters.items() if value))
+
+
 def _stack_text(stack: Stack, region: str) -> str:
     """Everything about a stack."""
-    parameters = {name: value for name, value in stack.parameters.items() if value}
     return "\n".join(
         [
             f"stack {STACK} in {region}: {stack.status}",
@@ -300,7 +320,7 @@ def _stack_text(stack: Stack, region: str) -> str:
             "",
             table(("output", "value"), sorted(stack.outputs.items())),
             "",
-            table(("parameter", "value"), sorted(parameters.items())),
+            _parameters(stack),
             "",
             table(("resource", "id"), sorted(stack.resources.items())),
         ]

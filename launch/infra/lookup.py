@@ -11,7 +11,7 @@ from launch.aws.names import STACK_TAG, TOOLKIT, tag_values
 from launch.aws.network import describe_vpc, own_dns
 from launch.aws.regions import check_region
 from launch.core.errors import AwsError
-from launch.infra.template import KEPT, STACK, Resource, filled, read, resources
+from launch.infra.template import KEPT, NOTIFY_STACK, STACK, Resource, filled, read, resources
 from trainer.errors import SettingsError, TrainerError
 
 # State of a stack that was planned and never created.
@@ -70,6 +70,7 @@ class Facts:
     budget: float | None = None  # USD per month of the account's budget that `up` made, or None
     problems: tuple[TrainerError, ...] = ()
     unknown: tuple[str, ...] = ()  # look-ups that failed, and are not needed
+    messages: Stack | None = None  # that of --notify
 
 
 # Error codes for what does not exist.
@@ -96,6 +97,7 @@ def look_up(aws: Aws, vpc_id: str | None = None) -> Facts:
         return Facts(region_or_some(aws), problems=(problem,))
     lookups = Lookups()
     stack = lookups.required(lambda: stack_of(aws), None)
+    messages = lookups.required(lambda: stack_of(aws, NOTIFY_STACK), None)
     in_stack = stack.resources if stack else {}
     missing = [thing for thing in resources(read(filled(account, region)), {}) if thing.id not in in_stack]
     no_names: tuple[str, ...] = ()
@@ -117,6 +119,7 @@ def look_up(aws: Aws, vpc_id: str | None = None) -> Facts:
         budget,
         tuple(lookups.problems),
         tuple(lookups.unknown),
+        messages,
     )
 
 

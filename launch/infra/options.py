@@ -53,6 +53,14 @@ class SetUpOptions(RegionOptions):
         json_schema_extra={"metavar": "NAME[:MAX]"},
     )
     no_queue: bool = Field(False, description="remove the queues")
+    notify: str | None = Field(
+        None,
+        description="send mail to an address, or call the webhook whose address is in a SecureString of Systems "
+        "Manager, ssm:/ddp-toolkit/NAME, when a job ends, logs nothing for an hour, or has spent half of its time "
+        "limit; no launcher has to run (default: unchanged; new stack: nothing)",
+        json_schema_extra={"metavar": "ADDRESS"},
+    )
+    no_notify: bool = Field(False, description="send nothing any more")
 
 
 class PlanOptions(SetUpOptions):
@@ -77,6 +85,7 @@ class DownOptions(RegionOptions):
 class TemplateOptions(RegionOptions):
     account: str = Field("123456789012", description="account id; the bucket's name contains it")
     queue: bool = Field(False, description="that of the queues, which are a stack of their own")
+    notify: bool = Field(False, description="that of --notify, which is a stack of its own, too")
 
 
 def parameters(options: SetUpOptions) -> Mapping[str, str]:

@@ -16,11 +16,13 @@ from launch.infra.queue import parameters as queue_parameters
 from launch.infra.queue import shown as shown_queue
 from launch.infra.template import (
     KEPT,
+    NOTIFY_STACK,
     QUEUE_STACK,
     STACK,
     WITH_THEM,
     Resource,
     filled,
+    filled_notify,
     filled_queue,
     keeping,
     left_out,
@@ -33,6 +35,8 @@ from launch.infra.template import (
 # Stands for the account in a plan without one.
 SOME_ACCOUNT = "123456789012"
 SPOT = "spot.amazonaws.com"
+# https://docs.aws.amazon.com/sns/latest/dg/sns-email-notifications.html
+CONFIRM = "AWS sends {to} a mail with a link to confirm; until it is opened, nothing else arrives."
 
 
 # The template's parameters for what a VPC has beside its primary range; AWS's own limit is four more at first.
@@ -49,12 +53,13 @@ class SetUp:
     execute: Request
     budget: tuple[Request, ...]  # empty to leave it as it is
     spot: Request
-    holds: tuple[Resource, ...]  # the resources of both stacks
+    holds: tuple[Resource, ...]  # the resources of all stacks
     queue: tuple[Request, ...] = ()  # make and execute the change set of the queues' stack, or delete that stack
+    notify: tuple[Request, ...] = ()  # the same, of the stack of --notify
 
 
 def plan(options: SetUpOptions, facts: Facts, now: datetime, queues: QueueFacts | None = None) -> Plan[SetUp]:
-    """The plan to create or change the account's stack, and the queues'."""
+    """The plan to create or change the account's stack, and those beside it."""
     queues = queues or QueueFacts()
     body = keeping(filled(facts.account or SOME_ACCOUNT, facts.region), facts.adopted)
     template, stack = read(body), facts.stack
@@ -62,16 +67,19 @@ def plan(options: SetUpOptions, facts: Facts, now: datetime, queues: QueueFacts 
     values = {**(stack.parameters if stack else {}), **given}
     holds = resources(template, values)
     (create, execute), budget = _change_set(STACK, body, given, facts, facts.stack, now), _set_budget(options, facts)
-    queue = _queue(options, facts, queues, values.get("LogDays", "30"), now)
-    setup = SetUp(create, execute, budget, _allow_spot(), holds + queue.holds, queue.requests)
+    log_days = values.get("LogDays", "30")
+    queue = _queue(options, facts, queues, log_days, now)
+    notify = _notify(options, facts, log_days, now)
+    held = (*holds, *queue.holds, *notify.holds)
+    setup = SetUp(create, execute, budget, _allow_spot(), held, queue.requests, notify.requests)
     problem = problem_of(queues)
     return Plan(
         title=f"stack {STACK} in {facts.region}",
         payload=setup,
-        facts=(*_shown(options, facts), *queue.shown),
-        steps=(create, execute, *queue.requests, *budget, setup.spot),
+        facts=(*_shown(options, facts), *queue.shown, *notify.shown),
+        steps=(create, execute, *queue.requests, *notify.requests, *budget, setup.spot),
         rates=_rates(template, values, setup.holds),
-        warnings=(*_warnings(facts, values), *queue.warnings),
+        warnings=(*_warnings(facts, values), *queue.warnings, *notify.warnings),
         problems=(
             *facts.problems,
             *queues.problems,
@@ -82,8 +90,8 @@ def plan(options: SetUpOptions, facts: Facts, now: datetime, queues: QueueFacts 
 
 
 @dataclass(frozen=True)
-class _Queue:
-    """The part of the queues' stack in the plan."""
+class _Beside:
+    """The part of another stack in the plan."""
 
     requests: tuple[Request, ...] = ()
     holds: tuple[Resource, ...] = ()
@@ -91,17 +99,17 @@ class _Queue:
     warnings: tuple[str, ...] = ()
 
 
-def _queue(options: SetUpOptions, facts: Facts, queues: QueueFacts, log_days: str, now: datetime) -> _Queue:
+def _queue(options: SetUpOptions, facts: Facts, queues: QueueFacts, log_days: str, now: datetime) -> _Beside:
     if not name_of(options, queues):
         if queues.stack is None:
-            return _Queue()
+            return _Beside()
         row = Fact("queue", None, f"{queues.name} is removed")
-        return _Queue((_delete_queue(queues.stack),), shown=(row,))
+        return _Beside((_delete(QUEUE_STACK, queues.stack),), shown=(row,))
     body = filled_queue(facts.account or SOME_ACCOUNT)
     given = queue_parameters(options, queues, log_days)
     values = {**(queues.stack.parameters if queues.stack else {}), **given}
     warning = without_launcher(queues, values)
-    return _Queue(
+    return _Beside(
         _change_set(QUEUE_STACK, body, given, facts, queues.stack, now),
         resources(read(body), values),
         (shown_queue(values),),
@@ -109,8 +117,33 @@ def _queue(options: SetUpOptions, facts: Facts, queues: QueueFacts, log_days: st
     )
 
 
-def _delete_queue(stack: Stack) -> Request:
-    return Request("cloudformation", "DeleteStack", {"StackName": stack.id}, "delete the queues' stack", name="queue")
+def _notify(options: SetUpOptions, facts: Facts, log_days: str, now: datetime) -> _Beside:
+    present = facts.messages
+    before = present.parameters if present else {}
+    if options.no_notify and present:
+        return _Beside((_delete(NOTIFY_STACK, present),), shown=(Fact("notify", None, "nothing any more"),))
+    if not (options.notify or present):
+        return _Beside()
+    given = {"LogDays": log_days, **_recipient(options.notify)}
+    values, body = {**before, **given}, filled_notify(facts.account or SOME_ACCOUNT, facts.region)
+    to = values["Mail"] or f"ssm:{values['Hook']}"
+    row = Fact("notify", to, f"{to}, when a job ends, logs nothing for an hour, or has spent half of its time limit")
+    is_new = values["Mail"] and values["Mail"] != before.get("Mail")
+    warnings = (CONFIRM.format(to=to),) if is_new else ()
+    requests = _change_set(NOTIFY_STACK, body, given, facts, present, now)
+    return _Beside(requests, resources(read(body), values), (row,), warnings)
+
+
+def _recipient(notify: str | None) -> dict[str, str]:
+    """The stack's parameters for --notify."""
+    if notify is None:
+        return {}
+    hook = notify.removeprefix("ssm:")
+    return {"Mail": "", "Hook": hook} if hook != notify else {"Mail": notify, "Hook": ""}
+
+
+def _delete(name: str, stack: Stack) -> Request:
+    return Request("cloudformation", "DeleteStack", {"StackName": stack.id}, f"delete stack {name}", name=name)
 
 
 def _given(options: SetUpOptions, facts: Facts) -> dict[str, str]:
@@ -143,7 +176,7 @@ def _change_set(
         "Tags": [{"Key": STACK_TAG, "Value": facts.region}],
         **_mode(facts.adopted if stack == STACK else (), present),
     }
-    why = "ask AWS what would change" + ("" if stack == STACK else " in the queues' stack")
+    why = "ask AWS what would change" + ("" if stack == STACK else f" in stack {stack}")
     execute = {"StackName": stack, "ChangeSetName": name, "ClientRequestToken": name}
     return (
         Request("cloudformation", "CreateChangeSet", params, why, ("AlreadyExistsException",)),
@@ -282,11 +315,10 @@ def _warnings(facts: Facts, values: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def down(facts: Facts, keep_data: bool, warnings: tuple[str, ...] = (), queues: Stack | None = None) -> Plan[None]:
-    """The plan to delete the stack, after the queues'.  It must be unused and hold no data, which in_use.py checks."""
+    """The plan to delete the stack, after those beside it.  It must be unused and hold no data: see in_use.py."""
     stack = facts.stack
-    steps: tuple[Request, ...] = ()
-    if queues is not None:
-        steps = (_delete_queue(queues),)
+    beside = {QUEUE_STACK: queues, NOTIFY_STACK: facts.messages}
+    steps = tuple(_delete(name, other) for name, other in beside.items() if other is not None)
     if stack is not None:
         steps += (Request("cloudformation", "DeleteStack", {"StackName": stack.id}, "delete the stack"),)
         if not keep_data:

@@ -81,6 +81,7 @@ def _second_endpoints(template: Mapping[str, Any], facts: Facts, values: Mapping
 # ---- checks of settings that need no call to AWS
 
 ADDRESS = r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+"
+HOOK = r"ssm:/ddp-toolkit/[\w./-]+"
 ACCOUNT = r"\d{12}"
 
 
@@ -96,10 +97,28 @@ def check_settings(options: SetUpOptions) -> None:
         raise SettingsError("--queue and --no-queue contradict each other; give one of them.")
     if options.queue and options.queue.partition(":")[0].endswith(FOR_EC2):
         raise SettingsError(f"--queue {options.queue}: names that end in {FOR_EC2} are those of launch.ec2's queues.")
+    _check_notify(options)
     if options.log_days is not None:
         _check_log_days(options.log_days)
     if options.region is not None:
         check_region(options.region)
+
+
+def _check_notify(options: SetUpOptions) -> None:
+    if options.notify is None:
+        return
+    if options.no_notify:
+        raise SettingsError("--notify and --no-notify contradict each other; give one of them.")
+    if options.notify.startswith(("https:", "http:")):  # who has it can post there; it is in no plan, log or template
+        raise SettingsError(
+            "the address of a webhook is a secret: put it into a file, run aws ssm put-parameter --type SecureString "
+            "--name /ddp-toolkit/webhook --value file://FILE, and give --notify ssm:/ddp-toolkit/webhook."
+        )
+    if not re.fullmatch(f"{ADDRESS}|{HOOK}", options.notify):
+        raise SettingsError(
+            f"--notify {options.notify!r} is no address; give one such as you@example.org, or "
+            "ssm:/ddp-toolkit/webhook for a webhook."
+        )
 
 
 def _check_log_days(days: int) -> None:

@@ -17,12 +17,14 @@ from launch.core.plan import Fact
 from launch.core.price import HOURS_PER_MONTH
 from launch.core.templates import fill_yaml
 
-STACK, QUEUE_STACK = TOOLKIT, f"{TOOLKIT}-queue"
+STACK, QUEUE_STACK, NOTIFY_STACK = TOOLKIT, f"{TOOLKIT}-queue", f"{TOOLKIT}-notify"
 TEMPLATE, QUEUE_TEMPLATE = "cloudformation/account.yaml", "cloudformation/queue.yaml"
+NOTIFY_TEMPLATE = "cloudformation/notify.yaml"
 POLICIES = ("builder", "data", "image-builder", "image-builder-trust", "launcher",
             "launcher-queue", "launcher-sagemaker", "node", "node-trust", "publisher", "reader",
             "sagemaker", "sagemaker-trust", "scheduler", "scheduler-trust", "sweeper")  # fmt: skip
 QUEUE_POLICIES = ("controller-execution", "controller-trust", "launcher", "reader")
+NOTIFY_POLICIES = ("notify", "notify-trust")
 
 # Resources with data: kept when the stack is deleted, adopted if they exist.
 KEPT = ("JobBucket", "Repository", "NodeLogs")
@@ -41,6 +43,8 @@ RATES: Mapping[str, tuple[Mapping[str, float], str]] = {
         {"usd_per_month": 0},
         "free: AWS Batch costs nothing, and a job in the queue nothing until it starts",
     ),
+    # https://aws.amazon.com/lambda/pricing: 8,760 runs a month of some seconds; a million runs are free.
+    "AWS::Lambda::Function": ({"usd_per_month": 0}, "free: 8,760 short runs of a month's free million"),
     # https://aws.amazon.com/fargate/pricing: 0.04048 USD per vCPU and hour, 0.004445 per GB, 0.005 per public address.
     "AWS::Batch::ComputeEnvironment": (
         {"usd_per_hour": 0.02},
@@ -76,8 +80,7 @@ class Resource:
 @cache
 def filled(account: str, region: str) -> str:
     """The template for one region of an account."""
-    sweep = without_words(files("infra").joinpath("cloudformation/sweep.py").read_text())
-    values = {"BUCKET": bucket_of(account, region), "SWEEP": sweep, **_policies(POLICIES, account)}
+    values = {"BUCKET": bucket_of(account, region), "SWEEP": _program("sweep"), **_policies(POLICIES, account)}
     text = fill_yaml(TEMPLATE, values)
     for name in left_out(region):
         text = re.sub(rf"(?m)^  {name}:\n(?:    .*\n)*", "", text)  # the resource, and the output of its name
@@ -88,6 +91,17 @@ def filled(account: str, region: str) -> str:
 def filled_queue(account: str) -> str:
     """The template of the queues' stack."""
     return fill_yaml(QUEUE_TEMPLATE, _policies(QUEUE_POLICIES, account))
+
+
+@cache
+def filled_notify(account: str, region: str) -> str:
+    """The template of the stack of --notify."""
+    values = {"BUCKET": bucket_of(account, region), "SOURCE": _program("notify")}
+    return fill_yaml(NOTIFY_TEMPLATE, {**values, **_policies(NOTIFY_POLICIES, account)})
+
+
+def _program(name: str) -> str:
+    return without_words(files("infra").joinpath(f"cloudformation/{name}.py").read_text())
 
 
 def _policies(names: Iterable[str], account: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from launch.infra.lookup import Facts, Stack, Vpc
 from launch.infra.options import SetUpOptions
 from launch.infra.planner import SetUp
 from launch.infra.queue import QueueFacts, parameter_of
-from launch.infra.template import KEPT, WITH_THEM, filled, filled_queue, left_out, read
+from launch.infra.template import KEPT, WITH_THEM, filled, filled_notify, filled_queue, left_out, read
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
 STACK = Stack(
@@ -183,7 +183,8 @@ def test_down_deletes_only_what_is_the_stacks() -> None:
 
 REGIONS = botocore.session.Session().get_available_regions("ec2")
 TYPES = {row["Type"] for row in read(filled("123456789012", "us-east-1"))["Resources"].values()}
-QUEUE_TYPES = {row["Type"] for row in read(filled_queue("123456789012"))["Resources"].values()}
+BESIDE = (filled_queue("123456789012"), filled_notify("123456789012", "us-east-1"))
+TYPES_BESIDE = {row["Type"] for text in BESIDE for row in read(text)["Resources"].values()}
 OUTPUTS = read(filled("123456789012", "us-east-1"))["Outputs"]
 SCHEMAS = files("cfnlint.data.schemas").joinpath("providers")  # AWS's lists of resource types
 
@@ -197,7 +198,7 @@ def test_up_asks_for_no_type_that_the_region_lacks_and_names_what_it_leaves_out(
         plan = made(replace(NEW, region=region))
         body = read(plan.payload.create.params["TemplateBody"])
         types = {row["Type"] for row in body["Resources"].values()}
-        assert region == "me-south-1" or in_schemas(region) >= QUEUE_TYPES
+        assert region == "me-south-1" or in_schemas(region) >= TYPES_BESIDE
         lacked = TYPES - in_schemas(region) if region != "me-south-1" else set()  # which has no list
         assert lacked == absent_types(region) == TYPES - types
         assert {thing.type for thing in plan.payload.holds} <= types

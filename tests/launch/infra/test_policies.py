@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launch.aws.refusals import PERMISSIONS
-from launch.infra.template import filled, filled_queue, read
+from launch.infra.template import filled, filled_notify, filled_queue, read
 from tests.conftest import ROOT
 from tests.launch.faults import Request
 from tests.launch.infra.account import NewAccount
@@ -50,6 +50,9 @@ NOT_OURS = (
     "s3:PutBucketCORS", "s3:PutBucketLogging", "s3:PutBucketNotification", "s3:Put*ObjectLockConfiguration",
     "s3:PutIntelligentTieringConfiguration", "s3:PutInventoryConfiguration", "s3:PutReplicationConfiguration",
     "s3:REST.PUT.OBJECT", "eks:*", "ec2:DescribeLaunchTemplateVersions", "batch:SetCapacityTags",
+    "lambda:*CodeSigningConfig", "lambda:DeleteFunctionConcurrency", "lambda:Put*", "lambda:PublishVersion",
+    "lambda:AssociateRuntimeAlias", "lambda:GetLayerVersion", "lambda:PassCapacityProvider",
+    "elasticfilesystem:*", "s3files:*", "s3:GetObjectVersion", "sns:PutDataProtectionPolicy", "iam:GetRole",
 )  # fmt: skip
 
 # Grants that no call here needs, and why they are there.
@@ -72,7 +75,7 @@ ARGUED = {
 }
 
 
-# Two, for AWS takes 6,144 characters: what an administrator does, and what CloudFormation does in the same name.
+# Two, for AWS takes 6,144 characters: what an administrator does, and most of what CloudFormation does in that name.
 FILES = ("administrator.json", "administrator-stack.json")
 
 
@@ -103,7 +106,7 @@ def every_call() -> tuple[Request, ...]:
         assert new.type("down") == 0
         assert new.type("up") == 0
         new.push_launcher()
-        assert new.type("up", "--queue", "demo") == 0
+        assert new.type("up", "--queue", "demo", "--notify", "a@example.org") == 0
         return tuple(new.requests)
 
 
@@ -167,7 +170,7 @@ def test_what_the_handlers_of_cloudformation_need_is_granted_but_what_is_not_our
 
 
 def test_what_cloudformation_needs_is_known_for_each_type_in_the_template() -> None:
-    templates = (filled(ACCOUNT, "us-east-1"), filled_queue(ACCOUNT))
+    templates = (filled(ACCOUNT, "us-east-1"), filled_queue(ACCOUNT), filled_notify(ACCOUNT, "us-east-1"))
     types = {row["Type"] for text in templates for row in read(text)["Resources"].values()}
     assert types - HANDLERS.keys() == {"AWS::CodeBuild::Project"}
 

@@ -31,6 +31,7 @@ ARGUED = {
             ("administrator", "LookUp"), ("administrator-stack", "TheStacksQueue"),
             ("launcher-queue", "SubmitOwnJobs"), ("reader", "LookAround"), ("reader", "LookAtQueuesOfControllers"),
             ("launcher-sagemaker", "EndOwnJobsInQueues"), ("launcher-sagemaker", "LookAtQueues"),
+            ("notify", "LookForJobs"),
         )
     },
     ("builder", "FromOurBucketAlone", "UNKNOWN_CONDITION_FOR_ACTION"): "newer than the linter's table: "
@@ -56,6 +57,7 @@ ARGUED = {
     "getting-started-restrict-access-quickstart.html",
     ("sagemaker", "LogToMlflow", "UNKNOWN_ACTION"): NEWER,
     ("administrator", "TheStack", "UNKNOWN_ACTION"): NEWER,
+    ("administrator", "TheStacksMessages", "UNKNOWN_ACTION"): NEWER,
     ("scheduler", "StartTheSweeper", "INVALID_ARN"): "launch.infra fills in the account, which no variable may stand "
     "for: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html",
     ("sweeper", "StartTheSweeper", "INVALID_ARN"): "the same",
