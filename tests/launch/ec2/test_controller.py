@@ -18,8 +18,7 @@ from launch.ec2.regions import plan_regions
 from launch.rehearse.accounts import vcpus
 from launch.rehearse.aws.batch.container_operations import make_fargate_queue
 from launch.rehearse.aws.batch.jobs import ACTIVE
-from launch.rehearse.aws.batch.scheduler import step
-from launch.rehearse.aws.batch.tasks import HeldTask
+from launch.rehearse.aws.batch.scheduler import HeldTask, step
 from tests.launch.copies import Copies
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME

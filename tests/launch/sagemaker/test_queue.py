@@ -12,7 +12,7 @@ import pytest
 
 from launch.aws.batch import QueueFacts
 from launch.core.errors import NotSetUp
-from launch.rehearse.aws.batch import moto_patches
+from launch.rehearse.aws.batch import moto_patches, refusals
 from launch.rehearse.aws.batch.jobs import ServiceJob
 from launch.rehearse.aws.batch.moto_patches import make_queue
 from launch.rehearse.aws.batch.scheduler import step, terminate
@@ -219,7 +219,8 @@ def test_a_training_that_is_done_does_not_wait_for_batch_to_see_it(
     made = attempts(stage)[0]
     advance(made)
     stage.leave_result(made.name)
-    monkeypatch.setattr(moto_patches, "step", lambda rules: None)
+    for module in (moto_patches, refusals):
+        monkeypatch.setattr(module, "step", lambda rules: None)
     complete(made, 600)
 
     assert stage.type("status", NAME, "--json") == 0

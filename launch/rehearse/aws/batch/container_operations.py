@@ -13,16 +13,9 @@ from typing import Any
 from moto.batch.exceptions import ClientException
 
 from launch.aws.names import CONTROLLER, CONTROLLER_LOGS, FOR_EC2, TOOLKIT, queue_name, vcpus_name
-from launch.rehearse.aws.batch.containers import FARGATE, Consumable, ContainerJob, Definition, FargateQueue, held
-from launch.rehearse.aws.batch.jobs import WAITING, Queue, ms
-from launch.rehearse.aws.batch.refusals import (
-    check_definition,
-    check_job,
-    check_machines,
-    check_request,
-    page,
-    selected,
-)
+from launch.rehearse.aws.batch.containers import Consumable, ContainerJob, Definition, FargateQueue, held
+from launch.rehearse.aws.batch.jobs import Queue, ms
+from launch.rehearse.aws.batch.refusals import check_job, check_request, listed
 from launch.rehearse.aws.batch.scheduler import step, terminate
 
 VCPUS = 64  # of the compute environment in queue.yaml
@@ -83,96 +76,13 @@ def _is_here(arn: str, response: Any) -> bool:
     return bool(arn.split(":")[3] == response.region)
 
 
-# ---- queues
-
-
-def createcomputeenvironment(rules: Any, original: Any, response: Any) -> str:
-    """https://docs.aws.amazon.com/batch/latest/APIReference/API_CreateComputeEnvironment.html"""
-    request = json.loads(response.body)
-    resources = request.get("computeResources", {})
-    if resources.get("type") != "FARGATE":
-        return str(original(response))
-    check_request("CreateComputeEnvironment", request)
-    check_machines(resources)
-    arn = _arn_here(response, "compute-environment", request["computeEnvironmentName"])
-    if arn in rules.batch.environments:
-        raise ClientException("Object already exists")
-    rules.batch.environments[arn] = resources["maxvCpus"]
-    return json.dumps({"computeEnvironmentName": request["computeEnvironmentName"], "computeEnvironmentArn": arn})
-
-
-def describecomputeenvironments(rules: Any, original: Any, response: Any) -> str:
-    wanted, keys = response._get_param("computeEnvironments"), ("computeEnvironmentName", "computeEnvironmentArn")
-    queues = [queue for queue in rules.batch.in_region(response.region) if isinstance(queue, FargateQueue)]
-    rows = [queue.environment_described for queue in queues]
-    shown = [row for row in rows if not wanted or {row[key] for key in keys} & {*wanted}]
-    others = json.loads(original(response))["computeEnvironments"]
-    return json.dumps({"computeEnvironments": [*others, *shown]})
-
-
-def createjobqueue(rules: Any, original: Any, response: Any) -> str:
-    """https://docs.aws.amazon.com/batch/latest/APIReference/API_CreateJobQueue.html"""
-    request = json.loads(response.body)
-    places = [row["computeEnvironment"] for row in request.get("computeEnvironmentOrder", ())]
-    arns = [
-        place if place.startswith("arn:") else _arn_here(response, "compute-environment", place) for place in places
-    ]
-    if not arns or arns[0] not in rules.batch.environments:
-        return str(original(response))
-    check_request("CreateJobQueue", request)
-    if request.get("jobQueueType", FARGATE) != FARGATE:
-        raise ClientException(f"Job queue type must be {FARGATE} for Fargate compute environments.")  # [?]
-    name = request["jobQueueName"]
-    arn = _arn_here(response, "job-queue", name)
-    if rules.batch.queue(name, response.region):
-        raise ClientException(f"Job queue {name} already exists")
-    policy, state = request.get("schedulingPolicyArn", ""), request.get("state", "ENABLED")
-    rules.batch.queues[arn] = FargateQueue(
-        name, arn, arns[0], rules.batch.environments[arns[0]], policy, state=state
-    )  # fmt: skip
-    return json.dumps({"jobQueueName": name, "jobQueueArn": arn})
-
-
 # ---- consumable resources
-
-
-def createconsumableresource(rules: Any, original: Any, response: Any) -> str:
-    """https://docs.aws.amazon.com/batch/latest/APIReference/API_CreateConsumableResource.html"""
-    request = json.loads(response.body)
-    check_request("CreateConsumableResource", request)
-    arn = _arn_here(response, "consumable-resource", request["consumableResourceName"])
-    if arn in rules.batch.consumables:
-        raise ClientException(f"Consumable resource {arn} already exists")  # [?]
-    kind = request.get("resourceType", "REPLENISHABLE")
-    made = Consumable(arn, request.get("totalQuantity", 0), rules.batch.now(), kind, request.get("tags", {}))
-    rules.batch.consumables[arn] = made
-    return json.dumps({"consumableResourceName": made.name, "consumableResourceArn": arn})
 
 
 def describeconsumableresource(rules: Any, original: Any, response: Any) -> str:
     """https://docs.aws.amazon.com/batch/latest/APIReference/API_DescribeConsumableResource.html"""
     step(rules)
     return json.dumps(_shown(_consumable(rules, response), rules))
-
-
-def listconsumableresources(rules: Any, original: Any, response: Any) -> str:
-    step(rules)
-    rows = [_shown(one, rules) for one in rules.batch.consumables.values() if _is_here(one.arn, response)]
-    keys = ("consumableResourceArn", "consumableResourceName", "totalQuantity", "inUseQuantity", "resourceType")
-    found = selected([{key: row[key] for key in keys} for row in rows], response._get_param("filters"))
-    return json.dumps(page(found, "consumableResources", response))
-
-
-def updateconsumableresource(rules: Any, original: Any, response: Any) -> str:
-    """https://docs.aws.amazon.com/batch/latest/APIReference/API_UpdateConsumableResource.html"""
-    request, one = json.loads(response.body), _consumable(rules, response)
-    quantity = request.get("quantity", 0)
-    total = {"SET": quantity, "ADD": one.total + quantity, "REMOVE": one.total - quantity}[request["operation"]]
-    if quantity < 0 or total < 0:
-        raise ClientException("quantity must be non-negative")  # [?]
-    one.total = total
-    step(rules)
-    return json.dumps({**_shown(one, rules)})
 
 
 def _consumable(rules: Any, response: Any) -> Consumable:
@@ -191,29 +101,17 @@ def _shown(one: Consumable, rules: Any) -> dict[str, Any]:
         "totalQuantity": one.total,
         "inUseQuantity": in_use,
         "availableQuantity": max(0, one.total - in_use),
-        "resourceType": one.kind,
+        "resourceType": "REPLENISHABLE",
         "createdAt": ms(one.created),
-        "tags": dict(one.tags),
+        "tags": {},
     }
 
 
 # ---- job definitions
 
 
-def registerjobdefinition(rules: Any, original: Any, response: Any) -> str:
-    """https://docs.aws.amazon.com/batch/latest/APIReference/API_RegisterJobDefinition.html"""
-    request = json.loads(response.body)
-    if request.get("platformCapabilities") != ["FARGATE"]:
-        return str(original(response))
-    made = register(rules, request, response.region, response.current_account)
-    answer = {"jobDefinitionName": request["jobDefinitionName"], "jobDefinitionArn": made.arn}
-    return json.dumps({**answer, "revision": made.revision})
-
-
 def register(rules: Any, request: dict[str, Any], region: str, account: str) -> Definition:
-    """Registers the next revision of a job definition.  Raises ClientException."""
-    check_request("RegisterJobDefinition", request)
-    check_definition(request)
+    """Registers the next revision of a job definition."""
     base = _arn(region, account, "job-definition", request["jobDefinitionName"])
     revision = 1 + sum(arn.rpartition(":")[0] == base for arn in rules.batch.definitions)
     made = Definition(f"{base}:{revision}", revision, request)
@@ -226,7 +124,7 @@ def describejobdefinitions(rules: Any, original: Any, response: Any) -> str:
     ours = [one for one in rules.batch.definitions.values() if _is_here(one.arn, response)]
     ours = [one for one in ours if ask("jobDefinitionName") in (None, one.request["jobDefinitionName"])]
     ours = [one for one in ours if not ask("jobDefinitions") or _names(one) & {*ask("jobDefinitions")}]
-    shown = [one.described for one in ours if ask("status") in (None, one.status)]
+    shown = [one.described for one in ours if ask("status") in (None, "ACTIVE")]
     return json.dumps({"jobDefinitions": [*json.loads(original(response))["jobDefinitions"], *shown]})
 
 
@@ -247,13 +145,13 @@ def submitjob(rules: Any, original: Any, response: Any) -> str:
         return str(original(response))
     check_request("SubmitJob", request)
     here = [one for one in rules.batch.definitions.values() if _is_here(one.arn, response)]
-    found = [one for one in here if request["jobDefinition"] in _names(one) and one.status == "ACTIVE"]
+    found = [one for one in here if request["jobDefinition"] in _names(one)]
     if not found:
         raise ClientException(f"JobDefinition {request['jobDefinition']} does not exist.")  # [?]
     there = {one.name for one in rules.batch.consumables.values() if _is_here(one.arn, response)}
     name = str(uuid.uuid4())
     arn = _arn_here(response, "job", name)
-    job = ContainerJob(name, arn, queue, request, found[-1], rules.batch.now())
+    job = ContainerJob(id=name, arn=arn, queue=queue, request=request, created=rules.batch.now(), definition=found[-1])
     check_job(job, there)
     rules.batch.jobs[name] = job
     return json.dumps({"jobArn": arn, "jobName": request["jobName"], "jobId": name})
@@ -275,54 +173,27 @@ def listjobs(rules: Any, original: Any, response: Any) -> str:
     queue = rules.batch.queue(response._get_param("jobQueue") or "", response.region)
     if not isinstance(queue, FargateQueue):
         return str(original(response))
-    step(rules)
-    filters, status = response._get_param("filters"), response._get_param("jobStatus")
-    found = selected([job.summary for job in rules.batch.of(queue)[::-1]], filters)
-    if not filters:
-        status = status or "RUNNING"
-    elif filters[0]["name"] != "SHARE_IDENTIFIER":
-        status = None
-    found = [row for row in found if status in (None, row["status"])]
-    return json.dumps(page(found, "jobSummaryList", response, size=100 if filters else 1000))
+    return json.dumps(listed(rules, queue, response, size=100 if response._get_param("filters") else 1000))
 
 
 def terminatejob(rules: Any, original: Any, response: Any) -> str:
     """https://docs.aws.amazon.com/batch/latest/APIReference/API_TerminateJob.html"""
-    return _ended(rules, original, response, is_cancelled=False)
-
-
-def canceljob(rules: Any, original: Any, response: Any) -> str:
-    """Only of one that waits: https://docs.aws.amazon.com/batch/latest/APIReference/API_CancelJob.html"""
-    return _ended(rules, original, response, is_cancelled=True)
-
-
-def _ended(rules: Any, original: Any, response: Any, *, is_cancelled: bool) -> str:
     request = json.loads(response.body)
     job = rules.batch.jobs.get(request["jobId"].rpartition("/")[2])
     if not isinstance(job, ContainerJob):
         return str(original(response))
-    check_request("CancelJob" if is_cancelled else "TerminateJob", request)
+    check_request("TerminateJob", request)
     step(rules)
-    if not is_cancelled or job.status in WAITING:
-        job.is_cancelled = is_cancelled and job.status in WAITING
-        terminate(job, request["reason"], rules)
-        step(rules)
+    terminate(job, request["reason"], rules)
+    step(rules)
     return "{}"
 
 
 OPERATIONS: Sequence[Callable[..., str]] = (
-    createcomputeenvironment,
-    describecomputeenvironments,
-    createjobqueue,
-    createconsumableresource,
     describeconsumableresource,
-    listconsumableresources,
-    updateconsumableresource,
-    registerjobdefinition,
     describejobdefinitions,
     submitjob,
     describejobs,
     listjobs,
     terminatejob,
-    canceljob,
 )

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Protocol
 
-from launch.rehearse.aws.batch.jobs import Queue, ms
+from launch.rehearse.aws.batch.jobs import Job, Queue, ms
 
 FARGATE = "ECS_FARGATE"
 DEFAULT_LOGS = "/aws/batch/job"
@@ -28,20 +27,6 @@ class FargateQueue(Queue):
         other = {"serviceEnvironmentOrder": [], "computeEnvironmentOrder": places, "jobQueueType": FARGATE}
         return {**super().described, **other}
 
-    @property
-    def environment_described(self) -> dict[str, Any]:
-        """https://docs.aws.amazon.com/batch/latest/APIReference/API_ComputeEnvironmentDetail.html"""
-        return {
-            "computeEnvironmentName": self.environment.rpartition("/")[2],
-            "computeEnvironmentArn": self.environment,
-            "type": "MANAGED",
-            "state": "ENABLED",
-            "status": "VALID",
-            "statusReason": "ComputeEnvironment Healthy",
-            "containerOrchestrationType": "ECS",
-            "computeResources": {"type": "FARGATE", "maxvCpus": int(self.most)},
-        }
-
 
 @dataclass
 class Definition:
@@ -50,12 +35,11 @@ class Definition:
     arn: str  # with its revision
     revision: int
     request: Mapping[str, Any]
-    status: str = "ACTIVE"
 
     @property
     def described(self) -> dict[str, Any]:
         """https://docs.aws.amazon.com/batch/latest/APIReference/API_JobDefinition.html"""
-        known = {"jobDefinitionArn": self.arn, "revision": self.revision, "status": self.status}
+        known = {"jobDefinitionArn": self.arn, "revision": self.revision, "status": "ACTIVE"}
         return {**self.request, **known, "containerOrchestrationType": "ECS"}
 
 
@@ -66,8 +50,6 @@ class Consumable:
     arn: str
     total: int
     created: datetime
-    kind: str = "REPLENISHABLE"
-    tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -115,23 +97,11 @@ class Attempt:
 
 
 @dataclass
-class ContainerJob:
-    """A container job.  request: SubmitJob's."""
+class ContainerJob(Job):
+    """A container job."""
 
-    id: str
-    arn: str
-    queue: Queue
-    request: Mapping[str, Any]
-    definition: Definition
-    created: datetime
-    status: str = "SUBMITTED"
-    reason: str = ""
+    definition: Definition = field(kw_only=True)
     attempts: list[Attempt] = field(default_factory=list)
-    used: int = 0  # attempts
-    is_terminated: bool = False
-    is_cancelled: bool = False
-    stopped: datetime | None = None
-    runnable_since: datetime | None = None
 
     @cached_property
     def container(self) -> Mapping[str, Any]:
@@ -151,12 +121,7 @@ class ContainerJob:
 
     @property
     def count(self) -> float:
-        """Its vCPUs."""
         return self.requirement("VCPU")
-
-    @property
-    def share(self) -> str:
-        return str(self.request.get("shareIdentifier", ""))
 
     @property
     def priority(self) -> int:
@@ -177,34 +142,19 @@ class ContainerJob:
         """
         return self.used > 0 and self.status not in ("SUCCEEDED", "FAILED")
 
-    @property
-    def tags(self) -> list[dict[str, str]]:
-        return [{"Key": key, "Value": value} for key, value in self.request.get("tags", {}).items()]
-
-    @property
-    def last(self) -> Attempt | None:
-        return self.attempts[-1] if self.attempts else None
-
     def setting(self, key: str, override: str = "") -> Any:
         """What the job or else its definition says."""
         return self.request.get(override or key, self.definition.request.get(key))
 
     @property
-    def may_retry(self) -> bool:
-        """Whether its strategy tries again after the last attempt.
+    def retry_strategy(self) -> Mapping[str, Any]:
+        return self.setting("retryStrategy") or {"attempts": 1, "evaluateOnExit": []}
 
-        The first rule decides of which all conditions are met, and without one it is tried again; a job that was
-        terminated, cancelled or timed out is not: https://docs.aws.amazon.com/batch/latest/userguide/job_retries.html
-        """
-        strategy, last = self.setting("retryStrategy") or {}, self.last
-        if self.is_terminated or self.is_cancelled or last is None or self.used >= strategy.get("attempts", 1):
-            return False
-        found = {"onStatusReason": last.status_reason, "onReason": last.reason,
-                 "onExitCode": "" if last.exit_code is None else str(last.exit_code)}  # fmt: skip
-        for rule in strategy.get("evaluateOnExit", ()):
-            if all(fnmatchcase(text, rule.get(name, "*")) for name, text in found.items()):
-                return str(rule["action"]).upper() == "RETRY"
-        return True
+    @property
+    def conditions(self) -> Mapping[str, str]:
+        last = self.last
+        return {"onStatusReason": last.status_reason, "onReason": last.reason,
+                "onExitCode": "" if last.exit_code is None else str(last.exit_code)}  # fmt: skip
 
     @property
     def logs(self) -> tuple[str, str]:
@@ -230,7 +180,7 @@ class ContainerJob:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """A row of ListJobs: https://docs.aws.amazon.com/batch/latest/APIReference/API_JobSummary.html"""
+        """https://docs.aws.amazon.com/batch/latest/APIReference/API_JobSummary.html"""
         shown = {
             "jobArn": self.arn,
             "jobId": self.id,
@@ -244,7 +194,6 @@ class ContainerJob:
             "stoppedAt": self.stopped and ms(self.stopped),
             "container": self._ended,
             "isTerminated": self.is_terminated or None,
-            "isCancelled": self.is_cancelled or None,
         }
         return {key: value for key, value in shown.items() if value is not None}
 
@@ -259,7 +208,7 @@ class ContainerJob:
             "jobQueue": self.queue.arn,
             "attempts": [one.described(self.tasks_arn) for one in self.attempts if one.ended],
             "container": {**self.container, **own},
-            "retryStrategy": self.setting("retryStrategy") or {"attempts": 1, "evaluateOnExit": []},
+            "retryStrategy": self.retry_strategy,
             "schedulingPriority": self.priority,
             "dependsOn": [],
             "parameters": {},
@@ -267,7 +216,7 @@ class ContainerJob:
             "platformCapabilities": ["FARGATE"],
             "propagateTags": bool(self.setting("propagateTags")),
             "isTerminated": self.is_terminated,
-            "isCancelled": self.is_cancelled,
+            "isCancelled": False,
             **({"timeout": self.setting("timeout")} if self.setting("timeout") else {}),
             **({"consumableResourceProperties": {"consumableResourceList": rows}} if rows else {}),
         }

@@ -6,6 +6,7 @@ Messages marked [?] are not known to be AWS's own.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -84,8 +85,8 @@ class Attempt:
 
 
 @dataclass
-class ServiceJob:
-    """A service job.  request: SubmitServiceJob's."""
+class Job(ABC):
+    """A job in a queue.  request: that which submitted it."""
 
     id: str
     arn: str
@@ -94,21 +95,34 @@ class ServiceJob:
     created: datetime
     status: str = "SUBMITTED"
     reason: str = ""
-    attempts: list[Attempt] = field(default_factory=list)
-    used: int = 0  # attempts, without those that found no capacity
+    attempts: list[Any] = field(default_factory=list)
+    used: int = 0  # attempts; of a service job without those that found no capacity
     is_terminated: bool = False
     stopped: datetime | None = None
     runnable_since: datetime | None = None
 
     @property
-    def payload(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads(self.request["serviceRequestPayload"])
-        return content
+    @abstractmethod
+    def count(self) -> float:
+        """Its instances or vCPUs."""
 
     @property
-    def count(self) -> int:
-        """Its instances."""
-        return int(self.payload.get("ResourceConfig", {}).get("InstanceCount", 1))
+    @abstractmethod
+    def priority(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def retry_strategy(self) -> Mapping[str, Any]: ...
+
+    @property
+    @abstractmethod
+    def conditions(self) -> Mapping[str, str]:
+        """What the rules of a retry strategy look at: texts of the last attempt, by the rules' keys."""
+
+    @property
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """A row of ListJobs, or of ListServiceJobs."""
 
     @property
     def tags(self) -> list[dict[str, str]]:
@@ -119,31 +133,57 @@ class ServiceJob:
         return str(self.request.get("shareIdentifier", ""))
 
     @property
-    def priority(self) -> int:
-        return int(self.request.get("schedulingPriority", 0))
-
-    @property
-    def last(self) -> Attempt | None:
+    def last(self) -> Any:
+        """The last attempt, or None."""
         return self.attempts[-1] if self.attempts else None
 
     @property
     def may_retry(self) -> bool:
         """Whether its strategy tries again after the last attempt.
 
-        The first rule that matches decides, and without one it is tried again:
+        The first rule decides of which all conditions are met, and without one it is tried again; a job that was
+        terminated or timed out is not: https://docs.aws.amazon.com/batch/latest/userguide/job_retries.html and
         https://docs.aws.amazon.com/batch/latest/userguide/service-job-retries.html
         """
-        strategy = self.request.get("retryStrategy", {"attempts": 1})
-        if self.is_terminated or self.used >= strategy["attempts"] or self.last is None:
+        strategy = self.retry_strategy
+        if self.is_terminated or self.last is None or self.used >= strategy.get("attempts", 1):
             return False
         for rule in strategy.get("evaluateOnExit", ()):
-            if fnmatchcase(self.last.reason, rule.get("onStatusReason", "*")):
+            if all(fnmatchcase(text, rule.get(name, "*")) for name, text in self.conditions.items()):
                 return str(rule["action"]).upper() == "RETRY"
         return True
 
+
+@dataclass
+class ServiceJob(Job):
+    """A service job, which starts training jobs."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(self.request["serviceRequestPayload"])
+        return content
+
+    @property
+    def count(self) -> int:
+        return int(self.payload.get("ResourceConfig", {}).get("InstanceCount", 1))
+
+    @property
+    def priority(self) -> int:
+        return int(self.request.get("schedulingPriority", 0))
+
+    @property
+    def retry_strategy(self) -> Mapping[str, Any]:
+        strategy: Mapping[str, Any] = self.request.get("retryStrategy", {})
+        return strategy
+
+    @property
+    def conditions(self) -> Mapping[str, str]:
+        return {"onStatusReason": self.last.reason}
+
     @property
     def summary(self) -> dict[str, Any]:
-        """A row of ListServiceJobs."""
         latest = self.last.described.get("serviceResourceId") if self.last else None
         shown = {
             "jobArn": self.arn,
@@ -187,7 +227,6 @@ class Batch:
     jobs: dict[str, Any] = field(default_factory=dict)  # service and container jobs, by id, oldest first
     tokens: dict[str, str] = field(default_factory=dict)  # client token -> id
     passes_tags_on: bool = False  # to the training jobs: AWS does not document whether it does
-    environments: dict[str, int] = field(default_factory=dict)  # vCPUs of compute environments, by ARN
     definitions: dict[str, Definition] = field(default_factory=dict)  # by ARN, oldest first
     consumables: dict[str, Consumable] = field(default_factory=dict)  # by ARN
     start: Callable[[ContainerJob, str, str], Task] | None = None  # a container, with the id of its task and its stream

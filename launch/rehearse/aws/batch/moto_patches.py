@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,21 +12,16 @@ from unittest import mock
 from moto.batch import urls
 from moto.batch.exceptions import ClientException
 from moto.batch.responses import BatchResponse
-from moto.core.utils import get_service_model
-from moto.sagemaker.exceptions import SagemakerClientError
 
 from launch.rehearse.aws.batch import container_operations
 from launch.rehearse.aws.batch.containers import FargateQueue
-from launch.rehearse.aws.batch.jobs import ACTIVE, OVER, UNIT, Queue, ServiceJob
+from launch.rehearse.aws.batch.jobs import ACTIVE, OVER, UNIT, Queue, ServiceJob, ms
+from launch.rehearse.aws.batch.refusals import check_request, listed, refuse
 from launch.rehearse.aws.batch.scheduler import step, terminate
-from launch.rehearse.aws.sagemaker.refusals import check_shape
 
-PAGE = 100
 FRONT = 100  # jobs in a snapshot
 # https://docs.aws.amazon.com/batch/latest/userguide/service_limits.html
-PAYLOAD_BYTES, REQUEST_BYTES, ATTEMPTS, RULES = 10 * 1024, 30 * 1024, 10, 5
-NAME = r"[a-zA-Z0-9_-]{1,128}"
-SHARE = r"[a-zA-Z0-9]{1,255}"
+PAYLOAD_BYTES, REQUEST_BYTES = 10 * 1024, 30 * 1024
 
 
 @contextmanager
@@ -72,7 +66,11 @@ def describeserviceenvironments(rules: Any, original: Any, response: Any) -> str
 def submitservicejob(rules: Any, original: Any, response: Any) -> str:
     """https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html"""
     request = json.loads(response.body)
-    _check(request, len(response.body))
+    check_request("SubmitServiceJob", request)
+    refuse({
+        "serviceRequestPayload is too large": len(request["serviceRequestPayload"].encode()) > PAYLOAD_BYTES,
+        "request is too large": len(response.body) > REQUEST_BYTES,
+    })  # fmt: skip
     queue = _queue(rules, request["jobQueue"], response.region)
     if queue.state != "ENABLED" or isinstance(queue, FargateQueue):
         raise ClientException(f"Job queue {queue.name} is not enabled.")  # [?]
@@ -99,35 +97,16 @@ def describeservicejob(rules: Any, original: Any, response: Any) -> str:
 
 
 def listservicejobs(rules: Any, original: Any, response: Any) -> str:
-    """https://docs.aws.amazon.com/batch/latest/APIReference/API_ListServiceJobs.html"""
-    step(rules)
-    ask = response._get_param
-    queue, filters = _queue(rules, ask("jobQueue"), response.region), ask("filters") or []
-    newest_first = _listed(rules.batch.of(queue)[::-1], filters, ask("jobStatus"))
-    start, size = int(ask("nextToken") or 0), int(ask("maxResults") or PAGE)
-    answer: dict[str, Any] = {"jobSummaryList": [job.summary for job in newest_first[start : start + size]]}
-    if start + size < len(newest_first):
-        answer["nextToken"] = str(start + size)
-    return json.dumps(answer)
-
-
-def _listed(jobs: list[ServiceJob], filters: list[dict[str, Any]], status: str | None) -> list[ServiceJob]:
-    """Those that match: without a filter only running ones by default, and with one but a share's of any status."""
-    if len(filters) > 1:
-        raise ClientException("Only one filter can be used at a time.")  # [?]
-    wanted = status or "RUNNING"
-    if filters:
-        wanted = (status or "") if filters[0]["name"] in ("SHARE_IDENTIFIER", "QUOTA_SHARE_NAME") else ""
-        jobs = [job for job in jobs if _fits(job, filters[0])]
-    return [job for job in jobs if wanted in ("", job.status)]
+    queue = _queue(rules, response._get_param("jobQueue"), response.region)
+    return json.dumps(listed(rules, queue, response, size=100))
 
 
 def getjobqueuesnapshot(rules: Any, original: Any, response: Any) -> str:
     step(rules)
     queue = _queue(rules, response._get_param("jobQueue"), response.region)
-    now_ms = int(rules.batch.now().timestamp() * 1000)
+    now_ms = ms(rules.batch.now())
     front = [
-        {"jobArn": job.arn, "earliestTimeAtPosition": int((job.runnable_since or job.created).timestamp() * 1000)}
+        {"jobArn": job.arn, "earliestTimeAtPosition": ms(job.runnable_since or job.created)}
         for job in rules.batch.in_order(queue)[:FRONT]
     ]
     used: dict[str, Any] = {"totalCapacityUsage": _usage(queue, rules.batch.in_use(queue)), "lastUpdatedAt": now_ms}
@@ -157,31 +136,6 @@ OPERATIONS: Sequence[Callable[..., str]] = (
 )
 
 
-# ---- what it refuses
-
-
-def _check(request: dict[str, Any], size: int) -> None:
-    """Raises ClientException, as AWS does for everything; the words are ours [?]."""
-    shape = get_service_model("batch").operation_model("SubmitServiceJob").input_shape
-    try:
-        check_shape(shape, request, "")
-    except SagemakerClientError as error:
-        raise ClientException(error.message) from error
-    strategy = request.get("retryStrategy", {"attempts": 1})
-    wrong = {
-        "jobName": not re.fullmatch(NAME, request["jobName"]),
-        "serviceRequestPayload is too large": len(request["serviceRequestPayload"].encode()) > PAYLOAD_BYTES,
-        "request is too large": size > REQUEST_BYTES,
-        "attempts": not 1 <= strategy["attempts"] <= ATTEMPTS,
-        "evaluateOnExit": len(strategy.get("evaluateOnExit", ())) > RULES,
-        "schedulingPriority": not 0 <= request.get("schedulingPriority", 0) <= 9999,
-        "shareIdentifier": not re.fullmatch(SHARE, request.get("shareIdentifier", "x")),
-        "attemptDurationSeconds": request.get("timeoutConfig", {}).get("attemptDurationSeconds", 60) < 60,
-    }
-    if found := [name for name, is_wrong in wrong.items() if is_wrong]:
-        raise ClientException(f"Error executing request, Exception : Invalid {found[0]}")
-
-
 def _queue(rules: Any, name: str, region: str) -> Queue:
     queue: Queue | None = rules.batch.queue(name or "", region)
     if queue is None:
@@ -195,24 +149,6 @@ def _job(rules: Any, response: Any) -> ServiceJob:
         raise ClientException(f"Service job {name} does not exist.")  # [?]
     job: ServiceJob = rules.batch.jobs[name]
     return job
-
-
-def _fits(job: ServiceJob, one: dict[str, Any]) -> bool:
-    """Whether a job passes a filter."""
-    created_ms = job.created.timestamp() * 1000
-    passes: dict[str, Callable[[str], bool]] = {
-        "JOB_NAME": lambda value: _is_named(job.request["jobName"].lower(), value.lower()),
-        "SHARE_IDENTIFIER": lambda value: job.share == value,
-        "AFTER_CREATED_AT": lambda value: created_ms > float(value),
-        "BEFORE_CREATED_AT": lambda value: created_ms < float(value),
-    }
-    if one["name"] not in passes:
-        raise ClientException(f"Unknown filter {one['name']}")  # [?]
-    return any(passes[one["name"]](value) for value in one["values"])
-
-
-def _is_named(name: str, pattern: str) -> bool:
-    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
 def _usage(queue: Queue, count: float) -> list[dict[str, Any]]:

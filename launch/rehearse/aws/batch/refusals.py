@@ -1,4 +1,4 @@
-"""What AWS Batch refuses of jobs on Fargate.  Words marked [?] are not known to be AWS's own."""
+"""What AWS Batch refuses, and its lists of jobs.  Words marked [?] are not known to be AWS's own."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from moto.core.utils import get_service_model
 from moto.sagemaker.exceptions import SagemakerClientError
 
 from launch.rehearse.aws.batch.containers import ContainerJob
+from launch.rehearse.aws.batch.jobs import Queue
+from launch.rehearse.aws.batch.scheduler import step
 from launch.rehearse.aws.sagemaker.refusals import check_shape
 
 NAME = r"[a-zA-Z0-9][a-zA-Z0-9_-]{0,127}"
 SHARE = r"[a-zA-Z0-9]{1,255}\*?"
-NAMED = ("jobName", "jobDefinitionName", "jobQueueName", "computeEnvironmentName", "consumableResourceName")
 # MiB by vCPUs: https://docs.aws.amazon.com/batch/latest/APIReference/API_ResourceRequirement.html
 MEMORY: Mapping[str, Sequence[int]] = {
     "0.25": (512, 1024, 2048),
@@ -26,11 +27,8 @@ MEMORY: Mapping[str, Sequence[int]] = {
     "8": range(16384, 61441, 4096),
     "16": range(32768, 122881, 8192),
 }
-# Of a container on Fargate "this parameter isn't applicable ... don't specify it", and of its environment.
+# Of a container on Fargate "this parameter isn't applicable ... don't specify it".
 NOT_ON_FARGATE = ("vcpus", "memory", "ulimits", "instanceType")
-NOT_OF_MACHINES = ("minvCpus", "desiredvCpus", "instanceTypes", "imageId", "ec2KeyPair", "instanceRole", "tags",
-                   "placementGroup", "bidPercentage", "spotIamFleetRole", "launchTemplate", "ec2Configuration",
-                   "allocationStrategy")  # fmt: skip
 
 
 def check_request(operation: str, request: Mapping[str, Any]) -> None:
@@ -40,33 +38,22 @@ def check_request(operation: str, request: Mapping[str, Any]) -> None:
         check_shape(shape, request, "")
     except SagemakerClientError as error:
         raise ClientException(error.message) from error
-    names = [request[key] for key in NAMED if key in request]
     priorities = [request.get(key, 0) for key in ("schedulingPriority", "schedulingPriorityOverride")]
-    _refuse({
-        "name": not all(re.fullmatch(NAME, name) for name in names),
-        "attemptDurationSeconds": request.get("timeout", {}).get("attemptDurationSeconds", 60) < 60,
+    refuse({
+        "jobName": not re.fullmatch(NAME, request.get("jobName", "x")),
+        "attemptDurationSeconds": any(
+            request.get(key, {}).get("attemptDurationSeconds", 60) < 60 for key in ("timeout", "timeoutConfig")
+        ),
         "schedulingPriority": not all(0 <= priority <= 9999 for priority in priorities),
         "shareIdentifier": not re.fullmatch(SHARE, request.get("shareIdentifier", "x")),
-        "totalQuantity": request.get("totalQuantity", 0) < 0,
         "reason": len(request.get("reason", "")) > 1024,
     })  # fmt: skip
-    _check_strategy(request.get("retryStrategy", {}))
-
-
-def _check_strategy(strategy: Mapping[str, Any]) -> None:
+    strategy = request.get("retryStrategy", {})
     rules = strategy.get("evaluateOnExit", ())
-    _refuse({
+    refuse({
         "attempts": not 1 <= strategy.get("attempts", 0 if rules else 1) <= 10,
-        "evaluateOnExit": len(rules) > 5 or not all(map(_is_rule, rules)),
-    })  # fmt: skip
-
-
-def check_machines(given: Mapping[str, Any]) -> None:
-    """Of a compute environment on Fargate."""
-    _refuse({
-        "computeResources": bool({*NOT_OF_MACHINES} & given.keys()),
-        "subnets": not given.get("subnets"),
-        "securityGroupIds": not given.get("securityGroupIds"),
+        # The patterns of service jobs may have asterisks anywhere.
+        "evaluateOnExit": len(rules) > 5 or (operation == "SubmitJob" and not all(map(_is_rule, rules))),
     })  # fmt: skip
 
 
@@ -77,22 +64,9 @@ def _is_rule(rule: Mapping[str, str]) -> bool:
     return is_known and all(re.fullmatch(form, rule.get(key, "")) for key, form in forms.items())
 
 
-def _refuse(wrong: Mapping[str, bool]) -> None:
+def refuse(wrong: Mapping[str, bool]) -> None:
     if found := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise ClientException(f"Error executing request, Exception : Invalid {found[0]}")  # [?]
-
-
-def check_definition(request: Mapping[str, Any]) -> None:
-    """https://docs.aws.amazon.com/batch/latest/userguide/fargate.html"""
-    given = request.get("containerProperties", {})
-    _refuse({
-        "type": request["type"] != "container",
-        "containerProperties": not given or "image" not in given or bool({*NOT_ON_FARGATE} & given.keys()),
-        "privileged": bool(given.get("privileged")),
-        "executionRoleArn": not given.get("executionRoleArn"),
-        "logDriver": given.get("logConfiguration", {}).get("logDriver", "awslogs") not in ("awslogs", "splunk"),
-    })  # fmt: skip
-    check_size(given.get("resourceRequirements", ()))
 
 
 def check_size(rows: Sequence[Mapping[str, str]]) -> None:
@@ -114,7 +88,7 @@ def check_job(job: ContainerJob, resources: Set[str]) -> None:
     if unknown := job.consumes.keys() - resources:
         raise ClientException(f"Consumable resource {sorted(unknown)[0]} does not exist.")  # [?]
     variables = [row["name"] for row in overrides.get("environment", ())]
-    _refuse({
+    refuse({
         "containerOverrides": bool({*NOT_ON_FARGATE} & overrides.keys()),
         "command": "" in overrides.get("command", ()),
         "environment": any(name.startswith("AWS_BATCH") for name in variables),
@@ -135,8 +109,7 @@ def selected(rows: list[dict[str, Any]], filters: Sequence[Mapping[str, Any]] | 
         raise ClientException("Only one filter can be used at a time.")  # [?]
     name, values = filters[0]["name"], filters[0]["values"]
     keys = {"JOB_NAME": "jobName", "SHARE_IDENTIFIER": "shareIdentifier", "JOB_DEFINITION": "jobDefinition",
-            "AFTER_CREATED_AT": "createdAt", "BEFORE_CREATED_AT": "createdAt",
-            "CONSUMABLE_RESOURCE_NAME": "consumableResourceName"}  # fmt: skip
+            "AFTER_CREATED_AT": "createdAt", "BEFORE_CREATED_AT": "createdAt"}  # fmt: skip
     if name not in keys:
         raise ClientException(f"Unknown filter {name}")  # [?]
     return [row for row in rows if any(_passes(name, row.get(keys[name], ""), value) for value in values)]
@@ -153,8 +126,21 @@ def _passes(name: str, given: Any, value: str) -> bool:
     return bool(text.startswith(pattern[:-1]) if pattern.endswith("*") else text == pattern)
 
 
-def page(rows: list[dict[str, Any]], key: str, response: Any, size: int = 100) -> dict[str, Any]:
-    """One page of a list, of at most `size` rows."""
-    start = int(response._get_param("nextToken") or 0)
-    end = start + min(size, int(response._get_param("maxResults") or size))
-    return {key: rows[start:end], **({"nextToken": str(end)} if end < len(rows) else {})}
+def listed(rules: Any, queue: Queue, response: Any, size: int) -> dict[str, Any]:
+    """One page, of at most `size` rows, of a queue's jobs, newest first.
+
+    Without a filter they are only running ones by default; any filter but a share's finds those of any status.
+    https://docs.aws.amazon.com/batch/latest/APIReference/API_ListJobs.html, and the same for ListServiceJobs
+    """
+    step(rules)
+    ask = response._get_param
+    filters, status = ask("filters"), ask("jobStatus")
+    if not filters:
+        status = status or "RUNNING"
+    elif filters[0]["name"] not in ("SHARE_IDENTIFIER", "QUOTA_SHARE_NAME"):
+        status = None
+    found = selected([job.summary for job in rules.batch.of(queue)[::-1]], filters)
+    rows = [row for row in found if status in (None, row["status"])]
+    start = int(ask("nextToken") or 0)
+    end = start + min(size, int(ask("maxResults") or size))
+    return {"jobSummaryList": rows[start:end], **({"nextToken": str(end)} if end < len(rows) else {})}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
+import signal
 import uuid
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 from moto.sagemaker.exceptions import SagemakerClientError
 from moto.sagemaker.models import sagemaker_backends
 
-from launch.rehearse.aws.batch import tasks
+from launch.rehearse.aws.batch.containers import Attempt as ContainerAttempt
 from launch.rehearse.aws.batch.containers import ContainerJob, held
 from launch.rehearse.aws.batch.jobs import ACTIVE, FROM_SAGEMAKER, OVER, STATUS_OF, WAITING, Attempt, Queue, ServiceJob
 from launch.rehearse.aws.sagemaker.changes import stopping
@@ -27,7 +31,7 @@ def step(rules: Any) -> None:
     with rules.lock:
         for job in list(rules.batch.jobs.values()):
             if job.status in ACTIVE:
-                see = tasks.see if isinstance(job, ContainerJob) else _see
+                see = _see_container if isinstance(job, ContainerJob) else _see
                 see(job, rules)
         for queue in list(rules.batch.queues.values()):
             _start(queue, rules)
@@ -41,7 +45,7 @@ def terminate(job: ServiceJob | ContainerJob, reason: str, rules: Any) -> None:
     if job.status in WAITING:
         _end(job, "FAILED", reason, rules)
     elif isinstance(job, ContainerJob):
-        tasks.stop(job, rules)
+        _stop_container(job, rules)
     else:
         running = job.last.training_job if job.last else None
         if running is not None and running.status == "InProgress":
@@ -95,7 +99,7 @@ def _start(queue: Queue, rules: Any) -> None:
     for job in batch.of(queue, "SUBMITTED"):
         job.status, job.runnable_since = "RUNNABLE", rules.batch.now()
     while (waiting := batch.in_order(queue)) and _fits(waiting[0], rules):
-        attempt = tasks.attempt if isinstance(waiting[0], ContainerJob) else _attempt
+        attempt = _attempt_container if isinstance(waiting[0], ContainerJob) else _attempt
         attempt(waiting[0], rules)
 
 
@@ -139,3 +143,89 @@ def _place(job: ServiceJob) -> Any:
     _, _, _, region, account, *_ = job.arn.split(":")
     backend = sagemaker_backends[account][region]
     return SimpleNamespace(region=region, current_account=account, sagemaker_backend=backend)
+
+
+# ---- containers on Fargate
+
+
+# https://docs.aws.amazon.com/AmazonECS/latest/developerguide/stopped-task-error-codes.html
+EXITED = "Essential container in task exited"
+LOST = "Task failed to start: ServiceUnavailableException"  # [?] what Batch makes of Fargate's own failures
+
+
+@dataclass
+class HeldTask:
+    """A container without a process, which a test ends."""
+
+    exit_code: int | None = None
+    signals: list[int] = field(default_factory=list)
+
+    def send(self, signum: int) -> None:
+        self.signals.append(signum)
+        if signum == signal.SIGKILL:
+            self.exit_code = 128 + signum
+
+
+def _attempt_container(job: ContainerJob, rules: Any) -> None:
+    """Starts its container."""
+    name = secrets.token_hex(16)
+    stream = f"{job.logs[1]}{name}"
+    start = rules.batch.start
+    task = start(job, name, stream) if start else HeldTask()
+    job.used += 1
+    job.status = "STARTING"
+    job.attempts.append(ContainerAttempt(task, name, stream, rules.batch.now()))
+
+
+def _see_container(job: ContainerJob, rules: Any) -> None:
+    """What became of its last container."""
+    last, now = job.last, rules.batch.now()
+    assert last is not None
+    if last.kill_at is not None and last.task.exit_code is None and now >= last.kill_at:
+        last.task.send(signal.SIGKILL)
+    last.exit_code = last.task.exit_code
+    if last.exit_code is None:
+        _goes_on(job, last, rules)
+        return
+    last.ended, last.status_reason = now, EXITED
+    if last.is_lost:
+        last.exit_code, last.status_reason = None, LOST
+    _decide(job, last, now)
+
+
+def _decide(job: ContainerJob, last: ContainerAttempt, now: datetime) -> None:
+    """After an attempt."""
+    if last.exit_code == 0 and not job.is_terminated:
+        job.status, job.reason, job.stopped = "SUCCEEDED", EXITED, now
+    elif job.may_retry:
+        job.status, job.runnable_since = "RUNNABLE", now
+    else:
+        reason = job.reason if job.is_terminated else last.status_reason
+        job.status, job.reason, job.stopped = "FAILED", reason, now
+
+
+def _goes_on(job: ContainerJob, last: ContainerAttempt, rules: Any) -> None:
+    job.status = "RUNNING"
+    last.started = last.started or rules.batch.now()
+    limit_s = (job.setting("timeout") or {}).get("attemptDurationSeconds")
+    if limit_s and not job.is_terminated and rules.batch.now() > last.started + timedelta(seconds=limit_s):
+        job.is_terminated, job.reason = True, TIMED_OUT
+        _stop_container(job, rules)
+
+
+def _stop_container(job: ContainerJob, rules: Any) -> None:
+    """SIGTERM now, and SIGKILL if the container still runs after 30 s.
+
+    https://docs.aws.amazon.com/batch/latest/userguide/job_timeouts.html
+    """
+    last = job.last
+    if last is not None and last.kill_at is None:
+        last.kill_at = rules.batch.now() + timedelta(seconds=rules.batch.kill_after_s)
+        last.task.send(signal.SIGTERM)
+
+
+def lose(job: ContainerJob) -> None:
+    """Its machine fails: the container has no exit code."""
+    if job.last is not None and job.last.ended is None:
+        job.last.is_lost = True
+        job.last.task.send(signal.SIGKILL)

@@ -13,16 +13,12 @@ from launch.aws.client import Aws
 from launch.core.errors import AwsError
 from launch.rehearse.aws.batch.container_operations import controller, make_fargate_queue
 from launch.rehearse.aws.batch.containers import ContainerJob
-from launch.rehearse.aws.batch.scheduler import step
-from launch.rehearse.aws.batch.tasks import HeldTask, lose
+from launch.rehearse.aws.batch.scheduler import HeldTask, lose, step
 from tests.conftest import ROOT
 from tests.launch.ec2.account import Account
 
 QUEUE, DEFINITION = "aws-ddp-toolkit-demo-ec2", "aws-ddp-toolkit-controller"
 RESOURCE = "aws-ddp-toolkit-demo-graphics"
-SIZE = [{"type": "VCPU", "value": "0.25"}, {"type": "MEMORY", "value": "512"}]
-CONTAINER = {"image": "i", "executionRoleArn": "arn:aws:iam::123456789012:role/r", "resourceRequirements": SIZE}
-PLAIN = {"type": "container", "platformCapabilities": ["FARGATE"], "containerProperties": CONTAINER}
 
 
 @pytest.fixture
@@ -125,14 +121,6 @@ def test_a_job_that_exits_75_after_it_was_terminated_is_not_tried_again(account:
     assert (job.status, len(job.attempts)) == ("FAILED", 1)
 
 
-def test_a_job_that_waits_is_cancelled_and_one_that_runs_is_not(account: Account) -> None:
-    first, second = submit(account, vcpus=32), submit(account, "second")
-    for job in (first, second):
-        ask("CancelJob", jobId=job.id, reason="not needed")
-    assert (first.status, second.status) == ("RUNNING", "FAILED")
-    assert second.attempts == []
-
-
 def test_jobs_over_a_consumable_resource_are_never_above_its_limit(account: Account) -> None:
     """Twelve jobs over four machines of 8 vCPUs; every third is interrupted once, and keeps its place."""
     jobs = [submit(account, f"job-{number}") for number in range(12)]
@@ -215,40 +203,6 @@ def test_what_batch_would_not_take_is_refused(account: Account, wrong: dict[str,
         submit(account, **wrong)
     assert error.value.aws_code == "ClientException"
     assert account.rules.batch.jobs == {}
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"executionRoleArn": ""},
-        {"privileged": True},
-        {"vcpus": 1},
-        {"logConfiguration": {"logDriver": "json-file"}},
-        {"resourceRequirements": [{"type": "VCPU", "value": "0.3"}, {"type": "MEMORY", "value": "512"}]},
-    ],
-    ids=lambda value: next(iter(value)),
-)
-def test_a_definition_that_fargate_cannot_run_is_refused(account: Account, wrong: dict[str, Any]) -> None:
-    with pytest.raises(AwsError):
-        ask("RegisterJobDefinition", jobDefinitionName="d", **{**PLAIN, "containerProperties": {**CONTAINER, **wrong}})
-
-
-def test_a_queue_is_made_by_requests_as_the_stack_makes_it(account: Account) -> None:
-    machines = {"type": "FARGATE", "maxvCpus": 4, "subnets": ["s"], "securityGroupIds": ["g"]}
-    with pytest.raises(AwsError):
-        ask("CreateComputeEnvironment", computeEnvironmentName="c", type="MANAGED",
-            computeResources={**machines, "instanceRole": "r"})  # fmt: skip
-    made = ask("CreateComputeEnvironment", computeEnvironmentName="c", type="MANAGED", computeResources=machines)
-    order = [{"order": 1, "computeEnvironment": made["computeEnvironmentArn"]}]
-    ask("CreateJobQueue", jobQueueName="q", priority=1, computeEnvironmentOrder=order, jobQueueType="ECS_FARGATE")
-    ask("CreateConsumableResource", consumableResourceName="licences", totalQuantity=1)
-    ask("RegisterJobDefinition", jobDefinitionName="d", **PLAIN)
-    ask("SubmitJob", jobName="j", jobQueue="q", jobDefinition="d")
-
-    (queue,) = ask("DescribeJobQueues", jobQueues=["q"])["jobQueues"]
-    assert (queue["jobQueueType"], queue["status"]) == ("ECS_FARGATE", "VALID")
-    assert ask("DescribeJobDefinitions", jobDefinitionName="d")["jobDefinitions"][0]["revision"] == 1
-    assert len(ask("ListJobs", jobQueue="q", jobStatus="STARTING")["jobSummaryList"]) == 1
 
 
 class _Template(yaml.SafeLoader):

@@ -85,7 +85,7 @@ def test_the_command_of_a_python_module_runs_from_this_checkout(stage: Stage) ->
     job = stage.submit("true")
     stage.until(lambda: job.status == "SUCCEEDED")
     request = dict(job.request) | {"containerOverrides": {"command": ["python", "-m", "launch", "--help"]}}
-    again = ContainerJob("x", job.arn, job.queue, request, job.definition, job.created)
+    again = ContainerJob("x", job.arn, job.queue, request, job.created, definition=job.definition)
     task = stage.fargate.start(again, "task", "controller/default/task")
     stage.until(lambda: task.exit_code == 0)
     stage.until(lambda: len(stage.log("controller/default/task")) > 5)
