@@ -1,1 +1,1 @@
-"""Saved state of a run: checkpoint files, their content, and the moving average of weights."""
+"""Saved state of a run: checkpoint files and their content."""

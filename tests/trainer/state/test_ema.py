@@ -9,7 +9,7 @@ from torch import distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from trainer.state.ema import WeightAverage
+from trainer.training import WeightAverage
 
 
 @pytest.fixture
