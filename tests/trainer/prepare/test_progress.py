@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from trainer.prepare.pool import shown
+from trainer.prepare.pipeline import shown
 
 
 def test_a_terminal_has_a_bar_from_its_first_moment_on(
