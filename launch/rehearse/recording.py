@@ -5,7 +5,6 @@ The training's progress comes from what its ranks log to CloudWatch.
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 import time
@@ -18,12 +17,10 @@ from typing import TYPE_CHECKING
 from launch.core.metrics import AXES, TRAINER_FIGURES, in_words, newest
 from launch.rehearse.backend import NodeRun, RehearsedBackend
 from trainer.contract import METRIC_PREFIX
+from trainer.script.relay import values_within
 
 if TYPE_CHECKING:
     from launch.rehearse.aws.account import Account
-
-# Matches only at the beginning of a word; otherwise a long word would be tried from each of its letters.
-VALUE = re.compile(r"(?<!\S)(\S+)=(-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan))(?!\S)", re.IGNORECASE)
 
 
 class MetricLog:
@@ -40,7 +37,7 @@ class MetricLog:
 
     def new(self, lines: Sequence[str]) -> list[Mapping[str, float]]:
         """The records in lines added since the last call.  Parsing all lines each time would take hours."""
-        found = [_values(line) for line in islice(lines, self._seen, None) if METRIC_PREFIX in line]
+        found = [_values(line) for line in islice(lines, self._seen, None)]
         self._seen = len(lines)
         records: list[Mapping[str, float]] = [values for values in found if values]
         if records and self._is_first:
@@ -63,8 +60,8 @@ def _newest_in(records: Sequence[Mapping[str, float]]) -> int:
 
 def _values(line: str) -> dict[str, float]:
     """The finite values: a script's loss may be NaN, and its epoch any number."""
-    values = ((name, float(value)) for name, value in VALUE.findall(line.partition(METRIC_PREFIX)[2]))
-    return {name: value for name, value in values if math.isfinite(value)}
+    values = values_within(line)
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def has_begun(account: Account) -> bool:

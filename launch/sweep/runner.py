@@ -1,6 +1,5 @@
 """Perform one run of a sweep: start its launcher, follow it, and collect its results."""
 
-import math
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +20,10 @@ from launch.sweep.planned import Planned
 from launch.sweep.price import Price, spent
 from trainer import contract
 from trainer import outcome as outcomes
-from trainer.contract import METRIC_PREFIX, METRICS, OUTCOME, Exit
+from trainer.contract import METRICS, OUTCOME, Exit
 from trainer.errors import MachineError, SettingsError, one_line
 from trainer.outcome import Outcome
+from trainer.script.relay import values_within
 
 # In the environment of a launcher and its child processes, so that a sweep can kill those of an earlier, killed sweep.
 MARK = "LAUNCH_SWEEP_RUN"
@@ -47,24 +47,9 @@ class Output:
             self._log.write(f"{line}\n")
             self._log.flush()  # for `tail -f`
         self.last = line.strip() or self.last
-        if METRIC_PREFIX in line and (record := numbers(line.partition(METRIC_PREFIX)[2])):
+        if record := values_within(line):
             self.records.append(record)
             self._on_record(record)
-
-
-def numbers(pairs: str) -> dict[str, Any]:
-    """'epoch=2 train_loss=0.5' -> {"epoch": 2, "train_loss": 0.5}; NaN and infinity are None."""
-    record: dict[str, Any] = {}
-    for word in pairs.split():
-        name, equals, text = word.partition("=")
-        try:
-            value = float(text)
-        except ValueError:
-            continue
-        if equals:
-            whole = text.lstrip("-").isdigit()
-            record[name] = (int(text) if whole else value) if math.isfinite(value) else None
-    return record
 
 
 def open_log(path: Path) -> IO[str]:

@@ -141,6 +141,12 @@ def values_of(line: str) -> dict[str, float | int | None]:
     return found
 
 
+def values_within(line: str) -> dict[str, float | int | None]:
+    """The same for a line that mpirun or a launcher may have prefixed."""
+    _, prefix, pairs = line.partition(METRIC_PREFIX)
+    return values_of(prefix + pairs)
+
+
 def _number(text: str) -> float | int | None:
     try:
         return int(text) if len(text) < 19 and text.lstrip("+-").isdecimal() else float(text)
