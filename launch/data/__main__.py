@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from launch.core.options import RegionOptions
 from launch.core.terminal import confirm, say
 from launch.core.verbs import Table, main_of_verbs, verbs_of
-from launch.data.options import CopyOptions, DeleteOptions, ListOptions, NameOptions, PublishOptions, StopOptions
+from launch.data.options import CopyOptions, DeleteOptions, NameOptions, PublishOptions
 
 if TYPE_CHECKING:
     from launch.data.commands import Runtime
@@ -78,8 +79,8 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
 
     table: Table = {
         "publish": (PUBLISH, PublishOptions),
-        "stop": (STOP, StopOptions),
-        "list": (LIST, ListOptions),
+        "stop": (STOP, NameOptions),
+        "list": (LIST, RegionOptions),
         "show": (SHOW, NameOptions),
         "copy": (COPY, CopyOptions),
         "delete": (DELETE, DeleteOptions),

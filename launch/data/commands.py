@@ -13,6 +13,7 @@ from launch.aws.published import check_name
 from launch.core import shell
 from launch.core.clock import Clock
 from launch.core.manifest import RECORD
+from launch.core.options import RegionOptions
 from launch.core.perform import perform
 from launch.core.plan import dry_run
 from launch.core.shell import this_python
@@ -23,7 +24,7 @@ from launch.data.image import Which, find_tools
 from launch.data.lookup import find_snapshots, look_up, place_of
 from launch.data.on_ec2 import commands as on_ec2
 from launch.data.on_ec2.facts import find_reports, running
-from launch.data.options import CopyOptions, DeleteOptions, ListOptions, NameOptions, PublishOptions, StopOptions
+from launch.data.options import CopyOptions, DeleteOptions, NameOptions, PublishOptions
 from launch.data.pool import Pool
 from launch.data.prepared import (
     Prepared,
@@ -127,7 +128,7 @@ class Commands:
             publisher.publish(to_do, options, earlier)
         return self.show(NameOptions(name=name, region=options.region))
 
-    def list(self, options: ListOptions) -> int:
+    def list(self, options: RegionOptions) -> int:
         """Print a line per data set, including unfinished ones."""
         aws = self._runtime.make_aws(options.region)
         account = str(aws.call("sts", "GetCallerIdentity")["Account"])
@@ -141,7 +142,7 @@ class Commands:
             self._say(line)
         return Exit.DONE
 
-    def stop(self, options: StopOptions) -> int:
+    def stop(self, options: NameOptions) -> int:
         """Stop the instance that publishes a data set."""
         name = _given(options.name, "the name of a data set", "stop photos")
         return on_ec2.stop(self._runtime, name, options.region)

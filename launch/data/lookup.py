@@ -101,12 +101,12 @@ def look_up(aws: Aws, name: str, prepared: Prepared | None = None, *, with_users
     snapshots = lookups.required(partial(find_snapshots, aws, name), none)
     facts = Facts(region, account, str(caller.get("UserId", "")), snapshots=snapshots)
     if lookups.problems:
-        return _with(facts, problems=tuple(lookups.problems))
+        return replace(facts, problems=tuple(lookups.problems))
     nothing: dict[str, int] = {}
     there = lookups.required(partial(sizes, aws, place), nothing)
     no_uploads: list[tuple[str, str]] = []
     none_is: frozenset[str] = frozenset()
-    facts = _with(
+    facts = replace(
         facts,
         there=there,
         record=lookups.required(partial(read_json, aws, place.bucket, place.prefix + RECORD), None)
@@ -117,12 +117,8 @@ def look_up(aws: Aws, name: str, prepared: Prepared | None = None, *, with_users
     )
     if with_users:
         no_users: tuple[str, ...] = ()
-        facts = _with(facts, users=lookups.required(partial(users, aws, place, facts.snapshots), no_users))
-    return _with(facts, problems=tuple(lookups.problems))
-
-
-def _with(facts: Facts, **changes: Any) -> Facts:
-    return replace(facts, **changes)
+        facts = replace(facts, users=lookups.required(partial(users, aws, place, facts.snapshots), no_users))
+    return replace(facts, problems=tuple(lookups.problems))
 
 
 def place_of(name: str, account: str, region: str) -> Place:

@@ -73,14 +73,6 @@ class PublishOptions(RegionOptions):
     dry_run: DryRun = DRY_RUN
 
 
-class StopOptions(RegionOptions):
-    name: Name | None = Field(None, description="name of the data set; may be given first, without the flag")
-
-
-class ListOptions(RegionOptions):
-    pass
-
-
 class NameOptions(RegionOptions):
     name: Name | None = Field(None, description="name of the data set; may be given first, without the flag")
 

@@ -11,10 +11,9 @@ from launch.core.manifest import MANIFEST, RECORD, Content, content_in
 from trainer.datasets.manifest import FORMAT, VERSION, Manifest, read_manifest
 from trainer.datasets.tree import find_tree, list_files
 from trainer.errors import DataError, SettingsError, one_line
-from trainer.files import below
+from trainer.files import below, digest_of
 
 REPORT = "bad-images.txt"  # trainer.prepare's list of skipped images
-CHUNK = 2**20
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def read_plain(folder: Path, name: str) -> Prepared:
         raise SettingsError(f"there is no folder {_shown(folder)}.")
     with _readable(folder):
         paths = [path for path in sorted(below(folder)) if _is_plain_file(path)]
-        files = tuple(File(path.relative_to(folder).as_posix(), path.stat().st_size, _sha256(path)) for path in paths)
+        files = tuple(File(path.relative_to(folder).as_posix(), path.stat().st_size, digest_of(path)) for path in paths)
     taken = {file.name for file in files} & {MANIFEST, RECORD}
     if taken:
         raise SettingsError(
@@ -102,11 +101,6 @@ def _is_plain_file(path: Path) -> bool:
     if path.is_symlink() or not (path.is_dir() or path.is_file()):
         raise DataError(f"{_shown(path)} is a link, or no file, and cannot be published; replace or move it.")
     return path.is_file()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _files(folder: Path, manifest: Manifest) -> Iterator[File]:
@@ -183,11 +177,7 @@ def _size(image: Path) -> int:
 
 def check_digest(path: Path, file: File) -> None:
     """Raise DataError if the file's content differs from the manifest."""
-    digest = hashlib.sha256()
-    with path.open("rb") as opened:
-        while chunk := opened.read(CHUNK):
-            digest.update(chunk)
-    if digest.hexdigest() != file.sha256:
+    if digest_of(path) != file.sha256:
         raise DataError(f"{path} has changed since it was prepared (SHA-256); run trainer.prepare again.")
 
 

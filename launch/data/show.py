@@ -21,7 +21,7 @@ def content_in(record: Mapping[str, Any] | None) -> Content | None:
 
 def listing(region: str, records: Mapping[str, Mapping[str, Any] | None], snapshots: Sequence[Snapshot]) -> str:
     """A table with a row per data set.  records: those in S3, by name."""
-    names = sorted({*records, *(one.tags.get("aws-ddp-toolkit:dataset", "") for one in snapshots)})
+    names = sorted({*records, *map(_name, snapshots)})
     if not names:
         return NOTHING.format(region=region)
     rows = [_row(name, records.get(name), [s for s in snapshots if _name(s) == name]) for name in names]

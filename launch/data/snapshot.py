@@ -19,6 +19,7 @@ from launch.core.errors import AwsError
 from launch.core.plan import Request
 from launch.data.image import BLOCK, Blocks, read_block
 from launch.data.pool import Pool
+from launch.data.upload import Counter
 from trainer.errors import DataError, not_written
 from trainer.files import read_json, write_atomically
 
@@ -165,15 +166,14 @@ class Writer:
         """Write the blocks that AWS does not have yet."""
         done = self.state.put(snapshot) & blocks.digests.keys()
         missing = [index for index in sorted(blocks.digests) if index not in done]
-        count, total, lock = len(done), len(blocks.digests), Lock()
+        counter = Counter(len(blocks.digests) * BLOCK, self.progress, done=len(done) * BLOCK)
+        lock = Lock()
 
         def put(index: int) -> None:
-            nonlocal count
             self._put(file, snapshot, index, blocks.digests[index])
             with lock:
                 self.state.record_put(snapshot, index)
-                count += 1
-                self.progress(count * BLOCK, total * BLOCK)
+            counter(BLOCK)
 
         with _opened(self.state.image) as file:
             self.pool.each(missing, put)
@@ -299,19 +299,16 @@ def compare(pool: Pool, snapshot: str, blocks: Blocks, how: str, progress: Progr
     chosen = sorted(tokens)
     if how == "sample":
         chosen = chosen[:: max(1, len(chosen) // SAMPLE)]
-    count, lock = 0, Lock()
+    counter = Counter(len(chosen) * BLOCK, progress)
 
     def read(index: int) -> None:
-        nonlocal count
         asked = {"SnapshotId": snapshot, "BlockIndex": index, "BlockToken": tokens[index]}
         if not any(_digest(pool, asked) == blocks.digests[index] for _ in range(READINGS)):
             raise _differs(snapshot, f"block {index} differs")
-        with lock:
-            count += 1
-            progress(count * BLOCK, len(chosen) * BLOCK)
+        counter(BLOCK)
 
     pool.each(chosen, read)
-    return count
+    return len(chosen)
 
 
 def _digest(pool: Pool, asked: Mapping[str, Any]) -> bytes:

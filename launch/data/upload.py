@@ -129,8 +129,9 @@ def _changed(path: Path) -> DataError:
 class Counter:
     """Adds up bytes from several threads and reports the sum and the total."""
 
-    def __init__(self, total: int, report: Callable[[int, int], None]) -> None:
-        self._total, self._report, self._done, self._lock = total, report, 0, Lock()
+    def __init__(self, total: int, report: Callable[[int, int], None], done: int = 0) -> None:
+        """done: earlier."""
+        self._total, self._report, self._done, self._lock = total, report, done, Lock()
 
     def __call__(self, more: int) -> None:
         with self._lock:
