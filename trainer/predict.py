@@ -11,7 +11,7 @@ from pathlib import Path
 from trainer.contract import STOPPED, Exit
 from trainer.datasets.encoded import UnreadableError
 from trainer.datasets.tree import SUFFIXES, is_image
-from trainer.errors import DataError, SettingsError, TrainerError, not_written, one_line, report_end
+from trainer.errors import DataError, SettingsError, TrainerError, not_written, one_line, printable, report_end
 from trainer.files import below, is_file, is_place_for_file, write_atomically
 from trainer.settings.argparser import complete, home_path, plain_parser
 from trainer.terminal import cell
@@ -81,9 +81,9 @@ def _predict(args: argparse.Namespace) -> None:
             continue
         best = guesses[: args.top]
         if args.csv is None:
-            print(_shown(path), *(f"{_printable(guess.name)} {guess.probability:.1%}" for guess in best), sep="  ")
+            print(_shown(path), *(f"{printable(guess.name)} {guess.probability:.1%}" for guess in best), sep="  ")
         rows.writerows(
-            (cell(_shown(path)), rank, cell(_printable(guess.name)), f"{guess.probability:.6f}")
+            (cell(_shown(path)), rank, cell(printable(guess.name)), f"{guess.probability:.6f}")
             for rank, guess in enumerate(best, start=1)
         )
     if args.csv is not None:
@@ -131,13 +131,7 @@ def _unreadable(names: Sequence[str], images: int) -> str:
 
 
 def _shown(path: Path) -> str:
-    return _printable(str(path))
-
-
-def _printable(name: str) -> str:
-    """`name` with control characters, and bytes that are not UTF-8, escaped for terminals and CSV readers."""
-    name = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name)
-    return name.encode(errors="backslashreplace").decode()
+    return printable(str(path))
 
 
 if __name__ == "__main__":

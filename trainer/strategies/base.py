@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
+
+if TYPE_CHECKING:
+    from trainer.strategies.ddp import PowerSGD
 
 Tree = TypeVar("Tree")
 
@@ -16,18 +19,6 @@ def _unchanged(tree: Tree) -> Tree:
 
 def _unchanged_like(tree: Tree, like: Any) -> Tree:
     return tree
-
-
-class Compression(Protocol):
-    """The state of gradient compression on this rank, which is kept from update to update."""
-
-    def state(self) -> dict[str, Any]:
-        """The state for a checkpoint, copied to the CPU."""
-        ...
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Restore a state returned by state(), for a model with the same buckets."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -42,7 +33,7 @@ class Wrapped:
     no_sync: Callable[[], AbstractContextManager[None]] = nullcontext  # inside, gradients are not exchanged
     communicates: bool = False
     collective_forward: bool = False  # even `plain` communicates, so all ranks must call it equally often
-    compression: Compression | None = None
+    compression: "PowerSGD | None" = None  # gradient compression that is kept from update to update
     # Gathers a tree of sharded tensors on rank 0.  Collective if the weights are sharded.
     whole: Callable[[Any], Any] = _unchanged
     whole_is_new: bool = False  # the result of whole() is on the CPU, and shares no memory with the training

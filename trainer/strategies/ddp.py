@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainer.config import TrainConfig
 from trainer.distributed.session import Session
-from trainer.strategies.base import Compression, Wrapped
+from trainer.strategies.base import Wrapped
 
 # torch 2.13 renamed this parameter, and warns about the old name.
 _NAMES = signature(DistributedDataParallel).parameters
@@ -65,7 +65,7 @@ def settle_buckets(parallel: DistributedDataParallel, images: Tensor) -> None:
 POWERSGD_FROM_UPDATE = 10
 
 
-def register_hook(model: DistributedDataParallel, config: TrainConfig, device: torch.device) -> Compression | None:
+def register_hook(model: DistributedDataParallel, config: TrainConfig, device: torch.device) -> "PowerSGD | None":
     """Register the gradient compression of config.comm_hook on `model`; returns its state, if it has any."""
     match config.comm_hook:
         case "fp16":
@@ -116,7 +116,7 @@ class PowerSGD:
         self._power_sgd, self._device = power_sgd, device
 
     def state(self) -> dict[str, Any]:
-        """errors, p, q: {bucket: tensor}; randomness: numpy's, as plain values."""
+        """The state for a checkpoint, on the CPU.  errors, p, q: {bucket: tensor}; randomness: numpy's."""
         memory = self._power_sgd
         name, keys, *rest = memory.rng.get_state(legacy=True)
         return {
@@ -126,7 +126,7 @@ class PowerSGD:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Restore a state returned by state()."""
+        """Restore a state returned by state(), for a model with the same buckets."""
         name, keys, *rest = state["randomness"]
         self._power_sgd.iter = state["iterations"]
         self._power_sgd.rng.set_state((name, keys.numpy().astype(np.uint32), *rest))
