@@ -5,11 +5,10 @@ A run is an instance's work for one data set.  run.json in S3 records it, so tha
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -179,7 +178,6 @@ def look_up(
     types: tuple[str, ...],
     subnets: tuple[str, ...],
     now: datetime,
-    cache: Callable[[str], Path | None] = pricelist.no_cache,
 ) -> Facts:
     """Look up all facts; AWS's failures become problems."""
     lookups = Lookups()
@@ -197,7 +195,7 @@ def look_up(
     sold = [name for name in types if offered.get(name)] or list(types)
     prices: Prices = lookups.optional(
         "the region's prices",
-        partial(pricelist.look_up, aws, sold, now, cache(aws.region)),
+        partial(pricelist.look_up, aws, sold, now, None),
         replace(CATALOGS, are_known=False),
     )
     lookups.required(partial(check_profile, aws, PROFILE, INSTEAD), None)
