@@ -94,13 +94,13 @@ class Pace:
 
 
 class StallWatch:
-    """The stall detection thread.  tell: writes a message; at_least_s: the lower bound of the limit."""
+    """The stall detection thread.  write: writes a message; at_least_s: the lower bound of the limit."""
 
-    def __init__(self, at_least_s: float, place: Place, tell: Callable[[str], None]) -> None:
-        self._pace, self._place, self._tell = Pace(at_least_s), place, tell
+    def __init__(self, at_least_s: float, place: Place, write: Callable[[str], None]) -> None:
+        self._pace, self._place, self._write = Pace(at_least_s), place, write
         self._over = threading.Event()
         self._main = threading.get_ident()
-        self._was_stalled = self._has_told = False
+        self._was_stalled = self._has_warned = False
         self._thread = threading.Thread(target=self._run, name="stall watch", daemon=True)
         self._thread.start()
 
@@ -121,10 +121,10 @@ class StallWatch:
         while (now := self._next_look()) is not None:
             is_stalled = self._pace.is_stalled(now)
             if is_stalled and not self._was_stalled:
-                self._has_told = self._tell_stall()
-            elif self._has_told and not is_stalled:
-                self._has_told = False
-                self._tell(f"{self._name} continues.\n")
+                self._has_warned = self._warn()
+            elif self._has_warned and not is_stalled:
+                self._has_warned = False
+                self._write(f"{self._name} continues.\n")
             self._was_stalled = is_stalled
 
     def _next_look(self) -> float | None:
@@ -145,7 +145,7 @@ class StallWatch:
     def _name(self) -> str:
         return named([self._place.rank], self._place.world_size)
 
-    def _tell_stall(self) -> bool:
+    def _warn(self) -> bool:
         """Report the stall if it is up to this rank; return whether it did."""
         waited, usual = self._pace.waited_s(time.monotonic()), self._pace.usual_s
         progress = self._place.progress()
@@ -155,9 +155,9 @@ class StallWatch:
         since = f"no new batch for {waited:.0f} s, where one usually takes {usual:.2g} s"
         if role == "names":
             slow = named(behind(progress), self._place.world_size)
-            self._tell(f"warning: {since}: {slow} fell behind the others, which wait.\n")
+            self._write(f"warning: {since}: {slow} fell behind the others, which wait.\n")
             return True
-        self._tell(f"warning: {self._name}: {since}; it is here:\n" + "".join(stacks(self._main)))
+        self._write(f"warning: {self._name}: {since}; it is here:\n" + "".join(stacks(self._main)))
         return True
 
 
