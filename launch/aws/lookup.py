@@ -14,14 +14,13 @@ from launch.aws.client import SMALL_BYTES, Aws
 from launch.aws.names import ROLES_TAG, ROLES_VERSION, STACK_TAG, TOOLKIT, Folder, parse_s3, tag_values
 from launch.aws.refusals import granted_by
 from launch.aws.upload import checksum, key_of
-from launch.core.backend import BACKENDS
 from launch.core.earlier import Earlier, Setting, is_same_script, setting_in, took
 from launch.core.errors import AwsError, NotSetUp
 from launch.core.job import are_default, stem_of
 from launch.core.manifest import MANIFEST, Content, content_in
 from launch.core.training.base import Training
 from trainer.contract import METRICS, OUTCOME, PACE
-from trainer.errors import SettingsError, TrainerError, one_line
+from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import parse
 from trainer.script.pace import parse as parse_pace
 
@@ -181,13 +180,9 @@ def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:
 
 def spec_version(aws: Aws, folder: Folder, backend: str) -> tuple[dict[str, Any] | None, str]:
     """What spec_of() returns, and the ETag for replacing this version only."""
-    text, etag = aws.read_version(folder.bucket, folder.spec, SMALL_BYTES + 1)
-    spec = None if text is None else _json(text, folder.bucket, folder.spec, SMALL_BYTES)
+    text, etag = aws.read_version(folder.bucket, folder.spec)
+    spec = None if text is None else _json(text, folder.bucket, folder.spec)
     owner = (spec or {}).get("backend", backend)
-    if not isinstance(owner, str):
-        raise AwsError(f"{folder.uri}/job.json is damaged: its backend is not a string.", "NotJson")
-    if owner not in BACKENDS:  # as the error below quotes it in a command
-        raise AwsError(f"{folder.uri}/job.json is damaged: there is no backend {one_line(owner)}.", "NotJson")
     if owner != backend:
         raise SettingsError(
             f"{folder.job} is a job of launch.{owner}; see python -m launch.{owner} status {folder.job}, or choose "
@@ -231,26 +226,16 @@ def is_sent(aws: Aws, bucket: str, train: Training, started: datetime) -> bool:
 
 
 def read_json(aws: Aws, bucket: str, key: str, most: int = SMALL_BYTES) -> dict[str, Any] | None:
-    """Read a JSON object in S3; None if it does not exist.
-
-    Raises AwsError, with the code NotJson if it is damaged, or longer than `most` bytes.
-    """
-    text = aws.read(bucket, key, most + 1)
-    return None if text is None else _json(text, bucket, key, most)
+    """Read a JSON object in S3 of at most that many bytes; None if it does not exist.  Raises AwsError."""
+    text = aws.read(bucket, key, most)
+    return None if text is None else _json(text, bucket, key)
 
 
-def _json(text: bytes, bucket: str, key: str, most: int) -> dict[str, Any]:
-    if len(text) > most:
-        words = (
-            f"s3://{bucket}/{key} is longer than {most / 2**20:.2g} MiB, which no file of the toolkit is; delete it."
-        )
-        raise AwsError(words, "NotJson")
+def _json(text: bytes, bucket: str, key: str) -> dict[str, Any]:
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise AwsError(f"s3://{bucket}/{key} is damaged: {error}; delete it.", "NotJson") from error
-    if not isinstance(content, dict):
-        raise AwsError(f"s3://{bucket}/{key} is damaged: it is not a JSON object; delete it.", "NotJson")
+        content: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise AwsError(f"s3://{bucket}/{key} is damaged: {error}; delete it.") from error
     return content
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from launch.aws.client import Aws
 from launch.aws.instances.inventory import find
+from launch.aws.lookup import spec_of
 from launch.aws.names import Folder
 from launch.aws.progress import put_outcome
 from launch.aws.retry import retrying
@@ -20,7 +21,7 @@ from launch.core.errors import Ended, LeftRunning
 from launch.core.plan import short_text
 from launch.core.signals import Hangup, hangups
 from launch.ec2.backend import BACKEND_NAME, Runtime
-from launch.ec2.job_folder import folder_of, spec_of
+from launch.ec2.job_folder import folder_of
 from launch.ec2.lease import leading
 from launch.ec2.queue import is_of, job_in, mark_ended, read_queued
 from launch.ec2.records import completed, of_records

@@ -3,13 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, NoReturn, cast
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import Any, NoReturn, cast
 
 from launch.aws import lookup
 from launch.aws.client import Aws
 from launch.aws.instances.inventory import Fleet, Node
+from launch.aws.lookup import spec_of
 from launch.aws.names import Folder, bucket_of
 from launch.core.errors import AwsError
 from launch.core.job import Job
@@ -24,87 +23,6 @@ from trainer.settings.hidden import without_secrets
 
 Record = dict[str, Any]
 
-# The name of a job, node, volume or step, which the launcher prints within its own lines.
-Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,79}$")]
-Count = Annotated[int, Field(ge=0, lt=2**31)]
-Time = Annotated[float, Field(ge=0, lt=2**33)]  # seconds since 1970
-
-
-class _File(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-
-class _Where(_File):
-    nodes: Count = 0
-    root_gb: Count = 0
-    keep_warm: Count = 0
-    instance_type: list[str] = []
-
-
-class _Prices(_File):
-    model_config = ConfigDict(extra="forbid")
-    usd_per_hour: dict[str, float] = {}
-    storage: float = 0.0
-    source: str = ""
-    are_known: bool = True
-    spot: dict[str, float] = {}
-
-
-class _JobFile(_File):
-    """job.json.  Fields that an earlier version did not write are optional."""
-
-    job: Word = "-"
-    region: Word = "-"
-    regions: list[Word] = []
-    train: list[str] = []
-    where: _Where = _Where()
-    prices: _Prices = _Prices()
-    started: Time = 0
-    deadline: Time = 0
-    ended: Time = 0
-
-
-class _Row(_File):
-    rank: Count
-    instance: Word
-    address: str = ""
-    data_volume: str | None = None
-
-
-class _ClusterFile(_File):
-    nodes: list[_Row]
-    job: Word
-    started: Time
-    deadline: Time
-    generation: Count = 0
-    restarts: Count = 0
-
-
-class _ExitRecord(_File):
-    instance: Word
-    step: Word
-    reason: str
-    at: Time
-    code: Count
-    rank: Count | None
-    restarts: Count | None
-    generation: Count | None = None
-    warm_until: Time = 0  # when the node ends itself, if it waits for a next job
-
-
-def spec_of(aws: Aws, folder: Folder, backend: str) -> Record | None:
-    """The job.json of `folder`, or None if there is no such job.
-
-    Raises AwsError, with the code NotJson if it is damaged, and SettingsError if it belongs to another backend.
-    """
-    return spec_version(aws, folder, backend)[0]
-
-
-def spec_version(aws: Aws, folder: Folder, backend: str) -> tuple[Record | None, str]:
-    """spec_of() with its ETag, for a conditional replacement of this version."""
-    spec, etag = lookup.spec_version(aws, folder, backend)
-    return _checked(spec, _JobFile, folder.bucket, folder.spec), etag
-
 
 def start_of(spec: Mapping[str, Any]) -> datetime | None:
     """When the job was started, by its job.json."""
@@ -112,41 +30,18 @@ def start_of(spec: Mapping[str, Any]) -> datetime | None:
 
 
 def members_of(aws: Aws, folder: Folder) -> Record | None:
-    """The cluster.json of `folder`, or None if there is none.  Raises AwsError as spec_of() does."""
-    content = lookup.read_json(aws, folder.bucket, folder.cluster)
-    return _checked(content, _ClusterFile, folder.bucket, folder.cluster)
-
-
-def record_at(aws: Aws, bucket: str, key: str) -> Record | None:
-    """The exit record at `key`; None if it is missing or damaged.  Raises AwsError."""
-    try:
-        record = _checked(lookup.read_json(aws, bucket, key), _ExitRecord, bucket, key)
-    except AwsError as error:
-        if error.aws_code != "NotJson":
-            raise
-        return None
-    if record is None:
-        return None
-    # The reason may be the last line of a user's script, with a token in it.  Keep it on one line: more lines would
-    # look like the launcher's own output.
-    return {**record, "reason": " ".join(without_secrets(record["reason"]).split())}
+    """The cluster.json of `folder`, or None if there is none.  Raises AwsError."""
+    return lookup.read_json(aws, folder.bucket, folder.cluster)
 
 
 def exit_records(aws: Aws, folder: Folder) -> dict[str, Record]:
     """The nodes' exit records, by instance id."""
     listed = aws.pages("s3", "ListObjectsV2", "Contents", {"Bucket": folder.bucket, "Prefix": folder.exits})
-    records = [record_at(aws, folder.bucket, item["Key"]) for item in listed]
-    return {record["instance"]: record for record in records if record is not None}
-
-
-def _checked(content: Record | None, kind: type[_File], bucket: str, key: str) -> Record | None:
-    try:
-        if content is not None:
-            kind.model_validate(content)
-    except ValidationError as error:
-        place = ".".join(map(str, error.errors()[0]["loc"]))
-        raise AwsError(f"s3://{bucket}/{key} is damaged, at {place!a}: no launcher writes that.", "NotJson") from error
-    return content
+    found = [lookup.read_json(aws, folder.bucket, item["Key"]) for item in listed]
+    # The reason may be the last line of a user's script, with a token in it.  Keep it on one line: more lines would
+    # look like the launcher's own output.
+    records = [{**one, "reason": " ".join(without_secrets(one["reason"]).split())} for one in found if one]
+    return {record["instance"]: record for record in records}
 
 
 STOPPED = "Stopped"  # the toolkit's error code for a job that was stopped

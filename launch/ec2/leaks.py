@@ -12,6 +12,7 @@ from types import MappingProxyType
 from launch.aws.batch import Queued
 from launch.aws.client import Aws
 from launch.aws.instances.inventory import Fleet, find
+from launch.aws.lookup import spec_of
 from launch.aws.names import Folder
 from launch.aws.retry import is_transient
 from launch.core.clock import duration
@@ -21,7 +22,7 @@ from launch.core.jobs import Leak
 from launch.ec2.backend import BACKEND_NAME, command
 from launch.ec2.costs import node_usd, resource_usd, usd_per_hour
 from launch.ec2.facts import WarmNodes
-from launch.ec2.job_folder import Record, spec_of
+from launch.ec2.job_folder import Record
 from launch.ec2.warm import warm_nodes
 from trainer.errors import SettingsError, one_line
 

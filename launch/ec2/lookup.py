@@ -27,7 +27,16 @@ from launch.aws.instances.facts import (
     ssm_parameter,
 )
 from launch.aws.instances.inventory import Fleet, find
-from launch.aws.lookup import NOT_FOUND, Lookups, by_digest, check_bucket, content_at, older_stack, region_or_some
+from launch.aws.lookup import (
+    NOT_FOUND,
+    Lookups,
+    by_digest,
+    check_bucket,
+    content_at,
+    older_stack,
+    region_or_some,
+    spec_version,
+)
 from launch.aws.names import DATA_TAG, ROLES_VERSION, Folder, bucket_of, tag_values
 from launch.aws.published import content_of
 from launch.core.catalog import Instance
@@ -36,7 +45,7 @@ from launch.core.price import CATALOGS, Prices
 from launch.ec2.backend import BACKEND_NAME, LOG_GROUP
 from launch.ec2.checks import Resolved
 from launch.ec2.facts import Facts, Reservation, Snapshot
-from launch.ec2.job_folder import is_stopped, members_of, spec_version, start_of
+from launch.ec2.job_folder import is_stopped, members_of, start_of
 from launch.ec2.options import IMAGE, Ec2Options
 from launch.ec2.queue import check_vcpus, find_queued, queue_facts
 from launch.ec2.warm import find_warm

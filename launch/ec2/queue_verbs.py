@@ -8,6 +8,7 @@ from functools import partial
 from launch.aws.batch import Queued
 from launch.aws.client import Aws
 from launch.aws.logs import LogTail, follow
+from launch.aws.lookup import spec_of
 from launch.aws.names import Folder
 from launch.aws.progress import get_outcome
 from launch.aws.results import fetch_at_end, fetch_run
@@ -16,7 +17,6 @@ from launch.core.errors import AwsError, Ended
 from launch.core.jobs import Overview, State, Summary, without_checkpoints
 from launch.core.terminal import table
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
-from launch.ec2.job_folder import spec_of
 from launch.ec2.queue import find_queued, is_of, log_of, read_queued
 from launch.ec2.watch import streams_of
 from trainer.contract import Exit

@@ -10,6 +10,7 @@ from typing import Any
 from launch.aws.client import Aws
 from launch.aws.instances import removal
 from launch.aws.instances.inventory import Fleet, find
+from launch.aws.lookup import spec_of
 from launch.aws.progress import put_outcome
 from launch.aws.refusals import DENIED, EXPIRED, INVALID_KEYS, THROTTLED
 from launch.aws.results import fetch_at_end, fetch_run
@@ -24,7 +25,7 @@ from launch.core.terminal import Say
 from launch.ec2 import stop
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
 from launch.ec2.costs import cost_so_far
-from launch.ec2.job_folder import check_not_stopped, is_stopped_error, spec_of, start_of
+from launch.ec2.job_folder import check_not_stopped, is_stopped_error, start_of
 from launch.ec2.planner import Launch
 from launch.ec2.queue_verbs import is_led
 from launch.ec2.records import completed, stopped

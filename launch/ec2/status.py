@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from launch.aws.client import Aws
 from launch.aws.instances.inventory import Fleet
+from launch.aws.lookup import spec_of
 from launch.aws.names import TIME, Folder
 from launch.aws.progress import get_outcome, in_words, newest, pace, pace_in_words
 from launch.core.clock import duration
@@ -17,7 +18,7 @@ from launch.core.terminal import table
 from launch.core.training.options import epochs_in
 from launch.ec2.backend import BACKEND_NAME, command
 from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, this_start, unpriced, usd_per_hour
-from launch.ec2.job_folder import exit_records, members_of, spec_of
+from launch.ec2.job_folder import exit_records, members_of
 from launch.ec2.records import Record, of_records, rank_of, stopped
 from launch.ec2.warm import warm_until
 from launch.ec2.watch import with_ends

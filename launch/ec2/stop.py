@@ -10,6 +10,7 @@ from functools import partial
 from launch.aws.client import Aws
 from launch.aws.instances import removal
 from launch.aws.instances.inventory import Fleet, find
+from launch.aws.lookup import spec_of, spec_version
 from launch.aws.names import Folder
 from launch.aws.progress import put_outcome
 from launch.aws.retry import is_busy, retrying
@@ -22,7 +23,7 @@ from launch.ec2 import queue
 from launch.ec2.backend import BACKEND_NAME, command
 from launch.ec2.costs import cost_so_far, usd_per_hour
 from launch.ec2.facts import WarmNodes
-from launch.ec2.job_folder import Record, folder_of, put_marker, spec_of, spec_version, start_of
+from launch.ec2.job_folder import Record, folder_of, put_marker, start_of
 from launch.ec2.records import at_time_limit, completed, of_records, stopped
 from launch.ec2.requests import put_version
 from launch.ec2.status import View, view

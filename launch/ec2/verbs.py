@@ -13,6 +13,7 @@ from launch.aws.batch import Queued
 from launch.aws.client import Aws
 from launch.aws.instances.inventory import Fleet, Node, find, nodes_of
 from launch.aws.logs import LogTail, follow
+from launch.aws.lookup import spec_of
 from launch.aws.names import Folder
 from launch.aws.regions import query_each, query_regions
 from launch.aws.results import fetch_run
@@ -24,7 +25,7 @@ from launch.core.jobs import Choice, Connection, Leak, Log, Overview, Results, S
 from launch.core.terminal import Say
 from launch.ec2 import status
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
-from launch.ec2.job_folder import folder_of, job_named, known_folder, members_of, needed, spec_of
+from launch.ec2.job_folder import folder_of, job_named, known_folder, members_of, needed
 from launch.ec2.leaks import in_queue, leaks_of, waiting, warm_times
 from launch.ec2.lease import leading
 from launch.ec2.queue import all_queued, end, find_queued, read_queued

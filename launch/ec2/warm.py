@@ -13,13 +13,14 @@ from typing import Any
 from launch.aws.client import Aws
 from launch.aws.instances.inventory import Fleet, find
 from launch.aws.instances.requests import GONE, deletion
+from launch.aws.lookup import spec_of
 from launch.aws.names import GENERATION_TAG, ONCE_TAG, Folder, group_name
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.plan import Request, put_once
 from launch.ec2.backend import BACKEND_NAME
 from launch.ec2.facts import WarmNodes, next_key
-from launch.ec2.job_folder import exit_records, spec_of, start_of
+from launch.ec2.job_folder import exit_records, start_of
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster, spec, user_data
 from trainer.errors import SettingsError

