@@ -1,10 +1,9 @@
 """Read a training's progress from metrics.jsonl in its job folder, and its outcome; put the newest in words.
 
-The file is untrusted, as every training of the account may write it: invalid records are skipped.
+A script may write the file, too: records that are not the trainer's are skipped.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from launch.aws.client import SMALL_BYTES, Aws
 from launch.aws.names import Folder
 from launch.core import metrics
 from launch.core.estimate.forecast import hours
+from launch.core.terminal import Say
 from trainer import outcome as outcomes
 from trainer.contract import METRICS, PACE, RESUME_PATTERN
 from trainer.errors import TrainerError
@@ -23,7 +23,6 @@ Record = Mapping[str, Any]
 ALWAYS = ("epoch", "images_per_s", "epoch_s")
 SOMETIMES = (("loss", "train_loss", ".4f"), ("accuracy", "train_top1", ".1%"), ("eval accuracy", "eval_top1", ".1%"))
 LARGEST = 1e15
-NUMBER = r"[0-9]{1,9}"
 # How much of metrics.jsonl is read for its newest record, and for all of them, some 100,000.
 NEWEST_BYTES, ALL_BYTES = 4 * SMALL_BYTES, 16 * SMALL_BYTES
 
@@ -88,10 +87,10 @@ def _is_trainers(content: Record) -> bool:
 
 
 def in_words(record: Record, epochs: str) -> str:
-    """An untrusted record for a reader, with numbers only.  epochs: of the whole training, for the built-in trainer."""
+    """A record in words.  epochs: of the whole training, for the built-in trainer."""
     if not _is_epoch(record):
         return metrics.in_words(record)
-    parts = [f"epoch {record['epoch']}/{epochs if re.fullmatch(NUMBER, epochs) else '?'}"]
+    parts = [f"epoch {record['epoch']}/{epochs}"]
     parts += [f"{label} {record[key]:{how}}" for label, key, how in SOMETIMES if record.get(key) is not None]
     return ", ".join([*parts, f"{record['images_per_s']:,.0f} images/s, {record['epoch_s']:.1f} s"])
 
@@ -101,14 +100,13 @@ def resumed_by_name(reason: str, job: str) -> str:
     return RESUME_PATTERN.sub(f"give the same command with --job-name {job}", reason)
 
 
-def put_outcome(aws: Aws, folder: Folder, outcome: Outcome) -> str:
-    """Write outcome.json into the job's folder.  Return a warning if that fails, as the job's exit code stays."""
+def put_outcome(aws: Aws, folder: Folder, outcome: Outcome, say: Say) -> None:
+    """Write outcome.json into the job's folder.  A failure is a warning only, as the job's exit code stays."""
     content = outcome.as_json()
     try:
         aws.call("s3", "PutObject", {"Bucket": folder.bucket, "Key": folder.outcome, "Body": content})
     except TrainerError as error:
-        return f"s3://{folder.bucket}/{folder.outcome} was not written: {error}"
-    return ""
+        say(f"warning: s3://{folder.bucket}/{folder.outcome} was not written: {error}")
 
 
 def get_outcome(aws: Aws, folder: Folder) -> Outcome | None:

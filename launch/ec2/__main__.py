@@ -100,7 +100,7 @@ def _perform(runtime: Runtime, plans: "Plans") -> Outcome | None:
 
         put_into_queue(plans, runtime)
         return None
-    from launch.ec2.start import launch_in_regions
+    from launch.ec2.search import launch_in_regions
 
     return launch_in_regions(plans, runtime)
 

@@ -26,7 +26,8 @@ from launch.ec2.lease import leading
 from launch.ec2.queue import is_of, job_in, mark_ended, read_queued
 from launch.ec2.records import completed, of_records
 from launch.ec2.regions import Plans, plan_regions
-from launch.ec2.start import is_unreachable, launch_in_regions
+from launch.ec2.search import launch_in_regions
+from launch.ec2.start import is_unreachable
 from launch.ec2.status import View, view
 from launch.ec2.stop import Target, outcome_by, remove
 from trainer.contract import Exit
@@ -110,8 +111,7 @@ def _recorded(known: View, aws: Aws, runtime: Runtime) -> int:
     outcome = after.outcome
     if outcome is None:
         outcome = completed(outcome_by(known), known.job, known.started, now, None)
-        if warning := put_outcome(aws, known.folder, outcome):
-            runtime.say(f"warning: {warning}")
+        put_outcome(aws, known.folder, outcome, runtime.say)
     return outcome.exit_code
 
 
@@ -136,8 +136,7 @@ def _refused(plans: Plans, folder: Folder, runtime: Runtime) -> int:
     outcome = completed(Outcome(state_of(code), code, str(plans.problem)), folder.job, None, now, None)
     aws = runtime.make_aws(plans.places[0].region)
     mark_ended(aws, folder, read_queued(aws, folder) or {}, now.timestamp())
-    if warning := put_outcome(aws, folder, outcome):
-        runtime.say(f"warning: {warning}")
+    put_outcome(aws, folder, outcome, runtime.say)
     return code
 
 

@@ -1,9 +1,8 @@
-"""Plans of a job for several regions: the order in which they are tried, and what excluded ones lack.  Pure."""
+"""Plans of a job in its regions: the order in which they are tried, and what excluded ones lack."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,12 +12,12 @@ from launch.aws.names import DATA_TAG, bucket_of
 from launch.aws.pricelist import cache_of
 from launch.core.errors import AwsError, NotSetUp
 from launch.core.job import Job, job_name, letters_of
-from launch.core.perform import REMEDY, NothingLeft
 from launch.core.plan import Plan, as_data, as_text, json_text, short_text
 from launch.core.quote import Quote
-from launch.core.terminal import columns, table
+from launch.core.terminal import columns
 from launch.ec2 import checks, planner
 from launch.ec2.backend import Runtime
+from launch.ec2.capacity import is_no_capacity
 from launch.ec2.describe import times
 from launch.ec2.facts import Facts, Snapshot
 from launch.ec2.lookup import look_up
@@ -311,45 +310,3 @@ def _plan_in(region: str | None, job: Job[Ec2Options], runtime: Runtime, *, is_f
     if not facts.problems and is_first:
         facts = replace(facts, earlier=earlier_jobs(aws, bucket, job.train, name))
     return Place(facts, planner.plan(job, resolved, name, facts))
-
-
-ASK_EVERY_S = 300.0
-
-
-def is_no_capacity(error: TrainerError) -> bool:
-    """Whether the error is a lack of capacity, so that waiting may help."""
-    if not isinstance(error, AwsError) or error.aws_code != "NothingLeftToTry":
-        return False
-    # Waiting does not help where EC2 does not support the request.
-    return not isinstance(error, NothingLeft) or error.codes != {"Unsupported"}
-
-
-def tried_in(plan: Plan[Launch]) -> tuple[str, ...]:
-    """The first columns of a row, for a plan without anything to try."""
-    job = plan.payload.job.where
-    return ",".join(job.instance_type), ",".join(job.zones) or plan.payload.cluster.region, "-"
-
-
-@dataclass
-class Tried:
-    """EC2's answers in all rounds, by request."""
-
-    columns: tuple[str, ...] = ("type", "zone", "market", "answer")
-    times: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    answers: dict[tuple[str, ...], str] = field(default_factory=dict)
-
-    def note(self, error: AwsError, otherwise: tuple[str, ...] = ()) -> None:
-        """Count a round without capacity.  otherwise: what was tried, if the error does not include it."""
-        rows: list[tuple[str, ...]] = [(*otherwise, str(error).splitlines()[0])] if otherwise else []
-        if isinstance(error, NothingLeft):
-            self.columns, rows = error.columns, list(error.tried)
-        for *label, answer in rows:
-            self.times[tuple(label)] += 1
-            self.answers[tuple(label)] = answer
-
-    def error(self, hours: float) -> AwsError:
-        """The error after the wait, with a row for each request."""
-        rows = [(*label, answer, str(self.times[label])) for label, answer in self.answers.items()]
-        tried = table((*self.columns, "times"), rows)
-        within = f" within {hours:g} h" if hours else ""
-        return AwsError(f"no capacity{within}:\n{tried}\n{REMEDY}", "NothingLeftToTry")

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,11 +11,10 @@ from launch.aws.instances import removal
 from launch.aws.instances.inventory import Fleet, find
 from launch.aws.lookup import spec_of
 from launch.aws.progress import put_outcome
-from launch.aws.refusals import DENIED, EXPIRED, INVALID_KEYS, THROTTLED
+from launch.aws.refusals import DENIED, EXPIRED, INVALID_KEYS
 from launch.aws.results import fetch_at_end, fetch_run
-from launch.aws.retry import RETRY_S, is_busy, is_transient, retrying
-from launch.core.clock import duration
-from launch.core.errors import AwsError, Ended, Forbidden, LeftRunning, NoAnswer, NotSetUp
+from launch.aws.retry import is_busy, is_transient, retrying
+from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer, NotSetUp
 from launch.core.jobs import without_checkpoints
 from launch.core.plan import Plan
 from launch.core.price import usd
@@ -25,11 +23,11 @@ from launch.core.terminal import Say
 from launch.ec2 import stop
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
 from launch.ec2.costs import cost_so_far
-from launch.ec2.job_folder import check_not_stopped, is_stopped_error, start_of
+from launch.ec2.job_folder import is_stopped_error, start_of
 from launch.ec2.planner import Launch
 from launch.ec2.queue_verbs import is_led
 from launch.ec2.records import completed, stopped
-from launch.ec2.regions import ASK_EVERY_S, Place, Plans, Tried, plan_job, plan_regions, tried_in
+from launch.ec2.regions import plan_job
 from launch.ec2.requests import NAME_TAKEN, Cluster
 from launch.ec2.starter import Starter
 from launch.ec2.warm import await_warm, end_claimed
@@ -267,9 +265,7 @@ class _Life:
             price = "" if cost is None else f".  The job cost about {usd(cost)}"
             self.say(f"removed {removed} resources; none is left{price}")
         if has_folder:
-            warning = put_outcome(self.aws, self.cluster.folder, outcome)
-            if warning:
-                self.say(f"warning: {warning}")
+            put_outcome(self.aws, self.cluster.folder, outcome, self.say)
         if failure is not None:
             raise Ended(str(failure), Exit.AWS, outcome) from failure
         return outcome
@@ -340,81 +336,3 @@ def _outcome_of(error: BaseException) -> Outcome:
         reason = (str(error).splitlines() or [""])[0].rstrip(":")
         return Outcome(state_of(error.code), error.code, reason)
     return Outcome("failed", Exit.BUG, f"a bug in the launcher: {type(error).__name__}: {error}")
-
-
-def launch_in_regions(plans: Plans, runtime: Runtime) -> Outcome | None:
-    """launch() in the first region with capacity.  Raises Ended if none has any, and as launch() does."""
-    if plans.home or len(plans.places) == 1:
-        return launch(plans.tried[0].plan, runtime)
-    return _Search(plans, runtime).search()
-
-
-def _may_succeed_in_next_region(error: Ended) -> bool:
-    """Whether a launch failed for a reason that may not hold in another region, and everything was removed."""
-    cause = error.__cause__
-    passes = {"NothingLeftToTry", *THROTTLED}
-    return isinstance(cause, Forbidden) or (isinstance(cause, AwsError) and cause.aws_code in passes)
-
-
-@dataclass
-class _Search:
-    """Tries a job's regions in order until one has capacity."""
-
-    plans: Plans
-    runtime: Runtime
-    tried: Tried = field(default_factory=Tried)
-    begun: dict[str, list[Cluster]] = field(default_factory=dict)  # by region: the last two starts, for stop markers
-
-    def search(self) -> Outcome | None:
-        """Try all regions, again and again while the user waits."""
-        clock, hours = self.runtime.clock, self.plans.places[0].plan.payload.job.where.wait_for_capacity
-        until = clock.now() + hours * 3600
-        while True:
-            for place in self.plans.tried:
-                retrying(self._check_not_stopped, clock, self.runtime.say, limit_s=RETRY_S)
-                try:
-                    return self._launch(place)
-                except Ended as error:
-                    if not _may_succeed_in_next_region(error):
-                        raise
-                    self._note(place, error)
-            if clock.now() >= until:
-                raise self._nowhere(hours)
-            left = duration(timedelta(seconds=until - clock.now()))
-            self.runtime.say(f"no capacity; asking again in {ASK_EVERY_S / 60:g} min, for {left} more")
-            clock.sleep(min(ASK_EVERY_S, max(1.0, until - clock.now())))
-            self.plans = retrying(self._plans_again, clock, self.runtime.say, limit_s=RETRY_S)
-
-    def _plans_again(self) -> Plans:
-        """New plans.  Raises their problem, or AwsError if the job was stopped."""
-        self._check_not_stopped()
-        plans = plan_regions(self.plans.places[0].plan.payload.job, self.runtime)
-        if plans.problem is not None:
-            raise plans.problem
-        return plans
-
-    def _launch(self, place: Place) -> Outcome | None:
-        is_first, cluster = place.region not in self.begun, place.plan.payload.cluster
-        if self.begun:  # the plan of the first region has been shown
-            self.runtime.say(place.plan.brief if is_first else f"trying {place.region}")
-        self.begun[place.region] = [*self.begun.get(place.region, ()), cluster][-2:]
-        # A stop may not have seen this region's start yet, and may have marked the start in another region.
-        check = partial(self._check_not_stopped, has_started=True)
-        return launch(place.plan, self.runtime, waits=False, check=check)
-
-    def _check_not_stopped(self, *, has_started: bool = False) -> None:
-        """Raises AwsError if the job was stopped in one of the regions tried so far."""
-        for region, clusters in self.begun.items():
-            aws = self.runtime.make_aws(region)
-            for cluster in clusters:
-                check_not_stopped(aws, cluster.folder, cluster.started, has_started=has_started)
-
-    def _note(self, place: Place, error: Ended) -> None:
-        cause = error.__cause__
-        assert isinstance(cause, AwsError)
-        self.tried.note(cause, otherwise=tried_in(place.plan))
-
-    def _nowhere(self, hours: float) -> Ended:
-        error = self.tried.error(hours)
-        reason = f"no capacity in {', '.join(self.begun)}"
-        return Ended(str(error), Exit.AWS, Outcome("failed", Exit.AWS, reason, job=self.plans.job))

@@ -2,23 +2,23 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from launch.aws.client import Aws
 from launch.aws.instances.inventory import NO_START, TAKEN_BACK, Fleet, Resource, nodes_and_volumes, nodes_of
 from launch.aws.retry import RETRY_S, STOP_RETRY_S, Given, is_transient, retrying
-from launch.core.clock import duration
 from launch.core.errors import AwsError, NoAnswer
 from launch.core.perform import perform
 from launch.core.plan import Plan, Request
 from launch.core.terminal import Say
 from launch.ec2 import requests
 from launch.ec2.backend import Runtime
+from launch.ec2.capacity import CapacityWait, is_no_capacity
 from launch.ec2.job_folder import STOPPED, check_not_stopped, cluster_file, members_of, volumes_missing
 from launch.ec2.planner import Launch
-from launch.ec2.regions import ASK_EVERY_S, Tried, is_no_capacity, plan_job, tried_in
+from launch.ec2.regions import plan_job
 from launch.ec2.requests import Cluster
 from launch.ec2.warm import is_lost
 from launch.ec2.watch import APPEAR_S
@@ -107,9 +107,8 @@ class Starter:
 
     def _perform(self, plan: Plan[Launch]) -> Plan[Launch]:
         """Make the plan's requests, retrying while there is no capacity and the user waits; return the last plan."""
-        clock, tried = self.runtime.clock, Tried()
-        hours = plan.payload.job.where.wait_for_capacity if self.waits else 0.0
-        until = clock.now() + hours * 3600
+        clock, hours = self.runtime.clock, plan.payload.job.where.wait_for_capacity if self.waits else 0.0
+        wait = CapacityWait(clock, self.say, hours)
         while True:
             try:
                 if plan.problem is not None:
@@ -119,13 +118,11 @@ class Starter:
                 return plan
             except AwsError as error:
                 self._check_worth_waiting(error, plan, hours)
-                tried.note(error, otherwise=tried_in(plan))
-                if clock.now() >= until:
-                    raise tried.error(hours) from error
+                wait.note(error, plan)
+                if wait.is_over:
+                    raise wait.error() from error
                 why = "no capacity" if is_no_capacity(error) else f"warning: {error}"
-            left = duration(timedelta(seconds=until - clock.now()))
-            self.say(f"{why}; asking again in {ASK_EVERY_S / 60:g} min, for {left} more")
-            clock.sleep(min(ASK_EVERY_S, max(1.0, until - clock.now())))
+            wait.pause(why)
             plan = self._retrying(partial(self._same_start_again, plan), RETRY_S)
 
     def _check_worth_waiting(self, error: AwsError, plan: Plan[Launch], hours: float) -> None:

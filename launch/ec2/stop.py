@@ -83,8 +83,7 @@ def leave_warm(aws: Aws, warm: WarmNodes, started: datetime, outcome: Outcome, c
     folder, now = warm.folder, clock.utc()
     mark_ended(aws, folder, clock, say)
     outcome = completed(outcome, warm.job, started, now, cost_so_far(warm.fleet, now))
-    if warning := put_outcome(aws, folder, outcome):
-        say(f"warning: {warning}")
+    put_outcome(aws, folder, outcome, say)
     say(
         f"the job cost about {usd(outcome.usd or 0.0)}.  Its {len(warm.fleet.living)} nodes stay warm until "
         f"{warm.until:%Y-%m-%d %H:%M} UTC, for {usd(usd_per_hour(warm.fleet))} per hour: a job with the same machines "
@@ -137,8 +136,7 @@ def _save_outcome(target: Target, folder: Folder, cost: float, clock: Clock, say
     if known is None or known.outcome is not None:
         return
     outcome = completed(outcome_by(known), target.job, known.started, now, cost)
-    if warning := put_outcome(target.aws, folder, outcome):
-        say(f"warning: {warning}")
+    put_outcome(target.aws, folder, outcome, say)
 
 
 def outcome_by(known: View) -> Outcome:
@@ -176,8 +174,7 @@ def _save_end_in_line(aws: Aws, folder: Folder, clock: Clock, say: Say) -> None:
     content = queue.read_queued(aws, folder) or {}
     if not queue.is_of(spec_of(aws, folder, BACKEND_NAME), content):
         outcome = completed(stopped("stopped on request"), folder.job, None, clock.utc(), None)
-        if warning := put_outcome(aws, folder, outcome):
-            say(f"warning: {warning}")
+        put_outcome(aws, folder, outcome, say)
 
 
 def remove_all(targets: Iterable[Target], clock: Clock, say: Say) -> tuple[str, ...]:

@@ -150,8 +150,7 @@ def record(aws: Aws, training_job: TrainingJob, outcome: Outcome, say: Say) -> N
     """Write outcome.json into the job's folder.  A failure is only a warning, as it does not change the outcome."""
     if training_job.folder is None:
         return
-    if warning := put_outcome(aws, training_job.folder, outcome):
-        say(f"warning: {warning}")
+    put_outcome(aws, training_job.folder, outcome, say)
 
 
 def recorded(aws: Aws, training_job: TrainingJob) -> Outcome | None:

@@ -244,7 +244,7 @@ def test_a_stop_is_not_lost_that_comes_as_another_region_is_tried(terminal: Term
         return launch(plan, runtime, **more)
 
     no_capacity(terminal, EAST)
-    with mock.patch("launch.ec2.start.launch", launched):
+    with mock.patch("launch.ec2.search.launch", launched):
         assert terminal.type(*LAUNCH, "--detach") == Exit.AWS
     assert (nodes_in(EAST), nodes_in(WEST)) == (0, 0)
 

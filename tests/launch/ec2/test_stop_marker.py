@@ -91,7 +91,7 @@ def test_a_stop_is_marked_though_job_json_cannot_be_read(stage: Stage, folder: F
     stage.where = {"detach": True}
     stage.launch()
     first = start(stage)
-    stage.account.put_json(SPEC, [])
+    stage.aws.call("s3", "PutObject", {"Bucket": folder.bucket, "Key": folder.spec, "Body": "nonsense"})
     stage.stop()
     assert is_stopped(stage.aws, folder, first)
     put_marker(stage.aws, folder, first)  # twice is no error
