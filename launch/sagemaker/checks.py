@@ -19,7 +19,7 @@ from launch.sagemaker.bundle import check_trackers
 from launch.sagemaker.channels import Channel, hold_images, read_channels
 from launch.sagemaker.images import check_image
 from launch.sagemaker.names import ATTEMPT, job_of
-from launch.sagemaker.options import MOST_HOURS, SageMakerOptions, check_limits
+from launch.sagemaker.options import MOST_HOURS, SageMakerOptions
 from trainer.contract import SAGEMAKER_CHANNEL, SAGEMAKER_HYPERPARAMETER
 from trainer.errors import SettingsError
 
@@ -151,8 +151,6 @@ def resolve(job: Job[SageMakerOptions], found: Mapping[str, Instance] = MappingP
     for instance in instances:
         job.train.check_ranks(options.nodes, resolved.on(instance).processes // options.nodes)
     check_trackers(job.train, options, resolved.environment)
-    variables = {**resolved.secrets, **resolved.environment}
-    check_limits(options, resolved.tags, variables, channels, has_script=job.train.source is not None)
     check_price(resolved)
     return resolved
 
