@@ -24,6 +24,7 @@ class Exit:
     endpoints: frozenset[str] = frozenset()  # services, such as s3 and ecr.api, reached by an endpoint
     nameless: frozenset[str] = frozenset()  # services that endpoints would serve if the VPC resolved their names
     vpc: str = ""  # id
+    table: str = ""  # id of its route table
     acl: str = ""  # id
     cidr: str = ""  # the VPC's range of IPv4 addresses
     dns: tuple[str, ...] = ()  # IPv4 addresses of the VPC's own DNS servers; empty where it uses AWS's
@@ -79,6 +80,7 @@ def exit_of(subnet: str, network: Network) -> Exit:
         frozenset(reached),
         nameless=frozenset(map(_service, serving)) - reached,
         vpc=network.vpc,
+        table=table.get("RouteTableId", ""),
         acl=its_acl.get("NetworkAclId", ""),
         cidr=network.cidr,
         dns=network.dns,

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,10 +17,10 @@ class Runtime:
     """AWS in a region, time and the user."""
 
     aws: Aws
-    clock: Clock
-    say: Say
-    may_detach: Callable[[], bool]  # after Ctrl-C: asks whether the job keeps running
-    results: Path  # the folder into which results are fetched
+    clock: Clock = field(default_factory=Clock)
+    say: Say = say
+    may_detach: Callable[[], bool] = may_detach  # after Ctrl-C: asks whether the job keeps running
+    results: Path = Path("runs")  # the folder into which results are fetched
     prices_file: Callable[[str], Path | None] = no_cache  # by region: the cache of its prices
     confirm: Callable[[str], None] = confirm  # asks before jobs are stopped
     approve: Callable[[str], None] = approve  # asks before a job is started
@@ -32,9 +32,9 @@ RuntimeOf = Callable[[str | None], Runtime]
 
 def terminal(region: str | None) -> Runtime:
     """The runtime of the command line."""
-    return Runtime(Aws(region), Clock(), say, may_detach, Path("runs"), partial(cache_of, os.environ))
+    return Runtime(Aws(region), prices_file=partial(cache_of, os.environ))
 
 
 def notebook(region: str | None) -> Runtime:
     """The runtime of a notebook: interrupting a cell leaves the job running."""
-    return Runtime(Aws(region), Clock(), say, lambda: True, Path("runs"), partial(cache_of, os.environ))
+    return replace(terminal(region), may_detach=lambda: True)

@@ -179,7 +179,7 @@ def _is_own(name: str) -> bool:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return text
 
 
@@ -208,8 +208,8 @@ def read_training_job(described: Mapping[str, Any], tags: Mapping[str, str], reg
         max_wait_s=limits.get("MaxWaitTimeInSeconds"),
         max_pending_s=limits.get("MaxPendingTimeInSeconds"),
         keep_s=resources.get("KeepAlivePeriodInSeconds", 0),
-        model=_place(described.get("ModelArtifacts", {}).get("S3ModelArtifacts")),
-        checkpoints=_place(described.get("CheckpointConfig", {}).get("S3Uri")),
+        model=described.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
+        checkpoints=described.get("CheckpointConfig", {}).get("S3Uri"),
         hyperparameters=described.get("HyperParameters", {}),
         pool=pool.get("Status"),
         pool_s=pool.get("ResourceRetainedBillableTimeInSeconds", 0),
@@ -218,14 +218,6 @@ def read_training_job(described: Mapping[str, Any], tags: Mapping[str, str], reg
         is_reserved=_is_reserved(resources),
         tuning_job=described.get("TuningJobArn", "").rpartition("/")[2],
     )
-
-
-def _place(uri: str | None) -> str | None:
-    """An S3 URI on one line: SageMaker's pattern allows line breaks in the bucket's name, `(https|s3)://([^/]+)/?(.*)`.
-
-    https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CheckpointConfig.html
-    """
-    return uri if uri and uri.isprintable() else None
 
 
 def _type_of(resources: Mapping[str, Any]) -> str:

@@ -23,9 +23,9 @@ from launch.aws.examination.case import (
 )
 from launch.aws.examination.image import PUSH, examined
 from launch.aws.examination.permissions import find_role, of_role, of_script, trusting, verdict
-from launch.aws.instances.facts import find_subnets
+from launch.aws.instances.facts import find_exits, find_subnets
 from launch.aws.names import parse_s3, queue_name
-from launch.aws.network import closed_to, describe_vpc, own_dns, without_dns
+from launch.aws.network import Exit, closed_to, without_dns
 from launch.aws.upload import FOLDER as SOURCES
 from launch.core.errors import AwsError
 from launch.sagemaker import bundle, images, lookup, training_jobs
@@ -148,11 +148,10 @@ def vpc(case: TrainingCase) -> Iterator[Verdict]:
     subnets = find_subnets(case.aws, tuple(options.subnet), ())
     groups = case.aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", {"GroupIds": [*options.security_group]})
     yield _groups(case, groups, subnets[0].vpc) or ok(f"{len(subnets)} subnets in {subnets[0].vpc}")
-    if mute := without_dns(
-        options.security_group[0], closed_to(own_dns(case.aws, describe_vpc(case.aws, subnets[0].vpc)), groups)
-    ):
+    exits = find_exits(case.aws, subnets)
+    if mute := without_dns(options.security_group[0], closed_to(exits[subnets[0].id].dns, groups)):
         yield missing(*split(mute))
-    yield from _connectivity(case, [subnet.id for subnet in subnets], subnets[0].vpc)
+    yield from _connectivity(case, exits, subnets[0].vpc)
 
 
 def _groups(case: TrainingCase, groups: Sequence[Mapping[str, Any]], vpc_id: str) -> Verdict | None:
@@ -163,30 +162,21 @@ def _groups(case: TrainingCase, groups: Sequence[Mapping[str, Any]], vpc_id: str
         return missing(f"{', '.join(outside)} is not in {vpc_id}, where the subnets are", OWN_NETWORK)
     if nodes == 1:
         return None
-    if not any(map(_is_open_within, groups)):
+    if not any(_names_itself(group, "IpPermissions") for group in groups):
         allow = f"aws ec2 authorize-security-group-ingress --group-id {first} --protocol all --source-group {first}"
         return missing(f"no security group lets {nodes} instances talk to each other", allow)
-    if any(one.efa for one in case.resolved.instances) and not any(map(_is_open_outwards, groups)):
+    # 0.0.0.0/0 does not cover EFA traffic, which has no IP addresses:
+    # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html, the security group
+    uses_efa = any(one.efa for one in case.resolved.instances)
+    if uses_efa and not any(_names_itself(group, "IpPermissionsEgress") for group in groups):
         rule = f'"IpProtocol=-1,UserIdGroupPairs=[{{GroupId={first}}}]"'
         allow = f"aws ec2 authorize-security-group-egress --group-id {first} --ip-permissions {rule}"
         return missing("no security group lets all traffic out to itself, which EFA requires", allow)
     return None
 
 
-def _is_open_within(group: Mapping[str, Any]) -> bool:
-    """Whether the group allows all traffic from itself."""
-    return _names_itself(group, "IpPermissions")
-
-
-def _is_open_outwards(group: Mapping[str, Any]) -> bool:
-    """Whether the group allows all traffic to itself; 0.0.0.0/0 does not cover EFA traffic, which has no IP addresses.
-
-    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html, the security group
-    """
-    return _names_itself(group, "IpPermissionsEgress")
-
-
 def _names_itself(group: Mapping[str, Any], rules: str) -> bool:
+    """Whether the group's `rules` allow all traffic from or to itself."""
     return any(
         rule.get("IpProtocol") == "-1" and pair.get("GroupId") == group["GroupId"]
         for rule in group.get(rules, ())
@@ -194,17 +184,14 @@ def _names_itself(group: Mapping[str, Any], rules: str) -> bool:
     )
 
 
-def _connectivity(case: TrainingCase, subnets: Sequence[str], vpc_id: str) -> Iterator[Verdict]:
+def _connectivity(case: TrainingCase, exits: Mapping[str, Exit], vpc_id: str) -> Iterator[Verdict]:
     """A training job's interfaces have no public address: S3 needs a NAT gateway or endpoint, and pip a NAT gateway."""
-    of_vpc = {"Filters": [{"Name": "vpc-id", "Values": [vpc_id]}]}
-    endpoints = case.aws.pages("ec2", "DescribeVpcEndpoints", "VpcEndpoints", of_vpc)
-    tables = case.aws.pages("ec2", "DescribeRouteTables", "RouteTables", of_vpc)
-    closed = {subnet: table for subnet in subnets if not _has_nat(table := _table_of(tables, subnet))}
-    cut_off = [subnet for subnet, table in closed.items() if not _reaches_s3(endpoints, table)]
+    closed = {subnet: found for subnet, found in exits.items() if found.way != "other"}
+    cut_off = [subnet for subnet, found in closed.items() if "s3" not in found.endpoints]
     if cut_off:
         service = f"com.amazonaws.{case.region}.s3"
         make = f"aws ec2 create-vpc-endpoint --vpc-id {vpc_id} --service-name {service} --region {case.region}"
-        routes = " ".join(sorted({str(closed[subnet].get("RouteTableId", "...")) for subnet in cut_off}))
+        routes = " ".join(sorted({closed[subnet].table for subnet in cut_off}))
         yield missing(
             f"{', '.join(cut_off)}: neither a NAT gateway nor an endpoint for S3", f"{make} --route-table-ids {routes}"
         )
@@ -227,38 +214,6 @@ def _without_internet(case: TrainingCase, subnets: str) -> Iterator[Verdict]:
     else:
         all_of_them = ", ".join(needed) or "everything"
         yield ok(f"an endpoint for S3; pip has no way to an index, so the image must contain {all_of_them}")
-
-
-def _reaches_s3(endpoints: Sequence[Mapping[str, Any]], table: Mapping[str, Any]) -> bool:
-    """Whether an endpoint serves the subnets of a route table: a gateway endpoint only if associated with it.
-
-    https://docs.aws.amazon.com/vpc/latest/privatelink/gateway-endpoints.html
-    """
-    return any(
-        one["ServiceName"].endswith(".s3")
-        and one.get("State", "available").lower() == "available"
-        and (one.get("VpcEndpointType") == "Interface" or table.get("RouteTableId") in one.get("RouteTableIds", ()))
-        for one in endpoints
-    )
-
-
-def _table_of(tables: Sequence[Mapping[str, Any]], subnet: str) -> Mapping[str, Any]:
-    """The route table of a subnet: its own, else the main one."""
-    of_subnet: Mapping[str, Any] = {}
-    for table in tables:
-        for association in table.get("Associations", ()):
-            if association.get("SubnetId") == subnet:
-                return table
-            of_subnet = table if association.get("Main") else of_subnet
-    return of_subnet
-
-
-def _has_nat(table: Mapping[str, Any]) -> bool:
-    ways = ("NatGatewayId", "TransitGatewayId", "NetworkInterfaceId", "InstanceId")
-    return any(
-        route.get("DestinationCidrBlock") == "0.0.0.0/0" and any(route.get(way) for way in ways)
-        for route in table.get("Routes", ())
-    )
 
 
 def channels(case: TrainingCase) -> Iterator[Verdict]:
