@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from launch.core import catalog
 from launch.core.catalog import Instance
 from launch.core.options import split
-from trainer.errors import check_name
+from trainer.errors import SettingsError, check_name
 from trainer.settings.argparser import home_path
 
 # Name -> module, in the order of listings.  Imported on use, as a command should import its own backend only.
@@ -40,6 +40,14 @@ def adopt_gpus(values: Values, own: str, least: int = 0) -> dict[str, Any]:
     if kinds:
         adopted.setdefault(own, str(catalog.find(kinds[0]).gpus or least))
     return adopted
+
+
+def single_type(values: Values, default: str) -> Instance:
+    """The instance type in `values`, or the default one.  Raises SettingsError for several types or an unknown one."""
+    names = split(values.get("instance_type", default))
+    if len(names) != 1:
+        raise SettingsError("instance_type: the runs of a sweep are compared, so each needs one type; give only one.")
+    return catalog.find(names[0])
 
 
 def adopt_folder(values: Values) -> dict[str, Any]:

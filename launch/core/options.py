@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -31,15 +32,16 @@ WordList = Annotated[tuple[str, ...], BeforeValidator(split)]
 Place = Annotated[str, IS_PATH]  # a path, in which ~ is the home folder, or an address
 
 
-def _of_pairs(value: Any) -> Any:
-    """Check that `value` is a string or a list of strings.  pydantic's own error would repeat what may be a secret."""
+def texts_or(value: Any, sentence: str) -> Any:
+    """`value`, a string or a list of strings.  pydantic's own error for others would repeat what may be a secret."""
     if isinstance(value, str) or (isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value)):
         return value
-    raise SettingsError("write it as KEY=VALUE,KEY=VALUE, or as a list of such strings.")
+    raise SettingsError(sentence)
 
 
 # NAME=VALUE,NAME=VALUE, or a list.
-Pairs = Annotated[WordList, BeforeValidator(_of_pairs)]
+OF_PAIRS = "write it as KEY=VALUE,KEY=VALUE, or as a list of such strings."
+Pairs = Annotated[WordList, BeforeValidator(partial(texts_or, sentence=OF_PAIRS))]
 
 
 class Options(BaseModel):

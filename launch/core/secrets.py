@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
 
-from launch.core.options import WordList
+from launch.core.options import WordList, texts_or
 from trainer.errors import SettingsError, one_line
 from trainer.settings.hidden import VALUES, without_secrets
 
@@ -27,14 +28,7 @@ _RESERVED = re.compile(r"(AWS|DDP|DOCKER|LD|PYTHON|SM)_.*|PYTHON[A-Z]*|BASH_ENV|
 _FORM = "--secret: write NAME=ssm:/PARAMETER or NAME=secretsmanager:SECRET, separated by commas."
 
 
-def _of_texts(value: Any) -> Any:
-    """Check that `value` is a string or a list of strings.  pydantic's own error would repeat what may be a secret."""
-    if isinstance(value, str) or (isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value)):
-        return value
-    raise SettingsError(_FORM)
-
-
-References = Annotated[WordList, BeforeValidator(_of_texts)]  # the setting's type
+References = Annotated[WordList, BeforeValidator(partial(texts_or, sentence=_FORM))]  # the setting's type
 
 
 def read_references(words: Iterable[str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -25,20 +25,24 @@ def hangups() -> Iterator[None]:
     def hang_up(signum: int, frame: FrameType | None) -> None:
         raise Hangup(signal.Signals(signum).name)
 
-    with _handled(hang_up):
+    with handling(hang_up, HANGUPS):
         yield
 
 
 @contextmanager
 def hangups_ignored() -> Iterator[None]:
     """Ignore SIGHUP and SIGTERM inside the block: shells and kernels send more than one signal."""
-    with _handled(signal.SIG_IGN):
+    with handling(signal.SIG_IGN, HANGUPS):
         yield
 
 
+HANGUPS = (signal.SIGTERM, signal.SIGHUP)
+
+
 @contextmanager
-def _handled(handler: "signal._HANDLER") -> Iterator[None]:
-    numbers = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
+def handling(handler: "signal._HANDLER", signals: Sequence[int] = (signal.SIGINT, *HANGUPS)) -> Iterator[None]:
+    """Install `handler` for the signals that end a command, except those that nohup or `&` ignored."""
+    numbers = [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
     try:
         before = {number: signal.signal(number, handler) for number in numbers}
     except ValueError:  # only the main thread can handle signals, which in a notebook is not ours
@@ -118,18 +122,6 @@ class Ending:
         """Kill the process group, and every process with the mark."""
         send(signal.SIGKILL, self._group)
         kill_marked(self.mark)
-
-
-@contextmanager
-def handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Install `handler` for the signals that end a command, except those that nohup or `&` ignored."""
-    signals = [s for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
-    before = {signum: signal.signal(signum, handler) for signum in signals}
-    try:
-        yield
-    finally:
-        for signum, previous in before.items():
-            signal.signal(signum, previous)
 
 
 def ask_to_end(group: int) -> None:

@@ -3,16 +3,15 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch.aws.names import TOOLKIT
-from launch.core import catalog
-from launch.core.backend import Backend, Demand, Place, Values
-from launch.core.catalog import Instance
+from launch.core.backend import Backend, Demand, Place, Values, single_type
 from launch.core.clock import Clock
 from launch.core.options import whole
-from launch.core.terminal import approve, confirm, may_detach, say
+from launch.core.terminal import Say, approve, confirm, may_detach, say
 from launch.ec2.options import INSTANCE_TYPE, Ec2Options
 from trainer.errors import SettingsError
 
@@ -29,9 +28,6 @@ DATA_DEVICE = "/dev/sdf"
 def command(verb: str, job: str, region: str, *flags: str) -> str:
     """A command line for a job, for users to paste."""
     return " ".join(["python -m launch.ec2", verb, job, *flags, "--region", region])
-
-
-Say = Callable[[str], None]
 
 
 def _connect(region: str | None) -> "Aws":
@@ -55,17 +51,10 @@ class Runtime:
     has_successor: bool = False  # another launcher goes on if this one ends before the job
 
 
+machine = partial(single_type, default=INSTANCE_TYPE)
+
 # The default training; flags and --config override it.
 DEFAULTS = {"dataset": "imagenet", "model": "resnet18", "batch_size": 256, "progress": False, "health_check": True}
-
-
-def machine(options: Values) -> Instance:
-    """The instance type in `options`, or the default one.  Raises SettingsError for several."""
-    given = options.get("instance_type", INSTANCE_TYPE)
-    names = given.split(",") if isinstance(given, str) else list(given)
-    if len(names) != 1:
-        raise SettingsError("instance_type: the runs of a sweep are compared, so each needs one type; give only one.")
-    return catalog.find(names[0].strip())
 
 
 def _place(demand: Demand) -> Place:

@@ -1,11 +1,15 @@
 """The SageMaker backend's entry in the table of backends: its options, and how it provides a number of GPUs."""
 
+from functools import partial
+
 from launch.core import catalog
-from launch.core.backend import Backend, Demand, Place, Values
+from launch.core.backend import Backend, Demand, Place, Values, single_type
 from launch.core.catalog import Instance
 from launch.core.options import first_of, whole
 from launch.sagemaker.options import SageMakerOptions
 from trainer.errors import SettingsError
+
+_machine = partial(single_type, default=SageMakerOptions.model_fields["instance_type"].default)
 
 
 def _place(demand: Demand) -> Place:
@@ -24,15 +28,6 @@ def _place(demand: Demand) -> Place:
         gpus_each = instance.gpus
     nodes = demand.gpus // gpus_each
     return Place({**options, "instance_type": instance.sagemaker_name, "nodes": nodes}, demand.gpus)
-
-
-def _machine(options: Values) -> Instance:
-    """The instance type in `options`.  Raises SettingsError for several types or an unknown one."""
-    given = options.get("instance_type", SageMakerOptions.model_fields["instance_type"].default)
-    names = given.split(",") if isinstance(given, str) else list(given)
-    if len(names) != 1:
-        raise SettingsError("instance_type: a sweep compares runs, so each must know its machine; give one type.")
-    return catalog.find(names[0].strip())
 
 
 def _sibling(like: Instance, gpus: int) -> Instance:
