@@ -157,6 +157,10 @@ class Aws:
             client = self.client(service)
             return _from_aws(ask)
 
+    def objects(self, bucket: str, prefix: str) -> list[Any]:
+        """The objects in S3 under `prefix`, as ListObjectsV2 describes them.  Raises as call() does."""
+        return self.pages("s3", "ListObjectsV2", "Contents", {"Bucket": bucket, "Prefix": prefix})
+
     def read(self, bucket: str, key: str, most: int = SMALL_BYTES, *, end: bool = False) -> bytes | None:
         """The content of an object in S3; None if there is no such object.  Raises as call() does.
 

@@ -19,10 +19,7 @@ def fetch_run(aws: Aws, folder: Folder, target: Path, choice: Choice, rest: str)
     Each file is replaced once the whole of it is here; those that are here already are skipped.  rest: the command that
     fetches what is left.  Raises AwsError, MachineError.
     """
-    query = {"Bucket": folder.bucket, "Prefix": folder.run}
-    listed = {
-        item["Key"].removeprefix(folder.run): item for item in aws.pages("s3", "ListObjectsV2", "Contents", query)
-    }
+    listed = {item["Key"].removeprefix(folder.run): item for item in aws.objects(folder.bucket, folder.run)}
     sizes = {name: int(item["Size"]) for name, item in listed.items() if is_path(name)}
     chosen = {name: sizes[name] for name in sorted(choice(sizes))}
     try:

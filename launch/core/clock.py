@@ -17,6 +17,11 @@ class Clock:
         return datetime.fromtimestamp(self.now(), UTC)
 
 
+def minute(when: datetime) -> str:
+    """2026-11-20 10:15 UTC."""
+    return f"{when:%Y-%m-%d %H:%M} UTC"
+
+
 def duration(span: timedelta) -> str:
     """3 d 4 h, 3 h 20 min, 20 min or 40 s."""
     seconds = max(0, int(span.total_seconds()))

@@ -12,6 +12,7 @@ from launch.aws.network import INTERNET, Exit, direct_hosts, without_dns
 from launch.aws.pricelist import no_price
 from launch.aws.upload import edited
 from launch.core.catalog import Instance
+from launch.core.clock import minute
 from launch.core.errors import AwsError
 from launch.core.job import Job
 from launch.core.plan import FromAnswer
@@ -285,7 +286,7 @@ def _block_about_to_end(cluster: Cluster, facts: Facts) -> TrainerError | None:
     if reservation is None or reservation.ends is None or cluster.deadline > facts.now:
         return None
     return AwsError(
-        f"capacity block {reservation.id} ends at {reservation.ends:%Y-%m-%d %H:%M} UTC, and EC2 ends its instances "
+        f"capacity block {reservation.id} ends at {minute(reservation.ends)}, and EC2 ends its instances "
         "half an hour before; give another --capacity-block."
     )
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from datetime import datetime
 
 from launch.aws import upload
 from launch.aws.instances.facts import COUNTED, Family, quota_of
@@ -11,6 +10,7 @@ from launch.aws.lookup import SET_UP
 from launch.aws.names import LIMITS_SINCE, TOOLKIT
 from launch.core import catalog, earlier, secrets
 from launch.core.catalog import Instance
+from launch.core.clock import minute
 from launch.core.estimate.forecast import Forecast, hours
 from launch.core.estimate.formulas import Figure, figure
 from launch.core.estimate.rates import table
@@ -52,7 +52,7 @@ def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
         _data(cluster),
         Fact("job_folder", cluster.folder.uri, is_detail=True),
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items()), is_detail=True),
-        Fact("time_limit_h", hours, f"{hours:g} h, until {_time(cluster.deadline - cluster.warm_time)}", "time limit"),
+        Fact("time_limit_h", hours, f"{hours:g} h, until {minute(cluster.deadline - cluster.warm_time)}", "time limit"),
         *_warm(cluster),
         _health(cluster),
         *upload.facts(cluster.train, facts.earlier, facts.is_sent),
@@ -67,17 +67,13 @@ def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
     return tuple(rows)
 
 
-def _time(when: datetime) -> str:
-    return f"{when:%Y-%m-%d %H:%M} UTC"
-
-
 def _warm(cluster: Cluster) -> Iterator[Fact]:
     """Warm nodes of another job, and how long this job's own wait for a next one."""
     if cluster.warm is not None:
         text = f"{cluster.nodes} warm nodes of {cluster.warm.job}, without booting"
         yield Fact("starts_on", cluster.warm.job, text, is_detail=True)
     if minutes := cluster.resolved.options.keep_warm:
-        text = f"{minutes} min after the training, until {_time(cluster.deadline)} at most; stop ends them"
+        text = f"{minutes} min after the training, until {minute(cluster.deadline)} at most; stop ends them"
         yield Fact("keep_warm_min", minutes, text, "warm nodes")
 
 

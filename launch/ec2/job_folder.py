@@ -36,7 +36,7 @@ def members_of(aws: Aws, folder: Folder) -> Record | None:
 
 def exit_records(aws: Aws, folder: Folder) -> dict[str, Record]:
     """The nodes' exit records, by instance id."""
-    listed = aws.pages("s3", "ListObjectsV2", "Contents", {"Bucket": folder.bucket, "Prefix": folder.exits})
+    listed = aws.objects(folder.bucket, folder.exits)
     found = [lookup.read_json(aws, folder.bucket, item["Key"]) for item in listed]
     # The reason may be the last line of a user's script, with a token in it.  Keep it on one line: more lines would
     # look like the launcher's own output.

@@ -110,10 +110,8 @@ CONSOLE_LINES = 15
 
 def marks(aws: Aws, folder: Folder) -> dict[str, str]:
     """The last boot step of each instance that has reported one, in this or an earlier start."""
-    query = {"Bucket": folder.bucket, "Prefix": folder.boot}
-    listed = aws.pages("s3", "ListObjectsV2", "Contents", query)
     order, steps = list(STEPS), dict[str, str]()
-    for item in listed:
+    for item in aws.objects(folder.bucket, folder.boot):
         instance, _, step = item["Key"].removeprefix(folder.boot).partition(".")
         step = step if step in STEPS else "started"  # the boot log: it has reported
         steps[instance] = max(steps.get(instance, ""), step, key=order.index)

@@ -14,6 +14,7 @@ from launch.aws.progress import put_outcome
 from launch.aws.refusals import DENIED, EXPIRED, INVALID_KEYS
 from launch.aws.results import fetch_at_end, fetch_run
 from launch.aws.retry import is_busy, is_transient, retrying
+from launch.core.clock import minute
 from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer, NotSetUp
 from launch.core.jobs import without_checkpoints
 from launch.core.plan import Plan
@@ -232,7 +233,7 @@ class _Life:
         return False
 
     def _detach(self) -> None:
-        deadline = f"{self.cluster.deadline:%Y-%m-%d %H:%M} UTC"
+        deadline = minute(self.cluster.deadline)
         self.say(f"the job keeps running without this terminal, until {deadline} at most.")
         self._show_commands("to follow it, replace lost nodes and remove it at its end:", "attach")
         self._show_commands("to stop it:", "stop")
@@ -280,7 +281,7 @@ class _Life:
                 has_folder = stop.mark_ended(self.aws, cluster.folder, clock, self.say) is not None
                 return has_folder, stop.stop(self.aws, cluster.job, clock, self.say, unsure=unsure), None
         except TrainerError as error:
-            deadline = f"{cluster.deadline:%Y-%m-%d %H:%M} UTC"
+            deadline = minute(cluster.deadline)
             return (
                 has_folder,
                 0,

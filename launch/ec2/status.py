@@ -9,7 +9,7 @@ from launch.aws.instances.inventory import Fleet
 from launch.aws.lookup import spec_of
 from launch.aws.names import TIME, Folder
 from launch.aws.progress import get_outcome, in_words, newest, pace, pace_in_words
-from launch.core.clock import duration
+from launch.core.clock import duration, minute
 from launch.core.errors import AwsError
 from launch.core.jobs import Overview, State, Summary
 from launch.core.metrics import values_of
@@ -306,7 +306,7 @@ def _limit(view: View) -> Iterator[tuple[str, str]]:
     """When its nodes end at the latest."""
     end, label = (view.warm_until, "warm nodes") if view.warm_until else (view.deadline, "time limit")
     if end and view.fleet.present:
-        yield label, f"{_left(end, view.now)}, {end:%Y-%m-%d %H:%M} UTC"
+        yield label, f"{_left(end, view.now)}, {minute(end)}"
 
 
 def _progress(view: View) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from launch.aws.lookup import spec_of, spec_version
 from launch.aws.names import Folder
 from launch.aws.progress import put_outcome
 from launch.aws.retry import is_busy, retrying
-from launch.core.clock import Clock
+from launch.core.clock import Clock, minute
 from launch.core.errors import AwsError
 from launch.core.plan import CONFLICT, TAKEN
 from launch.core.price import usd
@@ -86,7 +86,7 @@ def leave_warm(aws: Aws, warm: WarmNodes, started: datetime, outcome: Outcome, c
     put_outcome(aws, folder, outcome, say)
     say(
         f"the job cost about {usd(outcome.usd or 0.0)}.  Its {len(warm.fleet.living)} nodes stay warm until "
-        f"{warm.until:%Y-%m-%d %H:%M} UTC, for {usd(usd_per_hour(warm.fleet))} per hour: a job with the same machines "
+        f"{minute(warm.until)}, for {usd(usd_per_hour(warm.fleet))} per hour: a job with the same machines "
         f"starts on them without booting.  To end them now:\n  {command('stop', warm.job, aws.region)}"
     )
     return outcome

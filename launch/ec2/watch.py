@@ -271,8 +271,7 @@ class Follower:
     def _has_results(self) -> bool:
         """Whether this start has uploaded its weights; the node that writes them may be lost before."""
         folder = self.cluster.folder
-        query = {"Bucket": folder.bucket, "Prefix": folder.run + WEIGHTS}
-        objects = self.aws.pages("s3", "ListObjectsV2", "Contents", query)
+        objects = self.aws.objects(folder.bucket, folder.run + WEIGHTS)
         return any(item["LastModified"] >= self.cluster.started for item in objects)
 
     def _never_reported(self, lost: NeverReported) -> Outcome:

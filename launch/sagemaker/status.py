@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from launch.aws.progress import in_words, pace_in_words
-from launch.core.clock import duration
+from launch.core.clock import duration, minute
 from launch.core.jobs import Overview, State, Summary
 from launch.core.metrics import values_of
 from launch.core.price import usd
@@ -136,7 +136,7 @@ def _money(training_job: TrainingJob, now: datetime) -> Iterator[tuple[str, str]
     yield "machines", training_job.machines
     yield "cost", f"{'at most' if is_at_most else 'about'} {usd(training_job.cost(now))} so far"
     if training_job.deadline and not training_job.is_over:
-        yield "time limit", f"{training_job.deadline:%Y-%m-%d %H:%M} UTC"
+        yield "time limit", minute(training_job.deadline)
     if training_job.pool is not None:
         yield "warm pool", training_job.pool
 
