@@ -162,23 +162,24 @@ def _groups(case: TrainingCase, groups: Sequence[Mapping[str, Any]], vpc_id: str
         return missing(f"{', '.join(outside)} is not in {vpc_id}, where the subnets are", OWN_NETWORK)
     if nodes == 1:
         return None
-    if not any(_names_itself(group, "IpPermissions") for group in groups):
+    if not _names_itself(groups, "IpPermissions"):
         allow = f"aws ec2 authorize-security-group-ingress --group-id {first} --protocol all --source-group {first}"
         return missing(f"no security group lets {nodes} instances talk to each other", allow)
     # 0.0.0.0/0 does not cover EFA traffic, which has no IP addresses:
     # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html, the security group
     uses_efa = any(one.efa for one in case.resolved.instances)
-    if uses_efa and not any(_names_itself(group, "IpPermissionsEgress") for group in groups):
+    if uses_efa and not _names_itself(groups, "IpPermissionsEgress"):
         rule = f'"IpProtocol=-1,UserIdGroupPairs=[{{GroupId={first}}}]"'
         allow = f"aws ec2 authorize-security-group-egress --group-id {first} --ip-permissions {rule}"
         return missing("no security group lets all traffic out to itself, which EFA requires", allow)
     return None
 
 
-def _names_itself(group: Mapping[str, Any], rules: str) -> bool:
-    """Whether the group's `rules` allow all traffic from or to itself."""
+def _names_itself(groups: Sequence[Mapping[str, Any]], rules: str) -> bool:
+    """Whether a group's `rules` allow all traffic from or to itself."""
     return any(
         rule.get("IpProtocol") == "-1" and pair.get("GroupId") == group["GroupId"]
+        for group in groups
         for rule in group.get(rules, ())
         for pair in rule.get("UserIdGroupPairs", ())
     )
