@@ -71,7 +71,8 @@ def test_an_impaired_node_is_told_once(stage: Stage) -> None:
         {"InstanceId": "i-1", "SystemStatus": {"Status": "impaired"}, "InstanceStatus": {"Status": "ok"}},
     ]
     aws = mock.Mock(region="us-east-1")
-    aws.pages.side_effect = lambda _service, operation, *_, **__: rows if operation == "DescribeInstanceStatus" else []
+    aws.objects.return_value = []
+    aws.pages.return_value = rows
     watched = Booting(aws, Folder("b", NAME), stage.clock(), stage.said.append)
     for _ in range(3):
         stage.slept_s += 61
