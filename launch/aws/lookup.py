@@ -233,9 +233,11 @@ def read_json(aws: Aws, bucket: str, key: str, most: int = SMALL_BYTES) -> dict[
 
 def _json(text: bytes, bucket: str, key: str) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = json.loads(text)
+        content = json.loads(text)
     except ValueError as error:
         raise AwsError(f"s3://{bucket}/{key} is damaged: {error}; delete it.") from error
+    if not isinstance(content, dict):
+        raise AwsError(f"s3://{bucket}/{key} is damaged: it is not a JSON object; delete it.")
     return content
 
 

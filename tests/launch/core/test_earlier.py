@@ -288,7 +288,7 @@ def test_jobs_that_were_done_in_one_go_are_found_in_the_bucket_the_newest_first(
     put(18, "outcome.json", {"state": "failed", "exit_code": 1, "seconds": 60.0})
     done(19, train=["-m", "trainer"])
     put(20, "outcome.json", {"state": "done", "exit_code": 0, "seconds": 60.0})
-    put(20, "job.json", {"damaged": True})
+    put(20, "job.json", ["damaged"])
     other = Script(("gpt/train.py", "--lr", "0.1"), digest=64 * "a", run_dir=Path("run"))
     done(21, train=list(other.sent(Path("source.tgz"), Path("source")).words))
 
