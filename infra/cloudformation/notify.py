@@ -32,20 +32,19 @@ def notify(event, context):
     s3, bucket = make("s3"), os.environ["BUCKET"]
     text = read(s3, bucket, MEMORY)
     known = None if text is None else json.loads(text)
-    nodes, failures = on_ec2(make), []
-    for job in nodes:
-        attempt(failures, job["name"], add_end, s3, job)
-    jobs = merge(known, [*in_queues(make, now), *nodes, *on_sagemaker(make, now)])
+    found, failures = look_up(make, now)
+    for job in found:
+        if job["bucket"]:
+            attempt(failures, job["name"], add_end, s3, job)
+    found += lost(known or {}, found, is_complete=not failures)
+    jobs = merge(known, found)
     for key, job in jobs.items():
         attempt(failures, key, add_silence, make, job, now)
     news = decide(jobs, now)
     for key, kind in news:
-        texts = message(jobs[key], kind, now, os.environ["AWS_REGION"])
-        if attempt(failures, f"{key}, {kind}", send, make, *texts):
-            jobs[key]["sent"].append(kind)
-    rows = kept(jobs, now)
-    if rows != known:
-        s3.put_object(Bucket=bucket, Key=MEMORY, Body=json.dumps(rows).encode())
+        if attempt(failures, f"{key}, {kind}", send, make, jobs[key], kind, now):
+            jobs[key]["sent"] = [*jobs[key]["sent"], kind]
+    save(s3, bucket, kept(jobs, now), known)
     if failures:
         raise RuntimeError("; ".join(failures))  # in the function's log
     return {"sent": news}
@@ -56,7 +55,8 @@ def attempt(failures, what, call, *given):
     try:
         call(*given)
     except Exception as error:
-        failures.append(f"{what}: {type(error).__name__} {getattr(error, 'code', '')}".strip())
+        answer = getattr(error, "response", {}).get("Error", {})
+        failures.append(f"{what}: {type(error).__name__} {answer.get('Code', getattr(error, 'code', ''))}".strip())
         return False
     return True
 
@@ -64,14 +64,21 @@ def attempt(failures, what, call, *given):
 # ---- what is new: pure
 
 
+def lost(known, found, is_complete):
+    """The jobs of the last look that were not found.  They have gone, if all look-ups succeeded."""
+    keys = joined(found)
+    gone = {"live": False} if is_complete else {}
+    return [{**old, **gone} for key, old in known.items() if key not in keys]
+
+
 def merge(known, found):
     """{key: job}, with what was sent.  known: the jobs of the last look, None at the first one."""
-    is_first, known = known is None, known or {}
-    jobs = {key: {**old, "live": False} for key, old in known.items()} | joined(found)
+    is_first, known, jobs = known is None, known or {}, joined(found)
     for key, job in jobs.items():
         old = known.get(key) or {"gone": None, "sent": ["ended"] if is_first and not job["live"] else []}
-        again = job["live"] and "ended" in old["sent"]
-        job |= {"sent": [] if again else list(old["sent"]), "gone": None if job["live"] else old["gone"]}
+        if job["live"] and "ended" in old["sent"]:
+            old = {"sent": []}
+        job |= {"sent": old["sent"], "gone": None if job["live"] else old["gone"]}
     return jobs
 
 
@@ -108,8 +115,9 @@ def is_half(job, now):
 
 def kept(jobs, now):
     """The jobs to remember."""
-    old = [key for key, job in jobs.items() if job["gone"] and now - time_of(job["gone"]) > FORGOTTEN]
-    return {key: {**job, "silent": False} for key, job in jobs.items() if key not in old or "ended" not in job["sent"]}
+    told = {key: job for key, job in jobs.items() if job["gone"] and "ended" in job["sent"]}
+    old = [key for key, job in told.items() if now - time_of(job["gone"]) > FORGOTTEN]
+    return {key: {**job, "silent": False} for key, job in jobs.items() if key not in old}
 
 
 def message(job, kind, now, region):
@@ -122,7 +130,7 @@ def message(job, kind, now, region):
     code = f", exit code {job['code']}" if kind == "ended" and job["code"] is not None else ""
     lines = [
         f"job {job['name']} (launch.{job['backend']}, {region}) {what}{code}",
-        job["reason"] if kind == "ended" else "",
+        (job["reason"] or "")[:500] if kind == "ended" else "",
         so_far(job, kind, now),
         f"its time limit is {job['deadline']}" if kind == "half" else "",
         f"python -m launch.{job['backend']} status {job['job']} --region {region}",
@@ -146,12 +154,18 @@ def time_of(text):
 
 def a_job(backend, job, live, **known):
     """A job as the last look remembers it.  final: whether its end is certain; usd: of an hour, of all machines."""
-    unknown = dict.fromkeys(("started", "deadline", "ended", "state", "code", "reason", "usd", "bucket", "log"))
-    return {"backend": backend, "job": job, "name": job, "live": live, "final": False, "ids": [], **unknown, **known}
+    row = {"backend": backend, "job": job, "name": job, "live": live, "final": False, "ids": []}
+    unknown = ("started", "deadline", "ended", "state", "code", "reason", "usd", "bucket", "log")
+    return {**row, **dict.fromkeys(unknown), **known}
 
 
 def from_ms(milliseconds):
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime(TIME)
+
+
+def checked(text):
+    """The time in a tag, which anybody may have edited.  Raises ValueError."""
+    return time_of(text).strftime(TIME) if text else None
 
 
 def to_text(time):
@@ -161,12 +175,22 @@ def to_text(time):
 # ---- the jobs that are there
 
 
+def look_up(make, now):
+    """The jobs, and the failures.  What cannot be read keeps no other job's messages back."""
+    readers, found, failures = [], [], []
+    for look in (in_queues, on_ec2, on_sagemaker):
+        attempt(failures, look.__name__, lambda look=look: readers.extend(look(make, now)))
+    for name, reader in readers:
+        attempt(failures, name, lambda reader=reader: found.append(reader()))
+    return [job for job in found if job], failures
+
+
 def rows(client, operation, key, **query):
     """The rows of all pages."""
     return [row for page in client.get_paginator(operation).paginate(**query) for row in page[key]]
 
 
-def on_ec2(make):
+def on_ec2(make, now):
     """The jobs with instances, which have all of the toolkit's tags."""
     tagged = [{"Name": "tag-key", "Values": [f"{TAGS}job"]}, {"Name": "tag-key", "Values": [f"{TAGS}started"]}]
     jobs = {}
@@ -175,14 +199,14 @@ def on_ec2(make):
             tags = {tag["Key"]: tag["Value"] for tag in node["Tags"]}
             if tags.get("Name") == f"aws-ddp-toolkit-{tags[f'{TAGS}job']}":
                 jobs.setdefault((tags[f"{TAGS}job"], tags[f"{TAGS}started"]), []).append((node, tags))
-    return [ec2_job(job, started, nodes) for (job, started), nodes in sorted(jobs.items())]
+    return [(job, functools.partial(ec2_job, job, *jobs[job, start])) for job, start in sorted(jobs)]
 
 
-def ec2_job(job, started, nodes):
+def ec2_job(job, *nodes):
     tags = nodes[0][1]
     live = [tags for node, tags in nodes if node["State"]["Name"] not in ("shutting-down", "terminated")]
     return a_job(
-        "ec2", job, bool(live), started=started, deadline=tags.get(f"{TAGS}deadline"),
+        "ec2", job, bool(live), started=checked(tags[f"{TAGS}started"]), deadline=checked(tags.get(f"{TAGS}deadline")),
         bucket=tags.get(f"{TAGS}bucket"), ids=[node["InstanceId"] for node, _ in nodes],
         usd=sum(float(tags.get(f"{TAGS}usd-per-hour", 0)) for _, tags in nodes),
         log=["/aws-ddp-toolkit/ec2", f"{job}/node-"],
@@ -191,19 +215,22 @@ def ec2_job(job, started, nodes):
 
 def on_sagemaker(make, now):
     """The training jobs that run or have just ended.  Those of a queue are found through it."""
-    sagemaker, names = make("sagemaker"), {}
+    names = {}
     for query in ({"StatusEquals": "InProgress"}, {"LastModifiedTimeAfter": now - RECENT}):
         query["CreationTimeAfter"] = now - LONGEST
-        found = rows(sagemaker, "list_training_jobs", "TrainingJobSummaries", **query)
+        found = rows(make("sagemaker"), "list_training_jobs", "TrainingJobSummaries", **query)
         names |= dict.fromkeys(row["TrainingJobName"] for row in found)
-    for name in names:
-        if not name.startswith("AWSBatch"):
-            found = sagemaker.describe_training_job(TrainingJobName=name)
-            tags = rows(sagemaker, "list_tags", "Tags", ResourceArn=found["TrainingJobArn"])
-            tags = {tag["Key"]: tag["Value"] for tag in tags}
-            # The end of its warm pool may modify it, long after its own.
-            if f"{TAGS}job" in tags and found.get("TrainingEndTime", now) > now - FORGOTTEN:
-                yield training_job(found, tags)
+    return [(name, functools.partial(direct, make, name, now)) for name in names if not name.startswith("AWSBatch")]
+
+
+def direct(make, name, now):
+    """A training job that is in no queue; None for one of somebody else."""
+    found = make("sagemaker").describe_training_job(TrainingJobName=name)
+    tags = rows(make("sagemaker"), "list_tags", "Tags", ResourceArn=found["TrainingJobArn"])
+    tags = {tag["Key"]: tag["Value"] for tag in tags}
+    # The end of its warm pool may modify it, long after its own.
+    is_new = found.get("TrainingEndTime", now) > now - FORGOTTEN
+    return training_job(found, tags) if f"{TAGS}job" in tags and is_new else None
 
 
 def training_job(found, tags):
@@ -215,7 +242,7 @@ def training_job(found, tags):
         "sagemaker", tags[f"{TAGS}job"], not over, name=name, started=to_text(begun), final=over,
         deadline=to_text(begun + timedelta(seconds=limit)) if begun and limit else None,
         ended=to_text(found.get("TrainingEndTime")), state=STATES.get(status),
-        reason=" ".join(found.get("FailureReason", "").split())[:500],
+        reason=" ".join(found.get("FailureReason", "").split()),
         usd=machines * float(tags.get(f"{TAGS}usd-per-hour", 0)), log=["/aws/sagemaker/TrainingJobs", f"{name}/"],
     )  # fmt: skip
 
@@ -232,10 +259,12 @@ def in_queues(make, now):
         if not name.startswith("aws-ddp-toolkit-"):
             continue
         listing = "list_service_jobs" if is_sagemakers else "list_jobs"
-        for row in rows(batch, listing, "jobSummaryList", jobQueue=name, filters=after):
+        found = rows(batch, listing, "jobSummaryList", jobQueue=name, filters=after)
+        for row in found:
             over = row["status"] in ("SUCCEEDED", "FAILED")
             if not over or row.get("stoppedAt", 0) / 1000 > (now - RECENT).timestamp():
-                yield service_job(make, row, over) if is_sagemakers else launcher(row, over)
+                reader = functools.partial(service_job, make) if is_sagemakers else launcher
+                yield row["jobName"], functools.partial(reader, row, over)
 
 
 def launcher(row, over):
@@ -282,7 +311,7 @@ def add_end(s3, job):
     outcome = get("outcome.json")
     if outcome.get("ended", "") > (job["started"] or ""):
         job |= {"live": False, "final": True, "state": outcome["state"], "code": outcome["exit_code"],
-                "reason": outcome["reason"], "ended": outcome["ended"]}  # fmt: skip
+                "reason": outcome["reason"], "ended": checked(outcome["ended"])}  # fmt: skip
     elif not job["live"]:
         job |= by_records([get(f"exits/{node}.json") for node in job["ids"]])
 
@@ -319,11 +348,18 @@ def has_lines(logs, group, prefix, since):
         return False
 
 
-def send(make, subject, text):
+def save(s3, bucket, jobs, saved):
+    if jobs != saved:
+        s3.put_object(Bucket=bucket, Key=MEMORY, Body=json.dumps(jobs).encode())
+    return jobs
+
+
+def send(make, job, kind, now):
     """By mail, through the topic, or to the webhook, whose address is in a parameter of Systems Manager.
 
     https://docs.aws.amazon.com/sns/latest/api/API_Publish.html: a subject has less than 100 characters of ASCII.
     """
+    subject, text = message(job, kind, now, os.environ["AWS_REGION"])
     if topic := os.environ.get("TOPIC"):
         make("sns").publish(TopicArn=topic, Subject=subject, Message=text)
     if hook := os.environ.get("HOOK"):

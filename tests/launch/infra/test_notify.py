@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from moto.sns.models import sns_backends
 
 from launch.aws.client import Aws
@@ -150,6 +151,39 @@ def test_what_could_not_be_sent_is_sent_at_the_next_look(
         with pytest.raises(RuntimeError, match="ec2 demo, half: ParameterNotFound"):
             notifier.after(60)
     assert len(notifier.after(65)) == 1
+
+
+def test_a_service_that_does_not_answer_keeps_no_message_back_and_ends_no_job(
+    account: Account, aws: Aws, notifier: Notifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched(account, aws, notifier)
+    log(aws, notifier.begun + timedelta(minutes=30))
+    notifier.after(0)
+
+    def in_queues(*_: Any) -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException"}}, "DescribeJobQueues")
+
+    monkeypatch.setitem(notifier.names, "in_queues", in_queues)
+    with pytest.raises(RuntimeError, match=r"^in_queues: ClientError AccessDeniedException$"):
+        notifier.after(60)
+    (half,) = notifier.sent
+    assert "has spent half" in half
+    monkeypatch.setitem(notifier.names, "on_ec2", in_queues)
+    for minutes in (65, 85):
+        with pytest.raises(RuntimeError, match=r"in_queues: .*; in_queues: "):
+            notifier.after(minutes)
+    assert notifier.sent == [half]
+
+
+def test_a_tag_that_somebody_has_spoiled_keeps_no_other_jobs_message_back(
+    account: Account, aws: Aws, notifier: Notifier
+) -> None:
+    start(account, aws, job="spoiled", started="yesterday")
+    launched(account, aws, notifier)
+    log(aws, notifier.begun + timedelta(minutes=30))
+    with pytest.raises(RuntimeError, match=r"^spoiled: ValueError$"):
+        notifier.after(60)
+    assert [mail.split()[1] for mail in notifier.sent] == ["demo"]
 
 
 def test_its_role_may_do_what_it_does(account: Account, aws: Aws, notifier: Notifier) -> None:
