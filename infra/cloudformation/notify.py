@@ -41,10 +41,11 @@ def notify(event, context):
     for key, job in jobs.items():
         attempt(failures, key, add_silence, make, job, now)
     news = decide(jobs, now)
+    saved = save(s3, bucket, kept(jobs, now), known)
     for key, kind in news:
         if attempt(failures, f"{key}, {kind}", send, make, jobs[key], kind, now):
             jobs[key]["sent"] = [*jobs[key]["sent"], kind]
-    save(s3, bucket, kept(jobs, now), known)
+            saved = save(s3, bucket, kept(jobs, now), saved)  # at once: Lambda may end this run
     if failures:
         raise RuntimeError("; ".join(failures))  # in the function's log
     return {"sent": news}

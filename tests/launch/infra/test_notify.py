@@ -186,6 +186,26 @@ def test_a_tag_that_somebody_has_spoiled_keeps_no_other_jobs_message_back(
     assert [mail.split()[1] for mail in notifier.sent] == ["demo"]
 
 
+def test_what_was_sent_is_not_sent_again_if_the_run_ends_early(
+    account: Account, aws: Aws, notifier: Notifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched(account, aws, notifier)  # which logs nothing: two messages
+    send, left = notifier.names["send"], [None]
+
+    def stop(*given: Any) -> None:
+        if not left:
+            raise KeyboardInterrupt  # as Lambda ends what takes too long
+        left.pop()
+        send(*given)
+
+    monkeypatch.setitem(notifier.names, "send", stop)
+    with pytest.raises(KeyboardInterrupt):
+        notifier.after(61)
+    monkeypatch.setitem(notifier.names, "send", send)
+    notifier.after(66)
+    assert ["half" in mail for mail in notifier.sent] == [True, False]
+
+
 def test_its_role_may_do_what_it_does(account: Account, aws: Aws, notifier: Notifier) -> None:
     node = launched(account, aws, notifier)
     notifier.after(0)
