@@ -33,10 +33,10 @@ def notify(event, context):
     text = read(s3, bucket, MEMORY)
     known = None if text is None else json.loads(text)
     found, failures = look_up(make, now)
-    for job in found:
-        if job["bucket"]:
-            attempt(failures, job["name"], add_end, s3, job)
     found += lost(known or {}, found, is_complete=not failures)
+    for job in found:
+        if job["bucket"] and "ended" not in job.get("sent", ()):
+            attempt(failures, job["name"], add_end, s3, job)
     jobs = merge(known, found)
     for key, job in jobs.items():
         attempt(failures, key, add_silence, make, job, now)

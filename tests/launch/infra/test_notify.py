@@ -206,6 +206,21 @@ def test_what_was_sent_is_not_sent_again_if_the_run_ends_early(
     assert ["half" in mail for mail in notifier.sent] == [True, False]
 
 
+def test_the_end_is_reported_in_full_if_another_job_has_the_nodes_already(
+    account: Account, aws: Aws, notifier: Notifier
+) -> None:
+    node = launched(account, aws, notifier)
+    notifier.after(0)
+    ended = (notifier.begun + timedelta(minutes=12)).strftime(TIME)
+    outcome = {"state": "failed", "exit_code": 5, "reason": "the loss is NaN", "ended": ended}
+    account.put(account.bucket, "jobs/demo/outcome.json", json.dumps(outcome).encode())
+    tags = {"Name": "aws-ddp-toolkit-next", "aws-ddp-toolkit:job": "next", "aws-ddp-toolkit:started": ended}
+    aws.call("ec2", "CreateTags", {"Resources": [node], "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]})
+    (mail,) = notifier.after(15)
+    assert mail.startswith("job demo (launch.ec2, us-east-1) has ended: failed, exit code 5\nthe loss is NaN\n")
+    assert notifier.after(20) == []
+
+
 def test_its_role_may_do_what_it_does(account: Account, aws: Aws, notifier: Notifier) -> None:
     node = launched(account, aws, notifier)
     notifier.after(0)
