@@ -68,7 +68,7 @@ def attempt(failures, what, call, *given):
 def lost(known, found, is_complete):
     """The jobs of the last look that were not found.  They have gone, if all look-ups succeeded."""
     keys = joined(found)
-    gone = {"live": False} if is_complete else {}
+    gone = {"live": False, "lost": True} if is_complete else {}
     return [{**old, **gone} for key, old in known.items() if key not in keys]
 
 
@@ -116,7 +116,7 @@ def is_half(job, now):
 
 def kept(jobs, now):
     """The jobs to remember."""
-    told = {key: job for key, job in jobs.items() if job["gone"] and "ended" in job["sent"]}
+    told = {key: job for key, job in jobs.items() if job["lost"] and "ended" in job["sent"]}
     old = [key for key, job in told.items() if now - time_of(job["gone"]) > FORGOTTEN]
     return {key: {**job, "silent": False} for key, job in jobs.items() if key not in old}
 
@@ -155,7 +155,7 @@ def time_of(text):
 
 def a_job(backend, job, live, **known):
     """A job as the last look remembers it.  final: whether its end is certain; usd: of an hour, of all machines."""
-    row = {"backend": backend, "job": job, "name": job, "live": live, "final": False, "ids": []}
+    row = {"backend": backend, "job": job, "name": job, "live": live, "lost": False, "final": False, "ids": []}
     unknown = ("started", "deadline", "ended", "state", "code", "reason", "usd", "bucket", "log")
     return {**row, **dict.fromkeys(unknown), **known}
 

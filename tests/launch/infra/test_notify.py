@@ -221,6 +221,16 @@ def test_the_end_is_reported_in_full_if_another_job_has_the_nodes_already(
     assert notifier.after(20) == []
 
 
+def test_nodes_that_stay_warm_for_hours_repeat_no_message(account: Account, aws: Aws, notifier: Notifier) -> None:
+    launched(account, aws, notifier)
+    notifier.after(0)
+    ended = (notifier.begun + timedelta(minutes=12)).strftime(TIME)
+    outcome = {"state": "done", "exit_code": 0, "reason": "", "ended": ended}
+    account.put(account.bucket, "jobs/demo/outcome.json", json.dumps(outcome).encode())
+    assert len(notifier.after(15)) == 1
+    assert [notifier.after(60 * hours) for hours in (2, 4, 6, 8)] == [[], [], [], []]
+
+
 def test_its_role_may_do_what_it_does(account: Account, aws: Aws, notifier: Notifier) -> None:
     node = launched(account, aws, notifier)
     notifier.after(0)
