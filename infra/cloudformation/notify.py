@@ -77,10 +77,14 @@ def merge(known, found):
     is_first, known, jobs = known is None, known or {}, joined(found)
     for key, job in jobs.items():
         old = known.get(key) or {"gone": None, "sent": ["ended"] if is_first and not job["live"] else []}
-        if job["live"] and "ended" in old["sent"]:
+        if job["live"] and ("ended" in old["sent"] or is_restart(job, old)):
             old = {"sent": []}
         job |= {"sent": old["sent"], "gone": None if job["live"] else old["gone"]}
     return jobs
+
+
+def is_restart(job, old):
+    return None not in (job["started"], old.get("started")) and job["started"] != old["started"]
 
 
 def joined(found):
@@ -88,7 +92,7 @@ def joined(found):
     jobs = {}
     for job in found:
         other = jobs.get(f"{job['backend']} {job['name']}", job)
-        both = {name: job[name] or other[name] for name in ("live", "final", "reason")}
+        both = {name: job[name] or other[name] for name in ("live", "final", "state", "reason", "ended")}
         jobs[f"{job['backend']} {job['name']}"] = {**job, **both}
     return jobs
 
@@ -192,7 +196,7 @@ def rows(client, operation, key, **query):
 
 
 def on_ec2(make, now):
-    """The jobs with instances, which have all of the toolkit's tags."""
+    """The jobs with instances, which have all of the toolkit's tags: the newest start of each."""
     tagged = [{"Name": "tag-key", "Values": [f"{TAGS}job"]}, {"Name": "tag-key", "Values": [f"{TAGS}started"]}]
     jobs = {}
     for reservation in rows(make("ec2"), "describe_instances", "Reservations", Filters=tagged):
@@ -200,7 +204,7 @@ def on_ec2(make, now):
             tags = {tag["Key"]: tag["Value"] for tag in node["Tags"]}
             if tags.get("Name") == f"aws-ddp-toolkit-{tags[f'{TAGS}job']}":
                 jobs.setdefault((tags[f"{TAGS}job"], tags[f"{TAGS}started"]), []).append((node, tags))
-    return [(job, functools.partial(ec2_job, job, *jobs[job, start])) for job, start in sorted(jobs)]
+    return {job: (job, functools.partial(ec2_job, job, *jobs[job, start])) for job, start in sorted(jobs)}.values()
 
 
 def ec2_job(job, *nodes):
@@ -261,7 +265,7 @@ def in_queues(make, now):
             continue
         listing = "list_service_jobs" if is_sagemakers else "list_jobs"
         found = rows(batch, listing, "jobSummaryList", jobQueue=name, filters=after)
-        for row in found:
+        for row in {row["jobName"]: row for row in sorted(found, key=lambda row: row["createdAt"])}.values():
             over = row["status"] in ("SUCCEEDED", "FAILED")
             if not over or row.get("stoppedAt", 0) / 1000 > (now - RECENT).timestamp():
                 reader = functools.partial(service_job, make) if is_sagemakers else launcher

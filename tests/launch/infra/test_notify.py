@@ -231,6 +231,35 @@ def test_nodes_that_stay_warm_for_hours_repeat_no_message(account: Account, aws:
     assert [notifier.after(60 * hours) for hours in (2, 4, 6, 8)] == [[], [], [], []]
 
 
+def test_a_job_that_is_started_again_has_an_end_and_a_half_of_its_own(
+    account: Account, aws: Aws, notifier: Notifier
+) -> None:
+    end(account, aws, launched(account, aws, notifier), code=5)
+    notifier.after(0)
+    ended = (notifier.begun + timedelta(minutes=1)).strftime(TIME)
+    outcome = {"state": "failed", "exit_code": 5, "reason": "", "ended": ended}
+    account.put(account.bucket, "jobs/demo/outcome.json", json.dumps(outcome).encode())
+    again = notifier.begun + timedelta(minutes=20)
+    tags = {"started": again.strftime(TIME), "deadline": (again + timedelta(hours=2)).strftime(TIME)}
+    node = start(account, aws, job="demo", bucket=account.bucket, **tags)
+    log(aws, notifier.begun + timedelta(minutes=60))
+    assert notifier.after(25) == []
+    end(account, aws, node, code=0)
+    assert notifier.after(30) == []  # of the first start is the outcome; a launcher may replace the node
+
+
+def test_half_of_the_limit_is_sent_for_each_start(account: Account, aws: Aws, notifier: Notifier) -> None:
+    log(aws, notifier.begun + timedelta(minutes=30))
+    aws.call("ec2", "TerminateInstances", {"InstanceIds": [launched(account, aws, notifier)]})
+    launched(account, aws, notifier)
+    assert len(notifier.after(60)) == 1
+    started = (notifier.begun + timedelta(minutes=1)).strftime(TIME)  # and nobody looked in between
+    deadline = (notifier.begun + timedelta(minutes=61)).strftime(TIME)
+    start(account, aws, job="demo", bucket=account.bucket, started=started, deadline=deadline)
+    assert len(notifier.after(65)) == 1
+    assert notifier.after(70) == []
+
+
 def test_its_role_may_do_what_it_does(account: Account, aws: Aws, notifier: Notifier) -> None:
     node = launched(account, aws, notifier)
     notifier.after(0)
@@ -263,8 +292,21 @@ def test_a_job_in_a_queue_lives_while_its_launcher_or_its_nodes_do(notifier: Not
 
     assert news(waits) == news(waits, gone) == news(failed, runs) == news(gone) == []
     assert news(failed) == news(failed, gone) == ["ended"]
+    assert names["joined"]([failed, gone])["ec2 demo"]["state"] == "failed"
     assert news(failed, sent=["ended"]) == []
     assert names["merge"]({"ec2 demo": {**gone, "gone": None, "sent": ["ended"]}}, [runs])["ec2 demo"]["sent"] == []
+
+
+def test_of_the_jobs_of_one_name_in_a_queue_the_newest_counts(notifier: Notifier) -> None:
+    now = int(notifier.now.timestamp() * 1000)
+    rows = [  # the newest first: https://docs.aws.amazon.com/batch/latest/APIReference/API_ListJobs.html
+        {"jobName": "demo", "status": "SUCCEEDED", "createdAt": now - 1000, "stoppedAt": now},
+        {"jobName": "demo", "status": "FAILED", "createdAt": now - 9000, "stoppedAt": now - 5000, "statusReason": "no"},
+    ]
+    answers = {"describe_job_queues": [{"jobQueueName": "aws-ddp-toolkit-demo-ec2"}], "list_jobs": rows}
+    notifier.names["rows"] = lambda _client, operation, *_, **__: answers[operation]
+    ((name, reader),) = notifier.names["in_queues"](lambda _: None, notifier.now)
+    assert (name, reader()["state"], reader()["reason"]) == ("demo", "done", None)
 
 
 # ---- the webhook
