@@ -79,7 +79,9 @@ def merge(known, found):
         old = known.get(key) or {"gone": None, "sent": ["ended"] if is_first and not job["live"] else []}
         if job["live"] and ("ended" in old["sent"] or is_restart(job, old)):
             old = {"sent": []}
-        job |= {"sent": old["sent"], "gone": None if job["live"] else old["gone"]}
+        # Of the machines at one time: a replaced one costs nothing any more.
+        usd = max(job["usd"] or 0, old.get("usd") or 0)
+        job |= {"sent": old["sent"], "gone": None if job["live"] else old["gone"], "usd": usd}
     return jobs
 
 
@@ -213,7 +215,7 @@ def ec2_job(job, *nodes):
     return a_job(
         "ec2", job, bool(live), started=checked(tags[f"{TAGS}started"]), deadline=checked(tags.get(f"{TAGS}deadline")),
         bucket=tags.get(f"{TAGS}bucket"), ids=[node["InstanceId"] for node, _ in nodes],
-        usd=sum(float(tags.get(f"{TAGS}usd-per-hour", 0)) for _, tags in nodes),
+        usd=sum(float(tags.get(f"{TAGS}usd-per-hour", 0)) for tags in live),
         log=["/aws-ddp-toolkit/ec2", f"{job}/node-"],
     )  # fmt: skip
 

@@ -260,6 +260,20 @@ def test_half_of_the_limit_is_sent_for_each_start(account: Account, aws: Aws, no
     assert notifier.after(70) == []
 
 
+def test_a_replaced_machine_is_not_paid_twice(account: Account, aws: Aws, notifier: Notifier) -> None:
+    node = launched(account, aws, notifier)
+    log(aws, notifier.begun + timedelta(minutes=30))
+    notifier.after(0)
+    aws.call("ec2", "TerminateInstances", {"InstanceIds": [node]})
+    node = launched(account, aws, notifier)
+    (half,) = notifier.after(60)
+    assert "about 1.50 USD" in half
+    end(account, aws, node)
+    notifier.after(65)
+    (ended,) = notifier.after(80)
+    assert "it ran 1.1 hours, about 1.62 USD" in ended
+
+
 def test_its_role_may_do_what_it_does(account: Account, aws: Aws, notifier: Notifier) -> None:
     node = launched(account, aws, notifier)
     notifier.after(0)
