@@ -122,8 +122,8 @@ def is_half(job, now):
 
 def kept(jobs, now):
     """The jobs to remember."""
-    told = {key: job for key, job in jobs.items() if job["lost"] and "ended" in job["sent"]}
-    old = [key for key, job in told.items() if now - time_of(job["gone"]) > FORGOTTEN]
+    ended = {key: job for key, job in jobs.items() if job["lost"] and "ended" in job["sent"]}
+    old = [key for key, job in ended.items() if now - time_of(job["gone"]) > FORGOTTEN]
     return {key: {**job, "silent": False} for key, job in jobs.items() if key not in old}
 
 

@@ -138,7 +138,7 @@ class Commands:
             self._say(f"there is no stack {STACK} in {facts.region}")
             self._show_kept(facts)
             return Exit.DONE
-        warnings = self._check_unused(aws, facts.stack, options.keep_data)
+        warnings = self._check_unused(aws, facts.stack, options.keep_data, facts.messages)
         plan = planner.down(facts, options.keep_data, warnings, queues)
         rows = planner.resource_rows(facts.stack, options.keep_data)
         self._say(_brief(plan, "resources:\n" + table(("action", "name", "id"), rows)) + "\n")
@@ -254,7 +254,7 @@ class Commands:
 
     # ---- parts of down
 
-    def _check_unused(self, aws: Aws, stack: Stack, keep_data: bool) -> tuple[str, ...]:
+    def _check_unused(self, aws: Aws, stack: Stack, keep_data: bool, messages: Stack | None) -> tuple[str, ...]:
         """Warnings.  Raises AwsError if jobs run, others use the stack, or data would be lost."""
         clients = [aws]
         if stack.has_roles:  # jobs and stacks in all regions use them
@@ -263,7 +263,7 @@ class Commands:
         warnings = in_use.check_regions(in_use.look_up_regions(clients, self._clock.utc()), aws.region)
         in_use.check_nothing_attached(aws, stack)
         if not keep_data:
-            in_use.check_no_data(aws, stack)
+            in_use.check_no_data(aws, stack, messages)
         return warnings
 
     def _delete(self, aws: Aws, plan: Plan[None], stack: Stack) -> None:

@@ -185,15 +185,19 @@ def has_logs(aws: Aws, group: str) -> bool:
     return bool(answer and answer["logStreams"])
 
 
-def check_no_data(aws: Aws, stack: Stack) -> None:
-    """Raises AwsError with the commands that empty bucket and repository, unless they are empty or gone."""
+def check_no_data(aws: Aws, stack: Stack, messages: Stack | None = None) -> None:
+    """Raises AwsError with the commands that empty bucket and repository, unless they are empty or gone.
+
+    messages: the stack of --notify, whose function would write into the empty bucket.
+    """
     paragraphs = list[str]()
     bucket, repository = stack.resources.get("JobBucket"), stack.resources.get("Repository")
     objects = unless_absent(partial(in_bucket, aws, bucket)) if bucket else None
     if objects and objects.count:
         # `aws s3 rm` cannot delete old versions.  Python and boto3 are installed wherever this runs.
-        empty = f"""python -c 'import boto3; boto3.resource("s3").Bucket("{bucket}").object_versions.delete()'"""
-        paragraphs.append(f"bucket {bucket} holds objects and old versions: {objects}\n  {empty}")
+        end = f"  python -m launch.infra up --no-notify --region {aws.region}\n" if messages else ""
+        empty = f"""  python -c 'import boto3; boto3.resource("s3").Bucket("{bucket}").object_versions.delete()'"""
+        paragraphs.append(f"bucket {bucket} holds objects and old versions: {objects}\n{end}{empty}")
     images = unless_absent(partial(in_repository, aws, repository)) if repository else None
     if images and images.count:
         delete = f"aws ecr delete-repository --force --repository-name {repository} --region {aws.region}"

@@ -175,13 +175,11 @@ def test_a_service_that_does_not_answer_keeps_no_message_back_and_ends_no_job(
     assert notifier.sent == [half]
 
 
-def test_a_tag_that_somebody_has_spoiled_keeps_no_other_jobs_message_back(
-    account: Account, aws: Aws, notifier: Notifier
-) -> None:
-    start(account, aws, job="spoiled", started="yesterday")
+def test_a_tag_that_is_no_time_keeps_no_other_jobs_message_back(account: Account, aws: Aws, notifier: Notifier) -> None:
+    start(account, aws, job="edited", started="yesterday")
     launched(account, aws, notifier)
     log(aws, notifier.begun + timedelta(minutes=30))
-    with pytest.raises(RuntimeError, match=r"^spoiled: ValueError$"):
+    with pytest.raises(RuntimeError, match=r"^edited: ValueError$"):
         notifier.after(60)
     assert [mail.split()[1] for mail in notifier.sent] == ["demo"]
 
@@ -460,6 +458,16 @@ def test_down_removes_it_before_the_accounts(new: NewAccount) -> None:
     new.type("up", "--notify", "you@example.org")
     assert new.type("down", "--keep-data") == 0
     assert new.stacks == []
+
+
+def test_down_says_to_remove_it_before_one_empties_the_bucket_that_it_writes_into(new: NewAccount) -> None:
+    new.type("up", "--notify", "you@example.org")
+    new.aws().call("s3", "PutObject", {"Bucket": new.bucket, "Key": "notify.json", "Body": b"{}"})
+    assert new.type("down") == 4
+    assert new.err.index("up --no-notify --region us-east-1") < new.err.index("object_versions.delete()")
+    new.type("up", "--no-notify")
+    assert new.type("down") == 4
+    assert "--no-notify" not in new.err
 
 
 @pytest.mark.parametrize(
