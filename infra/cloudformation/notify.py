@@ -2,7 +2,8 @@
 
 It sends one message when a job ends, when nothing has been logged for an hour, and when half of the time limit is
 spent.  It asks EC2, SageMaker and Batch, so no launcher has to run.  What it has sent is in notify.json in the bucket;
-a message that could not be sent is sent at the next look.  It cannot import anything of the toolkit.
+a message that could not be sent is sent at the next look, which Lambda brings forward after a failure:
+https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html.  It cannot import the toolkit.
 """
 
 import functools
@@ -348,7 +349,12 @@ def has_lines(logs, group, prefix, since):
 
     https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html: pages may be empty.
     """
-    query = {"logGroupName": group, "logStreamNamePrefix": prefix, "startTime": int(since.timestamp() * 1000)}
+    query = {
+        "logGroupName": group,
+        "logStreamNamePrefix": prefix,
+        "startTime": int(since.timestamp() * 1000),
+        "limit": 1,
+    }
     try:
         return any(page["events"] for page in logs.get_paginator("filter_log_events").paginate(**query))
     except logs.exceptions.ResourceNotFoundException:
