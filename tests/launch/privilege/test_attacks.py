@@ -363,7 +363,28 @@ FROM_INSIDE = [
     ),
 ]
 
-ATTACKS = [*THE_ACCOUNT, *ESCALATION, *PUBLISHERS, *FROM_INSIDE]
+# ---- the function of --notify, which reads what nodes and launchers write, and sends it away
+NOTIFIER = [
+    *(
+        Row("notify", "s3:GetObject", thing)
+        for thing in (f"{OTHER_JOB}/run/model.pt", f"{OTHER_JOB}/job.json", SHARED, "arn:aws:s3:::payroll/notify.json")
+    ),
+    Row("notify", "s3:GetObject", f"{BUCKET}/notify.json", {"s3:ResourceAccount": "999999999999"}),
+    *(Row("notify", "s3:PutObject", f"{OTHER_JOB}/{file}") for file in ("outcome.json", "exits/i-1.json")),
+    Row("notify", "logs:FilterLogEvents", arn("logs", "log-group:/aws/lambda/payroll")),
+    Row("notify", "logs:PutLogEvents", arn("logs", "log-group:/aws-ddp-toolkit/ec2:log-stream:j/node-0")),
+    Row("notify", "ssm:GetParameter", arn("ssm", "parameter/payroll/password")),
+    Row("notify", "sns:Publish", arn("sns", "alarms")),
+    Row("notify", "lambda:InvokeFunction", arn("lambda", "function:payroll")),
+    Row("launcher", "scheduler:DeleteSchedule", arn("scheduler", "schedule/default/aws-ddp-toolkit-notify")),
+    # It would end all messages, or repeat them.
+    *(
+        Row(who, "s3:PutObject", f"{BUCKET}/notify.json")
+        for who in ("node", "sagemaker", "launcher", "builder", "data")
+    ),
+]
+
+ATTACKS = [*THE_ACCOUNT, *ESCALATION, *PUBLISHERS, *FROM_INSIDE, *NOTIFIER]
 
 # What the same people do every day.
 TWINS = [
@@ -418,6 +439,19 @@ TWINS = [
     Row("scheduler", "ssm:StartAutomationExecution", arn("ssm", "automation-definition/ddp-toolkit-sweeper:$DEFAULT")),
     Row("sweeper", "ssm:StartAutomationExecution", arn("ssm", "document/ddp-toolkit-sweeper")),
     Row("sweeper", "ec2:TerminateInstances", NODE, {**TAGGED, **WHOLE}),
+    *(
+        Row("notify", "s3:GetObject", f"{BUCKET}/{key}")
+        for key in ("jobs/j/outcome.json", "jobs/j/exits/i-1.json", "notify.json")
+    ),
+    Row("notify", "s3:PutObject", f"{BUCKET}/notify.json"),
+    *(
+        Row("notify", "logs:FilterLogEvents", arn("logs", f"log-group:{name}"))
+        for name in ("/aws-ddp-toolkit/ec2", "/aws/sagemaker/TrainingJobs")
+    ),
+    Row("notify", "logs:PutLogEvents", arn("logs", "log-group:/aws-ddp-toolkit/notify:log-stream:1")),
+    Row("notify", "ssm:GetParameter", arn("ssm", "parameter/ddp-toolkit/webhook")),
+    Row("notify", "sns:Publish", arn("sns", "aws-ddp-toolkit-notify")),
+    Row("notify", "lambda:InvokeFunction", arn("lambda", "function:aws-ddp-toolkit-notify")),
     Row("node", "s3:PutObject", f"{BUCKET}/jobs/j/run/model.pt", {"s3:ResourceAccount": ACCOUNT}),
     Row("sagemaker-vpc", "ec2:CreateNetworkInterface", ec2("subnet/subnet-1"), on(**YES)),
     Row("sagemaker-vpc", "ec2:CreateNetworkInterface", NEW_CARD),  # of which IAM knows neither VPC nor subnet
@@ -452,12 +486,12 @@ def test_only_its_service_takes_a_role_on() -> None:
         assert statement["Action"] == "sts:AssumeRole"
 
 
-@pytest.mark.parametrize("name", ["scheduler", "image-builder"])
+@pytest.mark.parametrize("name", ["scheduler", "image-builder", "notify"])
 def test_a_role_is_taken_on_for_this_account_only(name: str) -> None:
     """EC2 names no source when it takes on a role for an instance, and gives it only to instances of the role's
     account.
     """
-    (statement,) = policy(f"{name}-trust")["Statement"]
+    *_, statement = policy(f"{name}-trust")["Statement"]
     assert statement["Condition"]["StringEquals"] == {"aws:SourceAccount": "@ACCOUNT@"}
 
 
