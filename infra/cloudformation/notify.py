@@ -78,16 +78,13 @@ def merge(known, found):
     is_first, known, jobs = known is None, known or {}, joined(found)
     for key, job in jobs.items():
         old = known.get(key) or {"gone": None, "sent": ["ended"] if is_first and not job["live"] else []}
-        if job["live"] and ("ended" in old["sent"] or is_restart(job, old)):
+        starts = {job["started"], old.get("started")} - {None}
+        if job["live"] and ("ended" in old["sent"] or len(starts) > 1):
             old = {"sent": []}
         # Of the machines at one time: a replaced one costs nothing any more.
-        usd = max(job["usd"] or 0, old.get("usd") or 0)
+        usd = max(job["usd"], old.get("usd", 0))
         job |= {"sent": old["sent"], "gone": None if job["live"] else old["gone"], "usd": usd}
     return jobs
-
-
-def is_restart(job, old):
-    return None not in (job["started"], old.get("started")) and job["started"] != old["started"]
 
 
 def joined(found):
@@ -162,13 +159,9 @@ def time_of(text):
 
 def a_job(backend, job, live, **known):
     """A job as the last look remembers it.  final: whether its end is certain; usd: of an hour, of all machines."""
-    row = {"backend": backend, "job": job, "name": job, "live": live, "lost": False, "final": False, "ids": []}
-    unknown = ("started", "deadline", "ended", "state", "code", "reason", "usd", "bucket", "log")
-    return {**row, **dict.fromkeys(unknown), **known}
-
-
-def from_ms(milliseconds):
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime(TIME)
+    row = {"backend": backend, "job": job, "name": job, "live": live, "lost": False, "final": False}
+    unknown = ("started", "deadline", "ended", "state", "code", "reason", "bucket", "log")
+    return {**row, "ids": [], "usd": 0, **dict.fromkeys(unknown), **known}
 
 
 def checked(text):
@@ -279,7 +272,7 @@ def launcher(row, over):
     """A job of launch.ec2 --queue, of which only the launcher is in the queue."""
     state = {"SUCCEEDED": "done", "FAILED": "failed"}.get(row["status"])
     return a_job("ec2", row["jobName"], not over, final=over, state=state, reason=row.get("statusReason"),
-                 ended=from_ms(row["stoppedAt"]) if over else None)  # fmt: skip
+                 ended=to_text(datetime.fromtimestamp(row["stoppedAt"] / 1000, UTC)) if over else None)  # fmt: skip
 
 
 def service_job(make, row, over):
@@ -349,14 +342,10 @@ def has_lines(logs, group, prefix, since):
 
     https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html: pages may be empty.
     """
-    query = {
-        "logGroupName": group,
-        "logStreamNamePrefix": prefix,
-        "startTime": int(since.timestamp() * 1000),
-        "limit": 1,
-    }
+    query = {"logGroupName": group, "logStreamNamePrefix": prefix, "limit": 1}
+    pages = logs.get_paginator("filter_log_events").paginate(startTime=int(since.timestamp() * 1000), **query)
     try:
-        return any(page["events"] for page in logs.get_paginator("filter_log_events").paginate(**query))
+        return any(page["events"] for page in pages)
     except logs.exceptions.ResourceNotFoundException:
         return False
 
