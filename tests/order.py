@@ -1,8 +1,8 @@
 """In which order and on which worker tests run: the longest first, so that no worker is left alone at the end.
 
-Tests are handed out in units: a file, as its tests share what is set up for it; a test that takes long by itself; or
-a folder whose tests share something dear.  durations.json has the seconds of tests, and of what the tests of a file set
-up and take down, as measured by --write-durations.
+Tests are handed out in units: a folder whose tests share something that takes long to make; a test that takes long by
+itself; or a file, as its tests share what is set up for it.  durations.json has the seconds of tests, and of what the
+tests of a file set up and take down, as measured by --write-durations.
 """
 
 import json
@@ -16,7 +16,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 DURATIONS = Path(__file__).parent / "durations.json"
-FOLDERS = ("tests/launch/slurm/", "tests/launch/report/")  # one cluster; one report
+FOLDERS = ("tests/launch/slurm/", "tests/launch/report/", "tests/container/")  # one cluster; one report; one image
 LONG_S = 8.0  # a test that takes longer is a unit, without what is set up for the others of its file as well
 SHORT_S = 0.5  # what takes less is not worth a line
 USUAL_S = 0.05  # a test without a line
@@ -66,10 +66,10 @@ class Units(LoadScopeScheduling):
 
 @cache
 def unit_of(nodeid: str) -> str:
-    """What is handed out as a whole: a test that takes long, a folder, or a file."""
-    if "::" in nodeid and durations().get(nodeid, 0.0) >= LONG_S:
-        return nodeid
-    return next((folder for folder in FOLDERS if nodeid.startswith(folder)), nodeid.split("::")[0])
+    """What is handed out as a whole: a folder, a test that takes long, or a file."""
+    if folder := next((folder for folder in FOLDERS if nodeid.startswith(folder)), None):
+        return folder
+    return nodeid if durations().get(nodeid, 0.0) >= LONG_S else nodeid.split("::")[0]
 
 
 @cache
