@@ -1,5 +1,6 @@
 """What all tests share: running the trainer as a user does."""
 
+import atexit
 import gc
 import os
 import subprocess
@@ -48,14 +49,10 @@ def pytest_collection_finish() -> None:
     Nor so often through what moto holds: that took a tenth of the tests' time.
     """
     gc.freeze()
+    # Python frees it at its end: triton's library lists on stderr all of its own that is not.
+    atexit.register(gc.unfreeze)
     gc.set_threshold(100_000, 50, 1000)
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """Lets Python free what is frozen at its end: triton's library lists on stderr all of its own that is not."""
-    if "triton" in sys.modules:
-        gc.unfreeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
