@@ -1,4 +1,4 @@
-"""Rehearsed jobs train with published data, and with resources that the command line names."""
+"""A rehearsed job trains with published data, and with resources that the command line names."""
 
 import json
 import re
@@ -13,18 +13,26 @@ from tests.launch.rehearse.terminal import Start
 TRAINING = ("--dataset", "imagefolder", "--model", "cnn", "--image-size", "32", "--batch-size", "4", "--epochs", "1",
             "--no-plot")  # fmt: skip
 
+# All that can be named at once; tests/launch/rehearse/test_accounts.py has every option, as far as the nodes' start.
+SUFFIX = "0123456789abcdef0"
+EVERYTHING = (
+    "--subnet", f"subnet-{SUFFIX}", "--security-group", f"sg-{SUFFIX}", "--capacity-reservation", f"cr-{SUFFIX}",
+    "--ami", f"ami-{SUFFIX}", "--image", "me/train:v3", "--instance-profile", "nodes", "--scheduler-role", "timer",
+    "--bucket", "aws-ddp-toolkit-mine",
+)  # fmt: skip
+
 
 @needs_namespaces
 @pytest.mark.timeout(300)
-@pytest.mark.slow("two rehearsed nodes train from a snapshot that launch.data made of the user's own images")
-def test_two_nodes_train_from_a_published_snapshot(start: Start, tmp_path: Path) -> None:
+@pytest.mark.slow("two rehearsed nodes train from the user's own images, published, with every named resource")
+def test_two_nodes_train_from_a_published_snapshot_with_every_named_resource(start: Start, tmp_path: Path) -> None:
     """With the real trainer.prepare, and killed while it sends blocks.
 
     That the bytes are equal is what launch.data says last: every block is read back and compared.
     """
     photos = write_images(tmp_path / "photos")
     played = start("--nodes", "2", "--rehearse", "--job-name", "job", "--data", "photos", *TRAINING,
-                   "--rehearse-data", str(photos), "--inject", "launcher-killed@call:15")  # fmt: skip
+                   "--rehearse-data", str(photos), "--inject", "launcher-killed@call:15", *EVERYTHING)  # fmt: skip
     code = played.end()
 
     assert code == 0, played.text
@@ -38,41 +46,5 @@ def test_two_nodes_train_from_a_published_snapshot(start: Start, tmp_path: Path)
     assert sum(json.loads(row)["operation"] == "StartSnapshot" for row in requests) == 1, "it must go on with the same"
     assert [(row["epoch"], row["world_size"]) for row in played.kept.epochs()] == [(1, 2)]
     assert not list(photos.parent.glob("photos-*"))
-    assert " 0 left" in played.text
-
-
-LISTS = """
-import os, sys
-data, out = sys.argv[1:]
-print("found", sorted(os.listdir(data + "/a")), flush=True)
-os.makedirs(out, exist_ok=True)
-open(out + "/model.pt", "w").write("x")
-"""
-
-
-# All that can be named at once; tests/launch/rehearse/test_accounts.py has every option, as far as the nodes' start.
-SUFFIX = "0123456789abcdef0"
-EVERYTHING = (
-    "--subnet", f"subnet-{SUFFIX}", "--security-group", f"sg-{SUFFIX}", "--capacity-reservation", f"cr-{SUFFIX}",
-    "--ami", f"ami-{SUFFIX}", "--image", "me/train:v3", "--instance-profile", "nodes", "--scheduler-role", "timer",
-    "--bucket", "aws-ddp-toolkit-mine",
-)  # fmt: skip
-
-
-@needs_namespaces
-@pytest.mark.timeout(300)
-@pytest.mark.slow("a script reads a plain folder that was published, with every resource that the command line names")
-def test_a_script_finds_a_plain_folder_by_its_arguments_with_every_named_resource(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "texts" / "a").mkdir(parents=True)
-    (tmp_path / "texts" / "a" / "b (1).txt").write_text("x")
-    (tmp_path / "train.py").write_text(LISTS)
-
-    played = start("--nodes", "1", "--rehearse", "--job-name", "job", "--max-restarts", "0", "--data", "texts",
-                   "--rehearse-data", str(tmp_path / "texts"), "--script", str(tmp_path / "train.py"), *EVERYTHING,
-                   "--", "{data_dir}", "{run_dir}/out")  # fmt: skip
-
-    assert played.end() == 0, played.text
-    assert played.text.count("found ['b (1).txt']") == 1
-    assert (played.folder / "runs" / "job" / "out" / "model.pt").read_text() == "x"
     assert " 0 left" in played.text
     assert played.left() == []
