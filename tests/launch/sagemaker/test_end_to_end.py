@@ -1,10 +1,9 @@
-"""The whole way of a job on two instances: plan -> SageMaker's SDK -> AWS (moto, over HTTP) -> AWS's own container
-toolkit -> our trainer -> the result, fetched and read.  Nothing in between is ours but the machine (agent.py).
+"""Whole jobs: plan -> SageMaker's SDK -> AWS (moto, over HTTP) -> AWS's own container toolkit -> our trainer -> the
+result, fetched and read.  Nothing in between is ours but the machine (agent.py).
 
-How one is interrupted, resumes and ends under mpirun, as a command: tests/launch/rehearse/sagemaker.
+On two instances under mpirun, as a command: tests/launch/rehearse/sagemaker.
 """
 
-import json
 import time
 from pathlib import Path
 
@@ -26,46 +25,11 @@ from tests import needs
 from tests.launch.sagemaker.agent import playing
 from trainer.config import TrainConfig
 from trainer.contract import METRICS
-from trainer.metrics.log import read_records
 from trainer.settings import flags
 
 # A second an epoch.
 SETTINGS = {"dataset": "digits", "model": "cnn", "batch_size": 64, "threads": 1, "probe_steps": 0, "device": "cpu",
-            "instance_type": "ml.g5.2xlarge", "nodes": 2, "job_name": "two", "distribution": "torch_distributed",
-            "epochs": 2}  # fmt: skip
-
-
-@needs.sagemaker_hosts()
-@pytest.mark.timeout(200)
-@pytest.mark.slow("two instances of launch.sagemaker train one model through AWS's toolkit")
-def test_two_instances_train_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    where, train = flags.build({**BACKEND.defaults, **SETTINGS}, [SageMakerOptions, TrainConfig])
-    assert isinstance(where, SageMakerOptions)
-    assert isinstance(train, TrainConfig)
-    job, said = Job(Classifier(train), where), list[str]()
-    clock = Clock(sleep=lambda seconds: time.sleep(min(seconds, 0.2)))  # sooner than one that asks the real AWS
-
-    with playing(tmp_path / "sagemaker", ranks=1) as agent:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", agent.url)
-        runtime = Runtime(Aws("us-east-1"), clock, said.append, lambda: False, tmp_path / "runs")
-        outcome = launch(prepare(job, runtime), runtime)
-        told = agent.wait("two")
-        request = agent.account.jobs["two"].request
-
-    assert outcome.exit_code == 0, said
-    records = read_records(tmp_path / "runs/two/metrics.jsonl")
-    assert [(row["epoch"], row["world_size"], row["eval_images"]) for row in records] == [(1, 2, 360), (2, 2, 360)]
-    assert {path.name for path in (tmp_path / "runs/two").iterdir()} == {
-        "config.yaml", "curves.png", "metrics.jsonl", "model.json", "model.pt", "model.safetensors", "outcome.json",
-    }  # fmt: skip
-    weights = torch.load(tmp_path / "runs/two/model.pt", weights_only=True)
-    assert sum(value.numel() for value in weights.values()) == 186_538
-    measured = {metric["MetricName"]: metric["Value"] for metric in told["FinalMetricDataList"]}
-    assert measured["epoch"] == 2
-    assert measured["eval_top1"] > 0.5
-    assert json.loads(request["HyperParameters"]["sagemaker_torch_distributed_enabled"])
-    assert [line for line in said if line.startswith("[1] ")]
-    assert [line for line in said if line.startswith("[2] ")]
+            "instance_type": "ml.g5.2xlarge", "nodes": 1, "epochs": 4, "distribution": "torch_distributed"}  # fmt: skip
 
 
 @needs.sagemaker_hosts()
@@ -98,7 +62,7 @@ def test_an_attempt_that_is_lost_is_resumed_by_the_next(tmp_path: Path, monkeypa
 
 
 def _job(name: str, **more: object) -> Job[SageMakerOptions]:
-    settings = {**BACKEND.defaults, **SETTINGS, "nodes": 1, "epochs": 4, "job_name": name, **more}
+    settings = {**BACKEND.defaults, **SETTINGS, "job_name": name, **more}
     where, train = flags.build(settings, [SageMakerOptions, TrainConfig])
     assert isinstance(where, SageMakerOptions)
     assert isinstance(train, TrainConfig)
