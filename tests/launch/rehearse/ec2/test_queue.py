@@ -1,11 +1,16 @@
-"""A rehearsed job in a queue: nothing on the user's machine follows it, and it ends as one that is followed."""
+"""A rehearsed job in a queue, with a script of the user's own: nothing on the user's machine follows it."""
 
 import re
+import shutil
+from pathlib import Path
 
 import pytest
+import torch
 
-from tests.launch.rehearse.ec2.conftest import SETTINGS, needs_nodes
-from tests.launch.rehearse.terminal import Kept, Start
+from tests.conftest import ROOT
+from tests.examples.loading import undisturbed
+from tests.launch.rehearse.ec2.conftest import needs_nodes
+from tests.launch.rehearse.terminal import Start
 
 pytestmark = [needs_nodes, pytest.mark.timeout(600)]
 
@@ -24,23 +29,43 @@ here = fargate.here
 fargate.here = lambda command: [sys.executable, "-P", "-c", CONTROLLER, *here(command)[4:]]
 sys.exit(main(sys.argv[1:]))
 """
+# The GPT of infra/examples.  It saves after every tenth step and records every fifth.
+ARGUMENTS = ("--steps", "60", "--every", "10", "--width", "32", "--layers", "1", "--context", "32")
 KILLED = ("controller-killed@epoch:1", "controller-killed@epoch:1", "controller-killed@epoch:2")
 
 
-@pytest.mark.slow("a job in a queue survives a lost node and three deaths of its launcher with nobody's laptop open")
-def test_without_a_laptop_a_lost_node_and_three_dead_launchers_change_no_weight(
-    start: Start, request: pytest.FixtureRequest
-) -> None:
-    faults = ",".join(("node-dies@epoch:1", *KILLED))
-    terminal = start(*SETTINGS, "--queue", "demo", "--inject", faults, code=("-c", SHORT_LEASES))
+def records(run: Path) -> list[str]:
+    """The run's records in their order, each with its step."""
+    return (run / "metrics.jsonl").read_text().splitlines()
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    """Those of the newest checkpoint."""
+    found: dict[str, torch.Tensor] = torch.load(max((run / "checkpoints").glob("step-*")), weights_only=True)["model"]
+    return found
+
+
+@pytest.mark.slow("a script in a queue survives a lost node and three deaths of its launcher, and changes no weight")
+def test_without_a_laptop_a_lost_node_and_three_dead_launchers_change_no_weight(start: Start, tmp_path: Path) -> None:
+    script = shutil.copy(ROOT / "infra/examples/gpt/train.py", tmp_path)
+    words = ("--nodes", "2", "--rehearse", "--job-name", "job", "--queue", "demo", "--script", str(script))
+    faults = ",".join(("node-dies@epoch:5", *KILLED))  # the fifth record, of step 20
+
+    terminal = start(*words, "--inject", faults, "--", *ARGUMENTS, code=("-c", SHORT_LEASES))
 
     assert terminal.end() == 0, terminal.text
+    undisturbed("gpt", tmp_path / "alone", *ARGUMENTS)
     assert terminal.text.count("injected controller-killed") == len(KILLED)
     assert "injected node-dies" in terminal.text
-    assert "Traceback" not in terminal.text
+    tracebacks = [line for line in terminal.said if "Traceback" in line]
+    assert [line for line in tracebacks if "[rank" not in line] == []  # the script fails where its peer is gone
     assert re.findall(r"^  (\w+): exit code (\d+)$", terminal.text, re.MULTILINE) == [("launch", "0"), ("fetch", "0")]
-    assert ", 0 left" in terminal.text
     assert "3 x instance" in terminal.text  # one took the lost node's place, and nobody led when the training ended
+    found, expected = records(terminal.folder / "runs/job"), records(tmp_path / "alone")
+    assert set(found) == set(expected)
+    lost = len(found) - len(expected)
+    assert 0 <= lost <= 3  # of the steps since the newest checkpoint, which were done and recorded again
+    broken, unbroken = weights(terminal.folder / "runs/job"), weights(tmp_path / "alone")
+    assert [name for name in unbroken if not torch.equal(broken[name], unbroken[name])] == []
+    assert ", 0 left" in terminal.text
     assert terminal.left() == []
-    undisturbed: Kept = request.getfixturevalue("undisturbed")  # played meanwhile by another test
-    terminal.kept.assert_same_training(undisturbed)
