@@ -27,13 +27,9 @@ CHECKS: dict[str, Words] = {
     "style": (sys.executable, "-m", "ruff", "check", "--no-fix"),
     "format": (sys.executable, "-m", "ruff", "format", "--check"),
     "import rules": script("lint-imports", "--no-logo"),
-    "security": (sys.executable, "-m", "bandit", "-q", "-c", "pyproject.toml", "-r", *PACKAGES),
     "shell scripts": (BIN / "shellcheck", *SCRIPTS),
     "Dockerfile": (BIN / "hadolint", "Dockerfile"),
 }
-
-
-SLOW = pytest.mark.slow("bandit finds nothing in what is shipped")
 
 
 def run_check(words: Words) -> str:
@@ -45,10 +41,7 @@ def run_check(words: Words) -> str:
 
 
 @pytest.mark.timeout(300)  # mypy without its cache takes a minute of a quiet core
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=SLOW) if name == "security" else name for name in CHECKS],
-)
+@pytest.mark.parametrize("name", CHECKS)
 def test_check(name: str) -> None:
     run_check(CHECKS[name])
 

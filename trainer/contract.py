@@ -72,7 +72,7 @@ SAGEMAKER_FAILURE = "Exception: exit code {code}: {sentence}"
 SAGEMAKER_FAILURE_PATTERN = re.compile(r'Exception: exit code (?P<code>\d{1,3}): (?P<sentence>[^\n]*?)"?(?:\n|$)')
 
 # Prefix of environment variables that name the AWS secret or parameter with the value of another variable.
-SAGEMAKER_SECRET = "DDP_SECRET_"  # nosec B105  # a name
+SAGEMAKER_SECRET = "DDP_SECRET_"  # noqa: S105  # a name
 
 # Set to any value to add inference code for AWS's PyTorch inference toolkit beside the weights.
 SAGEMAKER_INFERENCE = "DDP_INFERENCE_CODE"

@@ -122,7 +122,7 @@ def load() -> Mapping[str, Instance]:
 
     # The parser in C, where there is one, takes a sixth of the time.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    content = yaml.load(files("infra").joinpath("instances.yaml").read_bytes(), loader)  # nosec B506  # both are safe
+    content = yaml.load(files("infra").joinpath("instances.yaml").read_bytes(), loader)  # noqa: S506  # both are safe
     families, types = content["families"], content["types"]
     return MappingProxyType({name: _instance(name, families[name.split(".")[0]] | own) for name, own in types.items()})
 

@@ -276,7 +276,7 @@ def run_here(command: Sequence[str]) -> int:
 
 def become(command: Sequence[str]) -> NoReturn:
     """Run a command in place of this process: it gets the terminal's signals, and its exit code is ours."""
-    os.execvp(command[0], list(command))  # nosec B606  # without a shell, on purpose
+    os.execvp(command[0], list(command))  # noqa: S606  # without a shell, on purpose
 
 
 def run_beside(command: Sequence[str], every_s: float, act: Callable[[], object]) -> int:

@@ -162,7 +162,7 @@ def keeping(text: str, adopted: Iterable[str]) -> str:
 @cache
 def read(text: str) -> Mapping[str, Any]:
     """The template as data, with CloudFormation's short forms, such as !Ref, written out.  Shared: do not change it."""
-    content: Mapping[str, Any] = yaml.load(text, Loader=_Loader)  # nosec B506  # a SafeLoader
+    content: Mapping[str, Any] = yaml.load(text, Loader=_Loader)  # noqa: S506  # a SafeLoader
     return content
 
 

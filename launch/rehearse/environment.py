@@ -22,7 +22,7 @@ NO_ACCOUNT = {
 CREDENTIALS = {
     **NO_ACCOUNT,
     "AWS_ACCESS_KEY_ID": "rehearsal",
-    "AWS_SECRET_ACCESS_KEY": "rehearsal",  # nosec B105  # moto takes any
+    "AWS_SECRET_ACCESS_KEY": "rehearsal",  # moto takes any
     "AWS_SESSION_TOKEN": secrets.token_urlsafe(32),  # checked, as other users of this machine can reach its ports
     "AWS_EC2_METADATA_DISABLED": "true",
 }

@@ -253,7 +253,7 @@ def _folder() -> Iterator[Path]:
     """A temporary folder, which is removed even if this process is killed."""
     where = tempfile.gettempdir()
     # The boot script uses the path without quotes, which is safe on AWS.
-    where = where if re.fullmatch(r"[\w/.-]+", where) else "/tmp"  # nosec B108  # mkdtemp makes a private folder
+    where = where if re.fullmatch(r"[\w/.-]+", where) else "/tmp"  # noqa: S108  # mkdtemp makes a private folder
     folder = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=where))
     sweep = 'echo ready; cat >/dev/null; for _ in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" && exit; sleep 0.5; done'
     sweeper = shell.start_child(["sh", "-c", sweep, "sh", str(folder)], {"PATH": os.defpath})

@@ -50,7 +50,7 @@ def _interval(values: tuple[float, ...]) -> Measured:
     middle = median(values)
     if len(set(values)) == 1:
         return Measured(middle, middle, middle)
-    draw = random.Random(0)  # nosec B311  # statistics, no secret
+    draw = random.Random(0)  # noqa: S311  # statistics, no secret
     medians = sorted(median(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
     cut = round(RESAMPLES * (1 - CONFIDENCE) / 2)
     return Measured(middle, min(medians[cut], middle), max(medians[-1 - cut], middle))

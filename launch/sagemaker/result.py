@@ -52,7 +52,7 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
             _download(aws, training_job.model, packed)
             packed.seek(0)
             with tar_of(Part(gzip.GzipFile(fileobj=packed))) as tar:
-                tar.extractall(unpacked, filter=_Inside().take)  # nosec B202  # stricter than "data"
+                tar.extractall(unpacked, filter=_Inside().take)  # noqa: S202  # stricter than "data"
             # symlinks=True: copy links instead of moving their targets, should there be any.
             shutil.copytree(unpacked, target, symlinks=True, dirs_exist_ok=True, copy_function=shutil.move)
     except (*DAMAGED, KeyError) as error:  # KeyError: a hard link to a file that is not in the archive

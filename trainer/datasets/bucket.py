@@ -111,7 +111,7 @@ def region_of(bucket: str) -> str | None:
     """
     request = urllib.request.Request(f"https://s3.amazonaws.com/{bucket}", method="HEAD")
     try:
-        with urllib.request.urlopen(request, timeout=LOOK_UP_S) as answer:  # nosec B310  # https, see above
+        with urllib.request.urlopen(request, timeout=LOOK_UP_S) as answer:  # noqa: S310  # https, see above
             headers = answer.headers
     except urllib.error.HTTPError as error:
         headers = error.headers

@@ -213,7 +213,7 @@ def _keep_sockets_short() -> None:
     """Make multiprocessing put its sockets in /tmp if TMPDIR is too long for a socket's path."""
     usual = tempfile.gettempdir()
     if len(os.fsencode(usual)) > LONGEST_TMPDIR:
-        tempfile.tempdir = "/tmp"  # nosec B108  # multiprocessing creates a folder in it with mode 0700
+        tempfile.tempdir = "/tmp"  # noqa: S108  # multiprocessing creates a folder in it with mode 0700
         try:
             util.get_temp_dir()  # creates the folder, and remembers it here and in the processes
         finally:

@@ -8,7 +8,7 @@ https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt, https://docs.nvidia.com/
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from xml.etree import ElementTree  # nosec B405  # only parses the driver's output
+from xml.etree import ElementTree  # only parses the driver's output
 
 ANSWER_WITHIN_S = 30.0
 # Elements that are "Yes" if there is a fault, and its description.
@@ -84,7 +84,7 @@ def problems(xml: str, gpus: int | None = None) -> list[str]:
     gpus: the expected number; None: any.
     """
     try:
-        found = ElementTree.fromstring(xml).findall("gpu")  # nosec B314
+        found = ElementTree.fromstring(xml).findall("gpu")  # noqa: S314
     except ElementTree.ParseError as error:
         return [f"nvidia-smi printed invalid XML ({error})"]
     missing = [] if gpus is None or len(found) >= gpus else [f"{len(found)} of {gpus} GPUs are visible"]

@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-import pickle  # nosec B403  # only files with known digests are unpickled
+import pickle  # only files with known digests are unpickled
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -99,5 +99,5 @@ def read_arrays(name: str, data: bytes) -> dict[str, Any]:
     """The content of an official file.  Raises ValueError for any other data, as unpickling may run any code."""
     if hashlib.md5(data, usedforsecurity=False).hexdigest() != MD5[name]:
         raise ValueError(f"{name} is not the official one")
-    content: dict[str, Any] = pickle.loads(data, encoding="latin1")  # nosec B301  # see above
+    content: dict[str, Any] = pickle.loads(data, encoding="latin1")  # noqa: S301  # see above
     return content

@@ -44,7 +44,7 @@ def _read(path: Path | Traversable, name: str, resolvers: Any) -> dict[str, Any]
     import yaml
 
     try:
-        content = yaml.load(path.read_bytes().decode(), _loader(name, resolvers))  # nosec B506  # a SafeLoader
+        content = yaml.load(path.read_bytes().decode(), _loader(name, resolvers))  # noqa: S506  # a SafeLoader
     except OSError as error:
         raise SettingsError(f"{name}: {error.strerror}; check the path.") from error
     except RecursionError as error:

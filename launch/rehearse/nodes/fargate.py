@@ -99,7 +99,7 @@ class Fargate:
             "AWS_REGION": region,
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": "not-a-secret",  # nosec B105
+            "AWS_SECRET_ACCESS_KEY": "not-a-secret",
             "AWS_SESSION_TOKEN": TOKEN,
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_BATCH_JOB_ID": job.id,

@@ -106,7 +106,7 @@ exec chroot "$root" /bin/bash -c '
 """
 
 # sleep: once the power is off, there is no shell to return to.
-PATH, TMP = "/ec2/bin:/usr/sbin:/usr/bin:/sbin:/bin", "/tmp"  # nosec B108  # the node's own
+PATH, TMP = "/ec2/bin:/usr/sbin:/usr/bin:/sbin:/bin", "/tmp"  # noqa: S108  # the node's own
 
 SHUTDOWN = """#!/bin/bash
 echo "$*" >> /ec2/shutdown-calls

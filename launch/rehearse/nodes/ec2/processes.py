@@ -146,7 +146,7 @@ def relocated(user_data: str, root: Path, metadata: str, rendezvous_port: int) -
         r"/var/lib/(?=ddp|cloud)": f"{root}/var/lib/",
         r"(?<![\w/.-])/data\b": f"{root}/data",
         r"/dev/disk/by-id": f"{root}/dev/disk/by-id",
-        r"/dev/shm": f"{root}/dev/shm",  # nosec B108  # never this machine's
+        r"/dev/shm": f"{root}/dev/shm",  # noqa: S108  # never this machine's
         r"/job/run": f"{root}/job/run",
         r"/job/source": f"{root}/job/source",
         r"/job/toolkit": f"{root}/job/toolkit",
@@ -194,7 +194,7 @@ def _environment(root: Path, setup: NodeSetup, metadata: str) -> Mapping[str, st
         **environment(
             setup, f"{root}/ec2/bin:{os.defpath}:/usr/local/bin:/opt/homebrew/bin:/usr/sbin:/sbin", root / "tmp"
         ),
-        "TMPDIR": f"{root}/tmp",  # nosec B108  # the node's own
+        "TMPDIR": f"{root}/tmp",  # noqa: S108  # the node's own
         "EC2_ROOT": str(root),
         "DDP_SERVICE": "yes",  # boot.sh must not use this machine's systemd
         "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata,
@@ -203,7 +203,7 @@ def _environment(root: Path, setup: NodeSetup, metadata: str) -> Mapping[str, st
 
 def _free_block() -> int:
     """The second number of free loopback addresses; 0 where this machine has only 127.0.0.1."""
-    for block in random.sample(range(1, 255), 20):  # nosec B311  # no secret
+    for block in random.sample(range(1, 255), 20):  # no secret
         if _can_listen(f"127.{block}.0.1", PORT):
             return block
     return 0

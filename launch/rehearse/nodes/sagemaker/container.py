@@ -224,7 +224,7 @@ def _environment(spec: ContainerSpec, ml: Path, network: HostNetwork | None) -> 
         "TRAINING_JOB_NAME": spec.job,
         "AWS_REGION": spec.region,
         "AWS_ACCESS_KEY_ID": KEY,
-        "AWS_SECRET_ACCESS_KEY": "test",  # nosec B105  # moto takes any
+        "AWS_SECRET_ACCESS_KEY": "test",  # moto takes any
         "AWS_SESSION_TOKEN": TOKEN,
         "AWS_EC2_METADATA_DISABLED": "true",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
