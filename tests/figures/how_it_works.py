@@ -7,10 +7,6 @@ figure that no longer fits the code fails its test.
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
-
 from launch.core.backend import BACKENDS
 from tests.conftest import ROOT
 
@@ -54,6 +50,10 @@ def _present(folder: Path, modules: tuple[str, ...]) -> list[str]:
 
 def draw(target: Path) -> None:
     """Writes the figure as SVG; the same structure gives the same bytes."""
+    import matplotlib as mpl  # takes a second, which tests of the structure need not spend
+    from matplotlib.figure import Figure
+    from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
     mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "how it works", "font.family": "sans-serif"}
     rows = structure()
     height = HEAD + 0.25 + ROW * 1.35 * len(rows)

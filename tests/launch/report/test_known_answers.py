@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from scipy.stats import bootstrap
 
 from launch.core.drawing.charts import Lines, Measured
 from launch.core.estimate.laws import gustafson
@@ -178,11 +177,14 @@ def test_single_runs_are_marked_and_repetitions_have_an_interval() -> None:
 
 @pytest.mark.parametrize("count", [3, 6, 12, 25])
 def test_the_interval_is_that_of_scipys_bootstrap(count: int) -> None:
+    from numpy import median
+    from scipy.stats import bootstrap  # takes a second to import
+
     values = [100 + (7 * n * n) % 23 + 0.1 * n for n in range(count)]
 
     found = median_of(values)
 
-    theirs = bootstrap((values,), __import__("numpy").median, method="percentile", rng=1, n_resamples=4000)
+    theirs = bootstrap((values,), median, method="percentile", rng=1, n_resamples=4000)
     assert found is not None
     assert found.low == pytest.approx(theirs.confidence_interval.low, abs=1.5)
     assert found.high == pytest.approx(theirs.confidence_interval.high, abs=1.5)
