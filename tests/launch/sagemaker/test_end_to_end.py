@@ -4,6 +4,7 @@ result, fetched and read.  Nothing in between is ours but the machine (agent.py)
 On two instances under mpirun, as a command: tests/launch/rehearse/sagemaker.
 """
 
+import threading
 import time
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from launch.sagemaker.training_jobs import newest
 from tests import needs
 from tests.launch.sagemaker.agent import playing
 from trainer.config import TrainConfig
-from trainer.contract import METRICS
 from trainer.settings import flags
 
 # A second an epoch.
@@ -42,14 +42,16 @@ def test_an_attempt_that_is_lost_is_resumed_by_the_next(tmp_path: Path, monkeypa
         monkeypatch.setenv("AWS_ENDPOINT_URL", agent.url)
         make_queue(agent.account.rules, "aws-ddp-toolkit-demo", 1, "us-east-1", agent.account.id)
 
-        def kill_once(seconds: float) -> None:
-            time.sleep(min(seconds, 0.2))
-            first = next(iter(agent.account.jobs.values()), None)
-            has_saved = f"jobs/broken/run/{METRICS}" in agent.account.objects()
-            if first is not None and first.name.startswith("AWSBatch") and has_saved and not first.has_ended:
-                agent.runs[first.name].end_abruptly("died")
+        def kill_once() -> None:
+            """As soon as the job has saved: it trains for seconds only."""
+            while not any("/checkpoints/epoch-" in key for key in list(agent.account.objects())):
+                time.sleep(0.05)
+            (run,) = agent.runs.values()
+            run.end_abruptly("died")
 
-        runtime = Runtime(Aws("us-east-1"), Clock(sleep=kill_once), said.append, lambda: False, tmp_path / "runs")
+        threading.Thread(target=kill_once, daemon=True).start()
+        clock = Clock(sleep=lambda seconds: time.sleep(min(seconds, 0.2)))  # sooner than one that asks the real AWS
+        runtime = Runtime(Aws("us-east-1"), clock, said.append, lambda: False, tmp_path / "runs")
         assert launch(prepare(_job("broken", queue="demo"), runtime), runtime) is None
         follow(newest(runtime.aws, "broken", "attach", runtime.clock.utc()), runtime, fetch=True)
         attempts = list(agent.account.jobs)
