@@ -1,6 +1,5 @@
 """Whole rehearsals on SageMaker, as a user starts them.  Each ends with nothing left, on the embedded AWS and here."""
 
-import os
 import re
 import signal
 import time
@@ -95,22 +94,16 @@ def test_after_an_interruption_a_full_disk_and_the_loss_of_the_launcher_the_weig
     terminal.kept.assert_same_training(request.getfixturevalue("undisturbed"))
 
 
-@pytest.mark.slow("Ctrl-C without root, and a launcher of a SageMaker rehearsal that is killed, leave nothing")
-def test_ctrl_c_without_root_and_a_killed_launcher_leave_nothing(start: Start, tmp_path: Path) -> None:
+@pytest.mark.slow("Ctrl-C in a SageMaker rehearsal without root leaves nothing")
+def test_ctrl_c_without_root_leaves_nothing(start: Start, tmp_path: Path) -> None:
+    """As a killed launcher does: tests/launch/rehearse/ec2/test_interrupted.py."""
     (tmp_path / "train.py").write_text("import time\nprint('it trains', flush=True)\ntime.sleep(600)\n")
-    words = (*SETTINGS, "--script", str(tmp_path / "train.py"))
-    launcher_killed = start(*words, module="launch.sagemaker")
-    interrupted = start(*words, code=("-c", WITHOUT_ROOT))
+    interrupted = start(*SETTINGS, "--script", str(tmp_path / "train.py"), code=("-c", WITHOUT_ROOT))
 
-    launcher_killed.wait_for("it trains")
-    assert len(containers(launcher_killed)) > 2  # what is looked for afterwards
-    os.kill(launcher_killed.launcher(), signal.SIGKILL)
     interrupted.wait_for("it trains")
+    assert len(containers(interrupted)) > 2  # what is looked for afterwards
     interrupted.process.send_signal(signal.SIGINT)
 
-    assert launcher_killed.end() == 137
-    assert "python -m launch.sagemaker attach job" in launcher_killed.text
-    assert_nothing_left(launcher_killed)
     assert interrupted.end() == 130
     assert "nodes: processes" in interrupted.text
     assert "off, Stopped" in interrupted.text
