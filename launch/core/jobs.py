@@ -206,6 +206,28 @@ class Overview:
 
 
 @dataclass(frozen=True)
+class Phase:
+    """A part of a job's life.  Times are in UTC."""
+
+    name: str
+    began: datetime
+    ended: datetime | None = None  # None: it goes on
+
+
+def phases_of(starts: Iterable[tuple[str, datetime | None]], ended: datetime | None) -> tuple[Phase, ...]:
+    """The phases with these names and starts, in order: each lasts until the next one begins, the last until `ended`.
+
+    Those without a start are left out, and those that begin after the next one: clocks may differ.
+    """
+    found = list[Phase]()
+    for name, began in reversed([*starts]):
+        until = found[-1].began if found else ended
+        if began is not None and (until is None or began <= until):
+            found.append(Phase(name, began, until))
+    return tuple(reversed(found))
+
+
+@dataclass(frozen=True)
 class State:
     """One job, as `status` shows it."""
 
@@ -215,6 +237,7 @@ class State:
     facts: Sequence[tuple[str, str]]  # a word, and a sentence about it
     tables: Sequence[str] = ()  # between headline and facts
     notes: Sequence[str] = ()
+    phases: Sequence[Phase] = ()  # empty if they are not known
 
     def __str__(self) -> str:
         lines = [self.headline, *(line for text in self.tables for line in ("", *text.splitlines()))]

@@ -93,7 +93,7 @@ def job_state(
     summary = summary_of(training_job, now)
     summary = replace(summary, metrics=values_of(epoch) if epoch else None, next=tuple(_next(training_job)))
     summary = summary.ended_with(recorded) if recorded else summary
-    return State(summary, _headline(training_job, now, recorded), rows)
+    return State(summary, _headline(training_job, now, recorded), rows, phases=training_job.phases)
 
 
 def _headline(training_job: TrainingJob, now: datetime, recorded: Outcome | None) -> str:

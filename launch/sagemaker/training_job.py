@@ -9,6 +9,7 @@ from typing import Any
 from launch.aws.batch import Queued
 from launch.aws.names import BUCKET_TAG, HOURLY_TAG, JOB_TAG, OWNER_TAG, STARTED_TAG, Folder, is_ours, read_usd
 from launch.core import catalog
+from launch.core.jobs import Phase
 from launch.core.price import HOURS_PER_MONTH
 from launch.sagemaker.checks import DISK_USD
 from launch.sagemaker.names import REGISTER_TAG, job_of, number_of
@@ -56,6 +57,7 @@ class TrainingJob:
     tuning_job: str = ""  # the tuning job from which it has its tags
     queued: Queued | None = None  # through a queue
     earlier_s: int = 0  # billed seconds per instance of earlier attempts through a queue
+    phases: tuple[Phase, ...] = ()  # by its secondary statuses
 
     @property
     def start(self) -> str:
@@ -217,7 +219,13 @@ def read_training_job(described: Mapping[str, Any], tags: Mapping[str, str], reg
         has_shell=bool(described.get("RemoteDebugConfig", {}).get("EnableRemoteDebug")),
         is_reserved=_is_reserved(resources),
         tuning_job=described.get("TuningJobArn", "").rpartition("/")[2],
+        phases=tuple(Phase(row["Status"], row["StartTime"], row.get("EndTime")) for row in transitions if _lasts(row)),
     )
+
+
+def _lasts(transition: Mapping[str, Any]) -> bool:
+    """Whether it is to a status that lasts, unlike the end."""
+    return transition["Status"] not in OVER and transition["StartTime"] != transition.get("EndTime")
 
 
 def _type_of(resources: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class JobFolder:
     ids: tuple[str, ...]  # Slurm's, one per submission
     starts: tuple[Mapping[str, Any], ...]  # how each start ended, see job.sbatch
     log_start: int = 0  # offset of the newest submission in the log, if recorded
+    submitted: datetime | None = None  # the newest time
 
     @property
     def is_job(self) -> bool:
@@ -66,7 +68,15 @@ def read_folder(path: Path) -> JobFolder:
         ids=tuple(spec.get("ids", ())),
         starts=tuple(_read_starts(path / STARTS)),
         log_start=spec.get("log_start", 0),
+        submitted=_written(path / SPEC),
     )
+
+
+def _written(path: Path) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except OSError:
+        return None
 
 
 def _spec(folder: Path) -> Mapping[str, Any]:

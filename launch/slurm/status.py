@@ -1,18 +1,20 @@
 """The status of one or all of the user's jobs as text, and the outcome of a job that left the queue."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from launch.aws.progress import in_words as progress_in_words
 from launch.core.errors import Ended
-from launch.core.jobs import Overview, State, Summary
+from launch.core.jobs import Overview, Phase, State, Summary, phases_of
 from launch.core.metrics import values_of
 from launch.core.terminal import Say, table
 from launch.slurm.explain import why_it_waits
 from launch.slurm.folder import JobFolder
-from launch.slurm.listing import QueuedJob
+from launch.slurm.listing import QueuedJob, seconds_of
 from launch.slurm.lookup import Slurm
 from launch.slurm.names import command, next_commands
 from trainer import outcome
@@ -73,6 +75,24 @@ def job_state(
     summary = summary.ended_with(ended) if ended else summary
     metrics, commands = values_of(record) if record else None, next_commands(name, is_over=queued is None)
     return State(replace(summary, metrics=metrics, next=commands), headline, facts)
+
+
+def phases(queued: QueuedJob | None, folder: JobFolder, now: datetime) -> tuple[Phase, ...]:
+    """When the newest submission waited in the queue, and when it trained."""
+    starts = [start for start in folder.starts if start["job"] in folder.ids[-1:]]
+    moments: list[tuple[str, datetime | None]] = [("queue", folder.submitted)]
+    for start in starts:
+        moments += [("train", _utc(start.get("began"))), ("queue", _utc(start.get("ended")))]
+    if queued is None:
+        return phases_of(moments[:-1], moments[-1][1]) if starts else ()
+    if not queued.is_waiting:
+        with suppress(ValueError):  # Slurm prints INVALID while its clocks differ
+            moments.append(("train", now - timedelta(seconds=seconds_of(queued.ran) or 0)))
+    return phases_of(moments, None)
+
+
+def _utc(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def _rows(

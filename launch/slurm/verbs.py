@@ -85,8 +85,10 @@ class SlurmJobs:
         ended = None if job.queued else self._outcome(job)
         path = job.folder.path
         record = newest_of(read_epochs(path))
-        progress = _progress(path, self.clock.utc() if job.queued and not job.queued.is_waiting else None)
-        return status.job_state(job.name, job.queued, job.folder, ended, record, _epochs(path), progress)
+        now = self.clock.utc()
+        progress = _progress(path, now if job.queued and not job.queued.is_waiting else None)
+        state = status.job_state(job.name, job.queued, job.folder, ended, record, _epochs(path), progress)
+        return replace(state, phases=status.phases(job.queued, job.folder, now))
 
     def log(self, options: QueueLogsOptions) -> Log:
         job = self._find(options.job or self._only_job("logs"))

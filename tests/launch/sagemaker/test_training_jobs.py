@@ -51,8 +51,11 @@ def test_a_described_job_has_what_the_verbs_need(stage: Stage) -> None:
     assert training.hyperparameters["epochs"] == '"3"'
     assert training.checkpoints == f"s3://{BUCKET}/jobs/{NAME}/run"
     assert training.transitions[-1] == ("Training", "Training image download completed. Training in progress.")
+    assert [phase.ended is None for phase in training.phases if phase.name == "Training"] == [True]
     complete(made, seconds=100, billable=30)
     done = refreshed(stage.aws, training)
+    assert [phase.name for phase in done.phases][-1] in ("Training", "Uploading")
+    assert all(phase.ended for phase in done.phases)
     assert (done.status, done.trained_s, done.billed_s, done.model) == ("Completed", 100, 30, made.model)
     assert done.tags == training.tags
 

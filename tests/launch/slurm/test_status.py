@@ -1,14 +1,17 @@
 """How a job that left the queue ended, where Slurm need not be asked or has only a word for it."""
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from launch.core.errors import Ended
 from launch.slurm.folder import JobFolder, name_in, read_folder
+from launch.slurm.listing import QueuedJob
 from launch.slurm.lookup import Slurm
-from launch.slurm.status import by_slurm, conclude, outcome_of
+from launch.slurm.status import by_slurm, conclude, outcome_of, phases
 from trainer.outcome import Outcome
 
 NO_SLURM = Slurm({"PATH": ""})
@@ -70,3 +73,34 @@ def test_a_job_that_is_not_done_ends_its_follower_with_its_code_and_outcome() ->
         conclude(failed, Path("runs/x"), print)
 
     assert (caught.value.code, str(caught.value), caught.value.outcome) == (3, "no images.", failed)
+
+
+@pytest.mark.parametrize(
+    ("state", "ran", "then", "expected"),
+    [
+        ("PENDING", "0:00", "requeue", [("queue", 0, 60), ("train", 60, 120), ("queue", 120, None)]),
+        (
+            "RUNNING",
+            "1:00",
+            "requeue",
+            [("queue", 0, 60), ("train", 60, 120), ("queue", 120, 240), ("train", 240, None)],
+        ),
+        ("RUNNING", "INVALID", "requeue", [("queue", 0, 60), ("train", 60, 120), ("queue", 120, None)]),
+        ("", "", "done", [("queue", 0, 60), ("train", 60, 120)]),
+    ],
+)
+def test_a_job_waits_and_trains_once_for_each_start_of_its_submission(
+    state: str, ran: str, then: str, expected: list[tuple[str, int, int | None]], tmp_path: Path
+) -> None:
+    starts = (
+        {"job": "6", "began": -90, "ended": -30, "then": "failed"},
+        {"job": "7", "began": 60, "ended": 120, "then": then},
+    )
+    folder = replace(folder_with(tmp_path), submitted=datetime.fromtimestamp(0, UTC), starts=starts)
+    queued = QueuedJob("7", "x", state, "None", ran, "1:00", 1, "n0", "main", "N/A", tmp_path) if state else None
+
+    found = phases(queued, folder, datetime.fromtimestamp(300, UTC))
+
+    assert [
+        (one.name, one.began.timestamp(), one.ended.timestamp() if one.ended else None) for one in found
+    ] == expected
