@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from launch.core.drawing.charts import Bars, Chart, alt
 from launch.core.drawing.picture import as_svg, data_uri
+from launch.core.drawing.timeline import seconds
 
 BASE = "pages/base.css"
 
@@ -25,7 +26,7 @@ def environment(**filters: Callable[..., Any]) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= filters
+    made.filters |= {"seconds": seconds, **filters}
     return made
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from launch.core.drawing.curves import learning
+from launch.core.drawing.timeline import Bar, bar, bars, percent, ticks
 from launch.core.metrics import AXES, is_of_script, merged, metrics_of, shown
 from launch.core.pages import BASE, asset, environment, pictures
 from launch.rehearse.backend import PHASES
@@ -56,27 +57,6 @@ def replayed(epoch: Epoch) -> list[str]:
 
 
 NUMBER = 5.5  # %: width of a number in a circle on a phone
-PHONE, SCREEN, CHARACTER = 320, 900, 7  # px: widths of a chart on a phone and on a screen, and of a letter
-TICK_STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A bar of the timeline."""
-
-    label: str
-    began: float
-    ended: float
-    x: float  # % of the whole time
-    width: float  # % of the whole time
-
-    @property
-    def fits(self) -> str:
-        """Where the label fits into the bar: any (also on a phone), wide (on a screen), or nowhere (empty)."""
-        needed = len(self.label) * CHARACTER + 8
-        if self.width / 100 * PHONE >= needed:
-            return "any"
-        return "wide" if self.width / 100 * SCREEN >= needed else ""
 
 
 @dataclass(frozen=True)
@@ -89,23 +69,11 @@ class FaultMark:
     text: str
 
 
-def percent(at: float, total: float) -> float:
-    return round(100 * min(1.0, max(0.0, at / total)), 2) if total > 0 else 0.0
-
-
-def bar(label: str, began: float, ended: float, total: float) -> Bar:
-    x = percent(began, total)
-    return Bar(label, began, ended, x, round(percent(ended, total) - x, 2))
-
-
 def phase_bars(receipt: Receipt) -> list[Bar]:
     lengths = [receipt.seconds[name] for name in PHASES]
     starts = accumulate(lengths, initial=0.0)
-    bars = [
-        bar(name, start, start + length, receipt.total)
-        for name, start, length in zip(PHASES, starts, lengths, strict=False)
-    ]
-    return [one for one in bars if one.ended > one.began]
+    spans = ((name, start, start + length) for name, start, length in zip(PHASES, starts, lengths, strict=False))
+    return bars(spans, receipt.total)
 
 
 def state_bars(receipt: Receipt, node: ReceiptNode) -> list[Bar]:
@@ -140,20 +108,6 @@ def fault_marks(receipt: Receipt) -> list[FaultMark]:
     return marks
 
 
-def ticks(total: float) -> list[tuple[float, str]]:
-    """At most seven round moments, with their places in %."""
-    step = next((step for step in TICK_STEPS_S if total / step <= 6), TICK_STEPS_S[-1])
-    return [(percent(at, total), seconds(at, 0)) for at in range(0, int(total) + 1, step)]
-
-
-def seconds(value: float, places: int = 1) -> str:
-    """2.5 s, or 3 min 20 s."""
-    if value < 120:
-        return f"{value:.{places}f} s"
-    minutes, rest = divmod(round(value), 60)
-    return f"{minutes} min" + (f" {rest} s" if rest else "")
-
-
 def counted(names: Mapping[str, int]) -> str:
     """Such as: ec2:CreateTags, 2 x ec2:RunInstances."""
     return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in names.items())
@@ -185,7 +139,7 @@ def write(receipt: Receipt) -> Path:
 def as_html(receipt: Receipt) -> str:
     """The whole page."""
     script = asset("rehearse/receipt.js")
-    template = environment(seconds=seconds, replayed=replayed).get_template("rehearse/receipt.html.j2")
+    template = environment(replayed=replayed).get_template("rehearse/receipt.html.j2")
     lines, cut = shortened(receipt.lines)
     text = template.render(
         receipt=receipt,
