@@ -17,6 +17,7 @@ from trainer.errors import SettingsError
 
 if TYPE_CHECKING:
     from launch.aws.client import Aws
+    from launch.ec2.ended import Ended
 
 
 BACKEND_NAME = "ec2"
@@ -48,6 +49,7 @@ class Runtime:
     confirm: Callable[[str], None] = confirm  # asks before resources are removed
     approve: Callable[[str], None] = approve  # asks before a job that costs money
     results: Path = Path("runs")  # the folder into which results are fetched
+    ended: "Ended" = field(default_factory=dict)  # what is known of ended jobs, for a process that asks again
     has_successor: bool = False  # another launcher goes on if this one ends before the job
 
 

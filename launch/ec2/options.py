@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from launch.aws.names import SCHEDULER_ROLE
+from launch.core import jobs
 from launch.core.catalog import SAGEMAKER_PREFIX
 from launch.core.jobs import AttachOptions
 from launch.core.options import ANYWAY, NEW, Options, WordList, split
@@ -158,5 +159,9 @@ class VerbOptions(RegionsOptions):
     bucket: str | None = Field(None, description="bucket of the job folder, for an ended job that had its own --bucket")
 
 
+class StatusOptions(jobs.StatusOptions):
+    ended: bool = Field(False, description="also list jobs that ended in the last 7 days")
+
+
 # Verbs with other options than in launch.core.jobs.
-VERB_OPTIONS: dict[str, type[Options]] = {"attach": AttachOptions}
+VERB_OPTIONS: dict[str, type[Options]] = {"attach": AttachOptions, "status": StatusOptions}

@@ -7,6 +7,7 @@ from functools import partial
 
 from launch.aws.batch import Queued
 from launch.aws.client import Aws
+from launch.aws.instances.inventory import Fleet
 from launch.aws.logs import LogTail, follow
 from launch.aws.lookup import spec_of
 from launch.aws.names import Folder
@@ -77,27 +78,43 @@ def _why_without(aws: Aws, job: str) -> str:
     return f"{job} left queue {found.queue} without an outcome: {found.reason or found.status}{lines}"
 
 
-def with_queue(state: State, found: Queued | None) -> State:
-    """The status of a job that went into a queue.  found: its launcher there, if Batch still has it."""
+def with_queue(state: State, found: Queued | None, fleet: Fleet) -> State:
+    """The status of a job that went into a queue.  found: its launcher there, if Batch still has it; fleet: its own."""
     if found is None:
         return state
     reason = f": {found.reason}" if found.reason else ""
     facts = (("queue", f"{found.queue} ({found.status}{reason})"), *state.facts)
     if state.summary.nodes or found.is_over:
         return replace(state, facts=facts)
+    if _is_ending(found, fleet):
+        return replace(state, facts=facts, summary=replace(state.summary, status="stopping", exit_code=None))
     summary = replace(state.summary, status="waiting", reason="", exit_code=None, ended=None)
     job, region = summary.job, str(summary.region)
     commands = (command("attach", job, region), command("stop", job, region))
     return State(replace(summary, next=commands), f"job {job} in {region} {found.in_words}", facts)
 
 
-def with_waiting(overview: Overview, queued: Sequence[Queued], region: str) -> Overview:
-    """All jobs, with those that wait in queues."""
+def _is_ending(found: Queued, fleet: Fleet) -> bool:
+    """Whether its launcher runs and its machines are gone, which EC2 lists for an hour.  fleet: its own."""
+    return found.status == "RUNNING" and bool(fleet.nodes) and not fleet.living
+
+
+def with_waiting(overview: Overview, queued: Sequence[Queued], region: str, fleet: Fleet) -> Overview:
+    """All jobs, with those of queues that have no machines: they wait, or are about to end.  fleet: of all jobs."""
     shown = {summary.job for summary in overview.jobs}
     waiting = [one for one in queued if one.name not in shown]
     if not waiting:
         return overview
     rows = [(one.name, one.queue, one.status, f"{one.place} of {one.in_line}" if one.place else "-") for one in waiting]
     text = table(("job", "queue", "status", "in line"), rows)
-    jobs = [Summary(one.name, "waiting", region=region, usd_per_hour=0.0, usd=0.0) for one in waiting]
+    jobs = [
+        Summary(
+            one.name,
+            "stopping" if _is_ending(one, fleet.of(one.name)) else "waiting",
+            region,
+            usd_per_hour=0.0,
+            usd=0.0,
+        )
+        for one in waiting
+    ]
     return Overview(f"{overview.text}\n\n{text}" if overview.jobs else text, [*overview.jobs, *jobs])

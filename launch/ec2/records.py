@@ -1,7 +1,7 @@
 """What nodes write into the job folder: boot progress, and exit records, from which the outcome follows."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -116,6 +116,16 @@ def marks(aws: Aws, folder: Folder) -> dict[str, str]:
         step = step if step in STEPS else "started"  # the boot log: it has reported
         steps[instance] = max(steps.get(instance, ""), step, key=order.index)
     return steps
+
+
+def first_marks(folder: Folder, listed: Iterable[Mapping[str, Any]], since: datetime | None) -> dict[str, datetime]:
+    """When the first node reached each boot step after `since`, by the `listed` objects of the job folder."""
+    found = dict[str, datetime]()
+    for item in listed:
+        step, at = item["Key"].rpartition(".")[2], item["LastModified"]
+        if item["Key"].startswith(folder.boot) and step in STEPS and (since is None or at >= since):
+            found[step] = min(at, found.get(step, at))
+    return found
 
 
 def console(aws: Aws, instance: str) -> list[str]:

@@ -11,15 +11,15 @@ from launch.aws.names import TIME, Folder
 from launch.aws.progress import get_outcome, in_words, newest, pace, pace_in_words
 from launch.core.clock import duration, minute
 from launch.core.errors import AwsError
-from launch.core.jobs import Overview, State, Summary
+from launch.core.jobs import Overview, Phase, State, Summary, phases_of
 from launch.core.metrics import values_of
 from launch.core.price import usd
 from launch.core.terminal import table
 from launch.core.training.options import epochs_in
 from launch.ec2.backend import BACKEND_NAME, command
 from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, this_start, unpriced, usd_per_hour
-from launch.ec2.job_folder import exit_records, members_of
-from launch.ec2.records import Record, of_records, rank_of, stopped
+from launch.ec2.job_folder import exit_records, members_of, read_exits, written_by_nodes
+from launch.ec2.records import Record, first_marks, of_records, rank_of, stopped
 from launch.ec2.warm import warm_until
 from launch.ec2.watch import with_ends
 from trainer.contract import Exit
@@ -42,6 +42,7 @@ class View:
     spec: Record | None = None  # job.json
     members: Record | None = None  # cluster.json
     exits: Mapping[str, Record] = field(default_factory=dict)  # exit records, by instance
+    marks: Mapping[str, datetime] = field(default_factory=dict)  # when this start reached each boot step
     epoch: Record | None = None  # the newest line of metrics.jsonl
     pace: Pace | None = None  # the progress of a script
     saved: Outcome | None = None  # outcome.json, possibly of an earlier start
@@ -96,14 +97,14 @@ def view(aws: Aws, fleet: Fleet, folder: Folder, now: datetime) -> View:
     """Look up the job of `folder`.  fleet: of all jobs.  If S3 fails, `unread` has the reason."""
     known = View(aws.region, folder, fleet.of(folder.job), now)
     try:
-        spec, exits = spec_of(aws, folder, BACKEND_NAME), exit_records(aws, folder)
-        epoch = newest(aws, folder)
+        spec, listed = spec_of(aws, folder, BACKEND_NAME), written_by_nodes(aws, folder)
+        exits, epoch = read_exits(aws, folder, listed), newest(aws, folder)
+        known = replace(known, fleet=with_ends(known.fleet, folder.job, exits, spec), spec=spec)
         return replace(
             known,
-            fleet=with_ends(known.fleet, folder.job, exits, spec),
-            spec=spec,
             members=members_of(aws, folder),
             exits=exits,
+            marks=first_marks(folder, listed, known.started),
             epoch=epoch,
             pace=pace(aws, folder, epoch),
             saved=get_outcome(aws, folder),
@@ -126,7 +127,7 @@ def _time(spec: Record | None, key: str) -> datetime | None:
 
 
 def views(aws: Aws, fleet: Fleet, now: datetime) -> list[View]:
-    """Each job that has resources, with what its nodes wrote only if they may be warm."""
+    """Each job that has resources, with what its nodes wrote only if they may be warm, or are gone."""
     return [_short_view(aws, fleet, job, now) for job in fleet.jobs]
 
 
@@ -134,6 +135,8 @@ def _short_view(aws: Aws, fleet: Fleet, job: str, now: datetime) -> View:
     folder = Folder(fleet.buckets.get(job, ""), job)
     known = View(aws.region, folder, fleet.of(job), now)
     try:
+        if folder.bucket and not known.fleet.present:
+            return view(aws, fleet, folder, now)  # only its folder has how it ended, or that it waits for machines
         spec = spec_of(aws, folder, BACKEND_NAME) if folder.bucket else None
         exits = exit_records(aws, folder) if spec and spec.get("where", {}).get("keep_warm") else {}
     except (AwsError, SettingsError):
@@ -166,9 +169,7 @@ def all_as_text(fleet: Fleet, views: Sequence[View], region: str) -> str:
 def overview(aws: Aws, fleet: Fleet, now: datetime) -> Overview:
     """all_as_text(), also for programs."""
     found = views(aws, fleet, now)
-    # Without the other parts of its folder, job.json does not say how a job without nodes ended.
-    summaries = [summary_of(view if view.warm_until else replace(view, spec=None)) for view in found]
-    return Overview(all_as_text(fleet, found, aws.region), summaries)
+    return Overview(all_as_text(fleet, found, aws.region), [summary_of(view) for view in found])
 
 
 def _row(view: View) -> tuple[str, ...]:
@@ -202,7 +203,20 @@ def job_state(view: View) -> State:
         columns = ("rank", "node", "exit code", "step", "restarts", "ended", "reason")
         tables.append(f"nodes that ended:\n{table(columns, ended)}")
     summary = replace(summary_of(view), next=tuple(_next(view)))
-    return State(summary, _headline(view), tuple(_facts(view)), tables, _price_notes(view.fleet))
+    return State(summary, _headline(view), tuple(_facts(view)), tables, _price_notes(view.fleet), phases(view))
+
+
+def phases(view: View) -> tuple[Phase, ...]:
+    """The phases of this start, as a rehearsal's receipt names them; none if the job folder could not be read."""
+    if view.unread:
+        return ()
+    launched = min((node.begun for node in this_start(view.fleet)), default=None)
+    first = "provision and boot" if launched is None and view.marks else "provision"
+    steps: list[tuple[str, datetime | None]] = [(first, view.started), ("boot", launched)]
+    steps += [(step, view.marks.get(step)) for step in ("data", "image", "train")]
+    if view.records and not view.fleet.living:
+        steps.append(("tear down", datetime.fromtimestamp(view.records[-1]["at"], UTC)))
+    return phases_of(steps, None if _goes_on(view) else view.ended)
 
 
 def summary_of(view: View) -> Summary:
@@ -210,7 +224,7 @@ def summary_of(view: View) -> Summary:
     fleet = view.fleet
     known = Summary(
         view.job,
-        "running" if fleet.living else "stopping" if fleet.present else "waiting",
+        "running" if fleet.living else "stopping" if this_start(fleet) else "waiting",
         region=view.region,
         nodes=len(fleet.living),
         started=view.started,
@@ -253,6 +267,8 @@ def _is_between_nodes(view: View) -> bool:
     """Whether a launch has no nodes yet, or has lost them all without a record."""
     if view.spec is None or "ended" in view.spec:
         return False
+    if ranks_in(view.members) and (view.members or {}).get("started") == view.spec.get("started", 0):
+        return False  # it had nodes, and EC2 has forgotten them
     return bool(view.fleet.resources) and not view.records and not view.fleet.nodes
 
 

@@ -25,6 +25,7 @@ from launch.core.jobs import Choice, Connection, Leak, Log, Overview, Results, S
 from launch.core.terminal import Say
 from launch.ec2 import status
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
+from launch.ec2.ended import with_ended
 from launch.ec2.job_folder import folder_of, job_named, known_folder, members_of, needed
 from launch.ec2.leaks import in_queue, leaks_of, waiting, warm_times
 from launch.ec2.lease import leading
@@ -158,13 +159,14 @@ class Ec2Jobs:
 
     # ---- status
 
-    def overview(self, options: RegionsOptions) -> Iterator[Overview]:
+    def overview(self, options: Any) -> Iterator[Overview]:
         now = self.clock.utc()
         for aws in self._places(options):
-            queued = list[Queued]()
+            queued, fleet = list[Queued](), find(aws)
             with suppress(TrainerError):  # jobs in queues cost nothing; those that run are shown in any case
                 queued = all_queued(aws)
-            yield with_waiting(status.overview(aws, find(aws), now), queued, aws.region)
+            found = with_waiting(status.overview(aws, fleet, now), queued, aws.region, fleet)
+            yield with_ended(aws, found, self.runtime.ended, now) if options.ended else found
 
     def state(self, options: Any) -> State:
         aws, fleet = self._find(options, options.bucket)
@@ -172,7 +174,7 @@ class Ec2Jobs:
         state = status.job_state(view(aws, fleet, folder, self.clock.utc()))
         with suppress(AwsError):  # the nodes' state is known without the queue's
             if read_queued(aws, folder) is not None:
-                state = with_queue(state, find_queued(aws, folder.job))
+                state = with_queue(state, find_queued(aws, folder.job), fleet.of(folder.job))
         return state
 
     def _places(self, options: RegionsOptions) -> list[Aws]:

@@ -1,19 +1,26 @@
 """What a user reads about jobs: what runs, what it costs, how long it may, how it went, what to type next."""
 
+import json
+import re
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from moto.s3.models import s3_backends
 
 from launch.aws.batch import Queued
 from launch.aws.instances.inventory import Fleet, Node, Resource
 from launch.aws.names import Folder
-from launch.core.jobs import Overview
-from launch.ec2.queue_verbs import with_waiting
+from launch.core.jobs import Overview, Summary
+from launch.ec2.ended import Ended, with_ended
+from launch.ec2.queue_verbs import with_queue, with_waiting
 from launch.ec2.records import completed
-from launch.ec2.status import View, all_as_text, job_state, outcome_of
+from launch.ec2.status import View, all_as_text, job_state, outcome_of, phases
+from launch.ec2.verbs import Ec2Jobs
 from tests.launch.ec2.known import NAME, NOW, node
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.faults import Faults, refused
@@ -276,9 +283,136 @@ def test_status_needs_no_bucket(terminal: Terminal, faults: Faults) -> None:
 
 def test_jobs_that_wait_in_a_queue_are_listed_where_none_runs() -> None:
     found = with_waiting(
-        Overview("no jobs", []), [Queued("1", "demo", "mine", "RUNNABLE", "", place=1, in_line=2)], "r"
+        Overview("no jobs", []), [Queued("1", "demo", "mine", "RUNNABLE", "", place=1, in_line=2)], "r", Fleet()
     )
 
     assert [job.status for job in found.jobs] == ["waiting"]
     assert "no jobs" not in str(found)
     assert "1 of 2" in str(found)
+
+
+# ---- jobs that have ended
+
+
+def end(terminal: Terminal, job: str, days_ago: float, **outcome: Any) -> None:
+    """A job of which only its folder is left."""
+    ended = datetime.now(UTC) - timedelta(days=days_ago)
+    spec = SPEC | {"job": job, "started": int((ended - HOUR).timestamp()), "ended": int(ended.timestamp())}
+    terminal.account.put_json(f"jobs/{job}/job.json", spec)
+    saved = Outcome("done", 0, "", 3600.0, 2.46, job, ended.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    terminal.account.put_json(f"jobs/{job}/outcome.json", asdict(replace(saved, **outcome)))
+
+
+def listed(terminal: Terminal, *words: str) -> dict[str, str]:
+    """Each job of `status` with its status, in order."""
+    assert terminal.type("status", "--json", *words) == 0
+    return {job["job"]: job["status"] for job in json.loads(terminal.text)["jobs"]}
+
+
+def test_jobs_that_ended_lately_are_listed_if_asked_for_with_cost_and_reason(terminal: Terminal) -> None:
+    end(terminal, "yesterday", 1)
+    end(terminal, "just-now", 0, state="failed", exit_code=5, reason="the loss is not finite")
+    end(terminal, "long-ago", 8)
+    terminal.account.put_json("jobs/other/job.json", {"job": "other", "backend": "sagemaker"})
+    terminal.account.put_json("jobs/empty/run/metrics.jsonl", {})
+    terminal.start("runs")
+
+    assert listed(terminal) == {"runs": "running"}
+    assert listed(terminal, "--ended") == {"runs": "running", "just-now": "failed", "yesterday": "done"}
+    assert terminal.type("status", "--ended") == 0
+    assert re.search(r"\n +just-now +failed +\S+ \S+ UTC +2\.46 +the loss is not finite\n", terminal.text)
+
+
+def test_a_folder_is_read_once_and_again_after_its_job_was_started_again(terminal: Terminal) -> None:
+    aws, known, now = terminal.account.aws(), Ended(), datetime.now(UTC)
+    end(terminal, "demo", 1)
+    end(terminal, "unfinished", 1, ended="2026-01-01T00:00:00Z")  # its outcome is an earlier start's
+
+    def jobs(*active: str) -> list[tuple[str, str]]:
+        terminal.account.requests.clear()
+        running = Overview("", [Summary(job, "running") for job in active])
+        return [(job.job, job.status) for job in with_ended(aws, running, known, now).jobs]
+
+    assert jobs() == [("demo", "done")]
+    assert jobs() == [("demo", "done")]
+    assert [one["Key"] for one in terminal.account.asked("GetObject")] == [
+        "jobs/unfinished/job.json", "jobs/unfinished/outcome.json"
+    ]  # fmt: skip
+    assert jobs("demo") == [("demo", "running")]
+    end(terminal, "demo", 0, state="stopped", exit_code=130)
+    assert jobs() == [("demo", "stopped")]
+
+
+def test_what_s3_refuses_is_read_later(terminal: Terminal, faults: Faults) -> None:
+    aws, known, now = terminal.account.aws(), Ended(), datetime.now(UTC)
+    end(terminal, "demo", 1)
+    faults.on("GetObject", refused("SlowDown", 503), nth=None)
+    assert with_ended(aws, Overview("", []), known, now).jobs == []
+    faults.clear()
+    assert [job.job for job in with_ended(aws, Overview("", []), known, now).jobs] == ["demo"]
+
+
+def test_a_job_without_machines_waits_only_before_it_has_had_any(terminal: Terminal) -> None:
+    """Something else of it is left in all cases; EC2 forgets machines after an hour."""
+    terminal.account.slow.ending = 0
+    terminal.start("waits", nodes=0)
+    for job in ("lost", "forgotten"):
+        (node_id,) = terminal.start(job)
+        terminal.account.kill(node_id)
+        if job == "forgotten":
+            terminal.account.forget(node_id)
+    assert listed(terminal) == {"forgotten": "failed", "lost": "failed", "waits": "waiting"}
+
+
+def test_a_launcher_in_a_queue_whose_machines_are_gone_does_not_wait() -> None:
+    launcher = Queued("1", "mine", NAME, "RUNNING", "")
+    for nodes, expected in (((), "waiting"), ((node(0, "terminated"),), "stopping")):
+        found = with_waiting(Overview("no jobs", []), [launcher], "r", Fleet(nodes))
+        state = with_queue(job_state(replace(view_of(), fleet=Fleet(nodes))), launcher, Fleet(nodes))
+        assert [found.jobs[0].status, state.summary.status] == [expected, expected]
+
+
+# ---- phases
+
+
+def test_a_jobs_phases_follow_its_nodes_boot_marks() -> None:
+    def at(minutes: float) -> datetime:
+        return NOW + timedelta(minutes=minutes)
+
+    def found(view: View) -> list[tuple[str, datetime, datetime | None]]:
+        return [(phase.name, phase.began, phase.ended) for phase in phases(view)]
+
+    launched = replace(node(0), launched_at=at(1))
+    marks = {"started": at(2), "data": at(3), "image": at(5), "train": at(9)}
+    booted = [("provision", NOW, at(1)), ("boot", at(1), at(3)), ("data", at(3), at(5)), ("image", at(5), at(9))]
+
+    assert found(view_of()) == [("provision", NOW, None)]
+    assert found(view_of(launched)) == [("provision", NOW, at(1)), ("boot", at(1), None)]
+    assert found(view_of(launched, marks=marks)) == [*booted, ("train", at(9), None)]
+    gone = replace(launched, state="shutting-down")
+    assert found(view_of(gone, marks=marks, records=(exit_record(0, 0),)))[4:] == [
+        ("train", at(9), at(60)), ("tear down", at(60), None)
+    ]  # fmt: skip
+    over = view_of(marks=marks, records=(exit_record(0, 0),), spec={**SPEC, "ended": int(at(62).timestamp())})
+    assert found(replace(over, fleet=Fleet())) == [
+        ("provision and boot", NOW, at(3)), *booted[2:], ("train", at(9), at(60)), ("tear down", at(60), at(62))
+    ]  # fmt: skip
+
+
+def test_boot_marks_are_of_this_start_and_take_no_request_of_their_own(terminal: Terminal) -> None:
+    ids = terminal.start("demo", nodes=2)
+    for number in range(300):
+        terminal.account.put_json(f"jobs/demo/run/{number}", {})
+    for node_id, step in [("i-old", "train"), *((one, step) for one in ids for step in ("started", "data"))]:
+        terminal.account.put_json(f"jobs/demo/boot/{node_id}.{step}", {})
+    s3_backends[terminal.account.id]["aws"].get_object(
+        terminal.account.bucket, "jobs/demo/boot/i-old.train"
+    ).last_modified -= HOUR
+    terminal.account.put_json(f"jobs/demo/exits/{ids[0]}.json", exit_record(0, 0, instance=ids[0], at=int(time.time())))
+    terminal.account.requests.clear()
+
+    state = Ec2Jobs(terminal.runtime).state(SimpleNamespace(job="demo", region=(), bucket=None))
+
+    assert [phase.name for phase in state.phases] == ["provision", "boot", "data"]
+    assert "nodes that ended" in str(state)
+    assert [one["Prefix"] for one in terminal.account.asked("ListObjectsV2")] == ["jobs/demo/"]
