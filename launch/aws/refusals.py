@@ -123,7 +123,7 @@ def sentence(code: str, message: str, action: str, region: str, policy: str = "l
         denial = denials.parse(message, PERMISSIONS.get(action, action))
         return denials.explain(denial, granted_by(denial.action, policy))
     if code in EXPIRED:
-        return "the AWS credentials have expired; get new ones (aws sso login), and start the same command again."
+        return "the AWS credentials have expired; get new ones (aws sso login), then try again."
     if code in INVALID_KEYS:
         words = f"AWS does not accept these credentials in {region}"
         if region not in DEFAULT_REGIONS:

@@ -26,7 +26,7 @@ HEADERS = {
 }
 # The cookie is of the strictest kind, so that a redirect after a click on a link elsewhere would come without it.
 ENTRY = (
-    '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/">'
+    '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={}">'
     '<title>The console</title><link rel="icon" href="data:,">'
 )
 
@@ -87,7 +87,7 @@ class Guard:
         keys, cookies = self._keys, cookie_parser(Headers(scope=scope).get("cookie", ""))
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if scope["path"] == "/" and token and keys.enter(token):
-            answer = HTMLResponse(ENTRY)
+            answer = HTMLResponse(ENTRY.format("/"))
             answer.set_cookie(keys.cookie, keys.session, httponly=True, samesite="strict")
             return answer
         if secrets.compare_digest(cookies.get(keys.cookie, "").encode(), keys.session.encode()):

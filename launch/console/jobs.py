@@ -5,15 +5,14 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from launch.aws.progress import in_words, newest_of
 from launch.console.world import HERE, Place, World
 from launch.core import runs
-from launch.core.clock import duration
-from launch.core.jobs import State, Summary
+from launch.core.drawing import timeline as drawing
+from launch.core.jobs import Phase, State, Summary
 from launch.core.metrics import values_of
 from launch.core.runs import RUN, Run
 from trainer.contract import METRICS, OUTCOME, PACE, SETTINGS
@@ -25,6 +24,7 @@ ACTIVE = ("waiting", "running", "stopping")
 MOST_ASKED = 20  # running jobs whose progress is on the page of all jobs; each takes a dozen requests a minute
 MOST_RECORDS = 50  # in the table of a job's figures
 KEPT_RUNS = 5000
+OLDEST = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,10 @@ def listing(world: World) -> Listing:
     away, left_out, is_awaited = world.everywhere("status", partial(_asked, world), HOLDS_S)
     known = {row.name for row in away}  # what was fetched of them is the same job
     here = [row for row in _runs_here(world) if row.name not in known]
-    rows, all_known = _with_progress(world, sorted((*away, *here), key=_start, reverse=True))
-    return Listing(rows, left_out, _usd_per_hour(away), is_awaited or not all_known)
-
-
-def _usd_per_hour(rows: Sequence[Row]) -> float:
-    return math.fsum(row.usd_per_hour or 0.0 for row in rows)
-
-
-def _start(row: Row) -> datetime:
-    return row.started or datetime.min.replace(tzinfo=UTC)
+    newest_first = sorted((*away, *here), key=lambda row: row.started or OLDEST, reverse=True)
+    rows, all_known = _with_progress(world, newest_first)
+    usd_per_hour = math.fsum(row.usd_per_hour or 0.0 for row in away)
+    return Listing(rows, left_out, usd_per_hour, is_awaited or not all_known)
 
 
 def listing_here(world: World) -> Listing:
@@ -80,7 +74,8 @@ def listing_here(world: World) -> Listing:
 
 
 def _asked(world: World, place: Place) -> tuple[list[Row], str]:
-    jobs, options = place.asked("status")
+    can_list_ended = "ended" in place.client.launcher.verbs["status"].options.model_fields
+    jobs, options = place.asked("status", **({"ended": True} if can_list_ended else {}))
     found = [job for overview in jobs.overview(options) for job in overview.jobs]
     return [row_of(place.client.name, job, world.now()) for job in found], ""
 
@@ -172,17 +167,14 @@ def _read(folder: Path, stamps: tuple[int, ...]) -> Run | None:
 
 
 def _row_here(name: str, run: Run) -> Row:
-    backend = f"{run.backend}, rehearsed" if is_rehearsed(run) else run.backend
+    rehearsed = run.rehearsed or (run.folder / "receipt.html").is_file()
+    backend = f"{run.backend}, rehearsed" if rehearsed else run.backend
     started = _time(run.started)
     ended = started + timedelta(seconds=run.seconds) if started and run.seconds is not None else None
     return Row(
         HERE, name, run.state, backend, nodes=int(run.options.get("nodes") or 0), started=started, ended=ended,
         usd=run.usd, usd_at_most=run.usd, progress=_trained(run), reason=run.reason,
     )  # fmt: skip
-
-
-def is_rehearsed(run: Run) -> bool:
-    return run.rehearsed or (run.folder / "receipt.html").is_file()
 
 
 def _time(text: str) -> datetime | None:
@@ -212,6 +204,7 @@ class Job:
     notes: Sequence[str] = ()
     commands: Mapping[str, str] = field(default_factory=dict)  # what this page can do -> the command that does the same
     receipt: bool = False  # it was rehearsed, and the receipt is here
+    phases: Sequence[Phase] = ()
 
 
 def job(world: World, on: str, name: str, region: str | None) -> Job:
@@ -224,8 +217,8 @@ def job(world: World, on: str, name: str, region: str | None) -> Job:
     if not isinstance(state, State):  # several that were submitted as one
         return Job(Row(on, name, "running", on, region), str(state), commands=commands)
     row = row_of(on, state.summary, world.now())
-    is_active = row.status in ACTIVE
-    return Job(row, state.headline, state.facts, state.tables, state.notes, commands if is_active else {})
+    commands = commands if row.status in ACTIVE else {}
+    return Job(row, state.headline, state.facts, state.tables, state.notes, commands, phases=state.phases)
 
 
 def run_here(world: World, name: str) -> Run:
@@ -277,41 +270,10 @@ def settings(run: Run | None) -> dict[str, str]:
     return {str(name): HIDDEN if is_secret(str(name), str(value)) else str(value) for name, value in found.items()}
 
 
-# ---- its timeline
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A phase."""
-
-    name: str
-    began: float  # share of the whole time
-    ended: float  # share of the whole time
-    lasts: str
-
-
-def timeline(row: Row, first_line: datetime | None, now: datetime) -> Sequence[Bar]:
-    """The phases of a job, in their order.
-
-    first_line: the time of its log's first line, when its training begins; None if that is not known.
-    """
-    if row.started is None:
-        return ()
-    goes_on = row.status in ACTIVE
-    until = now if goes_on else row.ended or now
-    starts = [("train", row.started)]
-    if first_line and row.started < first_line < until:
-        starts = [("start up", row.started), ("train", first_line)]
-    end = until
-    if goes_on and row.deadline and row.deadline > until:
-        starts, end = [*starts, ("left until the time limit", until)], row.deadline
-    return _bars(starts, end)
-
-
-def _bars(starts: Sequence[tuple[str, datetime]], end: datetime) -> Sequence[Bar]:
-    first = starts[0][1]
-    whole = max(end - first, timedelta(seconds=1))
-    return [
-        Bar(name, (began - first) / whole, (ended - first) / whole, duration(ended - began))
-        for (name, began), (_, ended) in pairwise([*starts, ("", end)])
-    ]
+def timeline(phases: Sequence[Phase], now: datetime) -> dict[str, Any]:
+    """The values of timeline.html.j2: the phases until now, in s since the first began."""
+    moments = [(one.name, one.began - phases[0].began, (one.ended or now) - phases[0].began) for one in phases]
+    spans = [(name, began.total_seconds(), ended.total_seconds()) for name, began, ended in moments]
+    total = max((ended for _, _, ended in spans), default=0.0)
+    goes_on = bool(phases) and phases[-1].ended is None
+    return {"bars": drawing.bars(spans, total), "ticks": drawing.ticks(total), "goes_on": goes_on}

@@ -23,21 +23,12 @@ class LeakRow:
     remove: str  # the command that removes all of it; empty if the toolkit must not
 
 
-@dataclass(frozen=True)
-class Leaks:
-    """Leaks first, the most expensive first."""
-
-    jobs: Sequence[LeakRow]
-    left_out: Sequence[str]  # a sentence for each place that could not be asked
-    examined: Sequence[str]  # backends whose account launch.doctor can examine
-    is_awaited: bool  # some of it
-
-
-def leaks(world: World) -> Leaks:
-    """What all jobs cost now, and which of it is a leak."""
+def leaks(world: World) -> dict[str, object]:
+    """What all jobs cost now: leaks first, the most expensive first; and the backends that launch.doctor examines."""
     found, left_out, is_awaited = world.everywhere("leaks", _asked, HOLDS_S)
     rows = sorted(found, key=lambda row: (not row.is_leak, -row.usd_per_hour))
-    return Leaks(rows, left_out, all_with(lambda one: bool(one.examination)), is_awaited)
+    examined = all_with(lambda one: bool(one.examination))
+    return {"jobs": rows, "left_out": left_out, "examined": examined, "is_awaited": is_awaited}
 
 
 def _asked(place: Place) -> tuple[list[LeakRow], str]:
@@ -53,4 +44,4 @@ def _asked(place: Place) -> tuple[list[LeakRow], str]:
                 place.client.name, leak.job, leak.region, leak.is_leak, leak.why, leak.usd_per_hour, resources, remove
             )
         )
-    return rows, "" if is_complete else f"{place}: not all of it could be checked"
+    return rows, "" if is_complete else "not all of it could be checked"

@@ -77,11 +77,6 @@ class Buffer:
         rows = [(number, line.node, line.time.isoformat() if line.time else None, line.text) for number, line in shown]
         return Window(rows, first + len(lines), len(matching), len(shown) < len(matching), self.nothing)
 
-    @property
-    def began(self) -> Line | None:
-        """The first line that was read, so far: without the lock, which a long log's first reading holds."""
-        return self.lines[0] if self.lines else None
-
 
 class Buffers:
     """The logs that were looked at last."""
@@ -103,10 +98,6 @@ class Buffers:
             self._buffers.pop(key, None)  # opened again the next time
             raise
         return buffer
-
-    def opened(self, key: Hashable) -> Buffer | None:
-        """The log of that key, if it was looked at."""
-        return self._buffers.get(key)
 
 
 def log_of_files(files: Iterable[Path], is_running: bool) -> Log:

@@ -1,5 +1,6 @@
 """The addresses of the console: pages, the data that they ask for, and actions."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from starlette.routing import Route
 from launch.console import compare, jobs, plan
 from launch.console.leaks import leaks
 from launch.console.logs import Buffer, log_of_files
-from launch.console.web import data, page, world_of
+from launch.console.web import data, filled, page, world_of
 from launch.console.world import HERE, World
 from launch.core.backend import find
 from launch.core.drawing import curves as drawing
@@ -29,37 +30,21 @@ def _asked(request: Request) -> tuple[str, str, str | None]:
     return given.get("on", ""), given.get("name", ""), given.get("region") or None
 
 
-def jobs_page(request: Request) -> Response:
-    return page(request, "jobs.html.j2")
-
-
 def job_page(request: Request) -> Response:
     on, name, region = _asked(request)
     return page(request, "job.html.j2", on=on, name=name, region=region or "")
 
 
-def leaks_page(request: Request) -> Response:
-    return page(request, "leaks.html.j2")
-
-
-def commands_page(request: Request) -> Response:
-    return page(request, "commands.html.j2")
-
-
-def all_jobs(request: Request) -> Response:
-    return data(jobs.listing(world_of(request)))
-
-
-def all_here(request: Request) -> Response:
-    return data(jobs.listing_here(world_of(request)))
+def answer(ask: Callable[[World], object]) -> Callable[[Request], Response]:
+    """Answers with what `ask` knows of all jobs."""
+    return lambda request: data(ask(world_of(request)))
 
 
 def one_job(request: Request) -> Response:
-    world, (on, name, region) = world_of(request), _asked(request)
-    job, first = jobs.job(world, on, name, region), None
-    if buffer := world.logs.opened((on, name, region)):
-        first = buffer.began.time if buffer.began else None
-    return data({"job": job, "timeline": jobs.timeline(job.row, first, world.now())})
+    world = world_of(request)
+    job = jobs.job(world, *_asked(request))
+    drawn = filled(request, "timeline.html.j2", **jobs.timeline(job.phases, world.now()))
+    return data({"job": job, "timeline": drawn})
 
 
 def curves(request: Request) -> Response:
@@ -92,10 +77,6 @@ def _open_log(world: World, on: str, name: str, region: str | None) -> Log:
 def receipt(request: Request) -> Response:
     run = jobs.run_here(world_of(request), _asked(request)[1])
     return FileResponse(run.folder / "receipt.html", headers=SANDBOX)
-
-
-def all_leaks(request: Request) -> Response:
-    return data(leaks(world_of(request)))
 
 
 # ---- actions
@@ -139,17 +120,17 @@ PAGES = (
     ("/commands", "Commands"),
 )  # of the navigation
 ROUTES = [
-    Route("/", jobs_page),
+    Route("/", partial(page, template="jobs.html.j2")),
     Route("/job", job_page),
-    Route("/leaks", leaks_page),
-    Route("/commands", commands_page),
+    Route("/leaks", partial(page, template="leaks.html.j2")),
+    Route("/commands", partial(page, template="commands.html.j2")),
     Route("/receipt", receipt),
-    Route("/data/jobs", all_jobs),
-    Route("/data/here", all_here),
+    Route("/data/jobs", answer(jobs.listing)),
+    Route("/data/here", answer(jobs.listing_here)),
     Route("/data/job", one_job),
     Route("/data/curves", curves),
     Route("/data/log", log),
-    Route("/data/leaks", all_leaks),
+    Route("/data/leaks", answer(leaks)),
     Route("/data/actions", actions),
     Route("/data/act", act, methods=["POST"]),
     *compare.ROUTES,

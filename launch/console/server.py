@@ -2,11 +2,15 @@
 
 import asyncio
 import logging
+import os
 import socket
 import time
 import webbrowser
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.resources import files
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import uvicorn
 from starlette.applications import Starlette
@@ -16,7 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from launch.console.guard import Guard, Keys
+from launch.console.guard import ENTRY, Guard, Keys
 from launch.console.options import ConsoleOptions
 from launch.console.pages import PAGES, ROUTES
 from launch.console.web import data
@@ -60,11 +64,26 @@ def run(options: ConsoleOptions) -> int:
         address = f"http://{HOST}:{keys.port}/?token={keys.token}"
         say(f"the console, until Ctrl-C; its address works once:\n  {address}")
         server = uvicorn.Server(config_of(world, keys))
-        with suppress(KeyboardInterrupt):  # uvicorn ends, and then raises the signal again
-            asyncio.run(_serve(server, listener, world, options, address))
+        # uvicorn ends, and then raises the signal again
+        entry_page = entry_file(options.runs, address) if options.open else nullcontext("")
+        with entry_page as entry, suppress(KeyboardInterrupt):
+            asyncio.run(_serve(server, listener, world, options, entry))
     for action in world.actions.close():
         say(f"this goes on, with its output in {action.output}:\n  {action.command}")
     return Exit.DONE
+
+
+@contextmanager
+def entry_file(runs: Path, address: str) -> Iterator[str]:
+    """The address of a private file that leads to `address`: every user of the machine can read a browser's arguments.
+
+    It is beside the runs if possible: a browser in a sandbox may not read the folder for temporary files.
+    """
+    folder = runs if os.access(runs, os.W_OK) else None
+    with NamedTemporaryFile("w", dir=folder, prefix="console-", suffix=".html") as file:
+        file.write(ENTRY.format(address))
+        file.flush()
+        yield Path(file.name).resolve().as_uri()
 
 
 def config_of(world: World, keys: Keys) -> uvicorn.Config:
@@ -77,23 +96,18 @@ def config_of(world: World, keys: Keys) -> uvicorn.Config:
 
 
 async def _serve(
-    server: uvicorn.Server, listener: socket.socket, world: World, options: ConsoleOptions, address: str
+    server: uvicorn.Server, listener: socket.socket, world: World, options: ConsoleOptions, entry: str
 ) -> None:
     """Serve until Ctrl-C, or until the console is idle."""
     serving = asyncio.create_task(server.serve([listener]))
-    if options.open:
-        await asyncio.to_thread(webbrowser.open, address)
-    while not await _ended(serving):
+    if entry:
+        await asyncio.to_thread(webbrowser.open, entry)
+    while not (await asyncio.wait([serving], timeout=LOOK_EVERY_S))[0]:
         if time.monotonic() - world.seen_at > options.idle_minutes * 60:
             say(f"no page was in sight for {options.idle_minutes:g} min, so the console ends")
             server.should_exit = True
             break
     await serving
-
-
-async def _ended(task: asyncio.Task[None]) -> bool:
-    done, _ = await asyncio.wait([task], timeout=LOOK_EVERY_S)
-    return bool(done)
 
 
 def listening(port: int) -> socket.socket:

@@ -1,6 +1,5 @@
 """What every page and every answer with data is made with."""
 
-from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_json
@@ -17,16 +16,16 @@ def world_of(request: Request) -> World:
 
 
 def page(request: Request, template: str, **values: Any) -> HTMLResponse:
+    """A page of infra/console/`template`."""
+    return HTMLResponse(filled(request, template, path=request.url.path, **values))
+
+
+def filled(request: Request, template: str, **values: Any) -> str:
     """infra/console/`template`, filled in; all values are escaped."""
-    chosen = request.app.state.templates.get_template(f"console/{template}")
-    return HTMLResponse(chosen.render(path=request.url.path, **values))
+    return str(request.app.state.templates.get_template(f"console/{template}").render(**values))
 
 
 def data(content: Any, status: int = 200) -> Response:
     """`content` as JSON: dataclasses by their fields, times in ISO 8601, infinite numbers as null."""
-    text = to_json(content, inf_nan_mode="null", fallback=_as_text)
+    text = to_json(content, inf_nan_mode="null", fallback=repr)
     return Response(text, status, media_type="application/json")
-
-
-def _as_text(value: Any) -> str:
-    return str(value) if isinstance(value, Path) else repr(value)

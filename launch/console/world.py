@@ -113,11 +113,7 @@ def _told(ask: Callable[[Place], tuple[list[Row], str]], place: Place) -> tuple[
     try:
         return ask(place)
     except TrainerError as error:
-        return [], f"{place} was left out: {error}"
-
-
-def _utc() -> datetime:
-    return datetime.now(UTC)
+        return [], str(error)
 
 
 @dataclass
@@ -127,7 +123,7 @@ class World:
     clients: Sequence[Client] = CLIENTS
     regions: Sequence[str] = ()  # empty: the one in the AWS configuration
     runs: Path = Path("runs")
-    now: Callable[[], datetime] = _utc
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
     cache: Cache = field(default_factory=Cache)
     logs: Buffers = field(default_factory=Buffers)
     actions: Actions = field(default_factory=Actions)
@@ -148,15 +144,19 @@ class World:
     def everywhere(
         self, verb: str, ask: Callable[[Place], tuple[list[Row], str]], seconds: float
     ) -> tuple[list[Row], list[str], bool]:
-        """What all places with the verb have, a sentence for each that is not complete, and whether one is awaited.
+        """What all places with the verb have, why some are not complete, and whether one is awaited.
 
         ask: asks one place; its sentence is empty if it is complete.
         """
         keys = {(verb, str(place)): place for place in self.places(verb)}
         found = self.cache.soon({key: partial(_told, ask, place) for key, place in keys.items()}, seconds)
-        answers = [found.get(key, ([], f"{place} has not answered yet")) for key, place in keys.items()]
-        rows = [row for some, _ in answers for row in some]
-        return rows, [sentence for _, sentence in answers if sentence], len(found) < len(keys)
+        rows, reasons = list[Row](), dict[str, list[str]]()
+        for key, place in keys.items():
+            some, sentence = found.get(key, ([], "no answer yet"))
+            rows += some
+            reasons.setdefault(sentence, []).append(str(place))
+        reasons.pop("", None)  # expired credentials are one sentence, however many places need them
+        return rows, [f"{', '.join(places)}: {why}" for why, places in reasons.items()], len(found) < len(keys)
 
     def place(self, name: str, region: str | None) -> Place:
         """The backend of that name.  Raises SettingsError."""

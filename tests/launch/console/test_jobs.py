@@ -1,11 +1,16 @@
 """What the console shows of a job, and what it does with it: the same on every backend."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from moto.core.models import botocore_stubber
 
+from launch.api import Client
 from launch.console import logs
 from launch.console.world import HERE
 from launch.core import runs
@@ -113,6 +118,68 @@ def test_no_other_command_can_be_started(tmp_path: Path, content: dict[str, str]
         desk = Desk(tmp_path, world)
         assert desk.act(400, **content)["error"]
         assert desk.typed == []
+
+
+def test_a_running_job_has_its_phases_as_a_timeline(world: World, desk: Desk) -> None:
+    timeline = desk.ask("job", on=world.backend, name="demo")["timeline"]
+
+    assert re.search(r'<svg class="gantt".*aria-label="[A-Za-z]+ \d', timeline)
+    assert " so far</dd>" in timeline
+
+
+def test_jobs_of_ec2_that_have_ended_stay_in_the_list(tmp_path: Path) -> None:
+    with WORLDS["ec2"](tmp_path) as world:
+        desk = Desk(tmp_path, world)
+        desk.act(verb="stop", on="ec2", name="demo")
+
+        listing = desk.ask("jobs")
+
+        assert [(row["on"], row["name"], row["status"]) for row in listing["jobs"]] == [("ec2", "demo", "stopped")]
+        assert listing["usd_per_hour"] == 0
+
+
+# ---- expired credentials
+
+
+def test_expired_credentials_are_one_sentence_and_new_ones_are_used_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, expired = tmp_path / "credentials", set[bytes]()
+    to_moto = botocore_stubber.process_request
+
+    def process(request: Any) -> Any:
+        if request.headers.get("X-Amz-Security-Token") not in expired:
+            return to_moto(request)
+        if urlsplit(request.url).netloc.startswith(("ec2.", "s3.")):
+            return 400, {}, "<Response><Errors><Error><Code>RequestExpired</Code></Error></Errors></Response>"
+        return 400, {"x-amzn-errortype": "ExpiredTokenException"}, '{"__type": "ExpiredTokenException"}'
+
+    def sign_in(token: str) -> None:
+        keys.write_text(f"[default]\naws_access_key_id=a\naws_secret_access_key=b\naws_session_token={token}\n")
+
+    with WORLDS["ec2"](tmp_path) as world:
+        world.log("the first line")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(keys))
+        monkeypatch.setattr(botocore_stubber, "process_request", process)
+        monkeypatch.setattr(logs, "EVERY_S", 0.0)
+        sign_in("old")
+        desk = Desk(tmp_path, clients=[Client("launch.ec2"), Client("launch.sagemaker")])
+        one = {"on": "ec2", "name": "demo"}
+        assert [row["name"] for row in desk.ask("jobs")["jobs"]] == ["demo"]
+        assert desk.ask("log", **one)["end"] == 1
+
+        expired.add(b"old")
+        (sentence,) = desk.ask("jobs")["left_out"]
+        assert "expired" in sentence
+        assert {desk.ask(what, 400, **one)["error"] for what in ("job", "log")} == {sentence.partition(": ")[2]}
+
+        sign_in("new")
+        world_again = desk.ask("jobs")
+        assert ([row["name"] for row in world_again["jobs"]], world_again["left_out"]) == (["demo"], [])
+        assert desk.ask("job", **one)["job"]["row"]["status"] == "running"
+        assert desk.ask("log", **one)["end"] == 1
 
 
 # ---- runs of this machine

@@ -12,11 +12,11 @@ import pytest
 from launch.api import Client
 from launch.console import logs
 from launch.console.actions import Actions
-from launch.console.jobs import Row, row_of, timeline
+from launch.console.jobs import row_of, timeline
 from launch.console.logs import Buffer, Buffers, log_of_files
 from launch.console.world import Cache, Place, World
 from launch.core.errors import AwsError
-from launch.core.jobs import Line, Log, Summary
+from launch.core.jobs import Line, Log, Summary, phases_of
 from trainer.errors import SettingsError
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
@@ -62,7 +62,7 @@ def test_a_slow_region_holds_up_no_other_and_its_last_answer_stays() -> None:
             far.wait(10)
         return [str(place.region)], ""
 
-    assert world.everywhere("status", ask, 0) == (["near"], ["launch.ec2 in far has not answered yet"], True)
+    assert world.everywhere("status", ask, 0) == (["near"], ["launch.ec2 in far: no answer yet"], True)
     far.set()
     until = time.monotonic() + 10
     while world.everywhere("status", ask, 0)[2] and time.monotonic() < until:
@@ -79,26 +79,24 @@ def test_a_shown_command_stays_one_command_whatever_a_job_is_named() -> None:
     assert place.command("stop", "x; reboot") == "python -m launch.ec2 stop 'x; reboot' --region us-east-1"
 
 
-def test_a_log_that_is_being_opened_holds_up_no_other_and_no_page() -> None:
-    buffers, opens, first = Buffers(), threading.Event(), list[Line | None]()
+def test_a_log_that_is_being_opened_holds_up_no_other() -> None:
+    buffers, opens, opening, opened = Buffers(), threading.Event(), threading.Event(), list[Buffer]()
 
     def slow() -> Log:
+        opening.set()
         opens.wait(10)
         return log_of_files([], is_running=True)
 
-    def others() -> None:
-        first.append(buffers.get("quick", lambda: log_of_files([], is_running=True)).began)
-        opened = buffers.opened("slow")
-        first.append(opened.began if opened else None)
+    def quick() -> None:
+        opened.append(buffers.get("quick", lambda: log_of_files([], is_running=True)))
 
-    threads = [threading.Thread(target=lambda: buffers.get("slow", slow)), threading.Thread(target=others)]
+    threads = [threading.Thread(target=lambda: buffers.get("slow", slow)), threading.Thread(target=quick)]
     threads[0].start()
-    while not buffers.opened("slow"):
-        time.sleep(0.01)
+    opening.wait(10)
     threads[1].start()
     threads[1].join(5)
     try:
-        assert first == [None, None]
+        assert len(opened) == 1
     finally:
         opens.set()
         for thread in threads:
@@ -153,15 +151,15 @@ def test_a_job_past_its_time_limit_may_cost_any_sum() -> None:
     assert row_of("ec2", replace(job, status="stopped"), NOW).usd_at_most == 2.0
 
 
-def test_a_timeline_ends_with_the_job_or_with_its_time_limit() -> None:
-    running = Row("ec2", "one", "running", "ec2", started=NOW - 2 * HOUR, deadline=NOW + 2 * HOUR)
-    done = Row("ec2", "one", "done", "ec2", started=NOW - 2 * HOUR, ended=NOW - HOUR, deadline=NOW + 2 * HOUR)
+def test_a_timeline_ends_with_the_job_or_now() -> None:
+    began = [("provision", NOW - 2 * HOUR), ("boot", None), ("train", NOW - HOUR)]
 
-    assert [(bar.name, bar.began, bar.ended) for bar in timeline(running, NOW - HOUR, NOW)] == [
-        ("start up", 0.0, 0.25), ("train", 0.25, 0.5), ("left until the time limit", 0.5, 1.0)
-    ]  # fmt: skip
-    assert [(bar.name, bar.began, bar.ended) for bar in timeline(done, None, NOW)] == [("train", 0.0, 1.0)]
-    assert timeline(Row("here", "one", "planned", "local"), None, NOW) == ()
+    running, done = timeline(phases_of(began, None), NOW), timeline(phases_of(began, NOW + 2 * HOUR), NOW)
+
+    assert [(bar.label, bar.x, bar.width) for bar in running["bars"]] == [("provision", 0, 50), ("train", 50, 50)]
+    assert [(bar.label, bar.x, bar.width) for bar in done["bars"]] == [("provision", 0, 25), ("train", 25, 75)]
+    assert (running["goes_on"], done["goes_on"]) == (True, False)
+    assert timeline((), NOW)["bars"] == []
 
 
 def test_a_command_goes_on_with_its_output_and_the_same_one_is_not_started_beside_it() -> None:
