@@ -34,9 +34,7 @@ def with_ended(aws: Aws, overview: Overview, known: Ended, now: datetime) -> Ove
     Jobs with a bucket of their own are not found.  Raises AwsError.
     """
     folders = _update(aws, {job.job for job in overview.jobs}, known, now)
-    found = [known[folder][1] for folder in folders if folder in known]
-    recent = [one for one in found if one is not None and _age(one, now) < RECENT]
-    ended = sorted(recent, key=lambda one: _age(one, now))[:MOST_SHOWN]
+    ended = _recent((known[folder][1] for folder in folders if folder in known), now)
     if not ended:
         return overview
     rows = [
@@ -47,8 +45,11 @@ def with_ended(aws: Aws, overview: Overview, known: Ended, now: datetime) -> Ove
     return Overview(f"{overview.text}\n\n{text}", [*overview.jobs, *ended])
 
 
-def _age(job: Summary, now: datetime) -> timedelta:
-    return now - (job.ended or now)
+def _recent(jobs: Iterable[Summary | None], now: datetime) -> list[Summary]:
+    """Those that ended lately, the newest first."""
+    ages = [(now - job.ended, job) for job in jobs if job is not None and job.ended is not None]
+    recent = sorted((pair for pair in ages if pair[0] < RECENT), key=lambda pair: pair[0])
+    return [job for _, job in recent[:MOST_SHOWN]]
 
 
 def _update(aws: Aws, active: Collection[str], known: Ended, now: datetime) -> list[Folder]:

@@ -154,7 +154,8 @@ def all_as_text(fleet: Fleet, views: Sequence[View], region: str) -> str:
     if not views:
         return "\n".join(
             [
-                f"no jobs in {region}.  For a job that has ended, give its name:",
+                f"no jobs in {region}.  For those that have ended, all or one:",
+                "  python -m launch.ec2 status --ended",
                 "  python -m launch.ec2 status JOB",
                 "To see what a new one would cost:",
                 "  python -m launch.ec2 --nodes 2 --dry-run",
@@ -207,16 +208,16 @@ def job_state(view: View) -> State:
 
 
 def phases(view: View) -> tuple[Phase, ...]:
-    """The phases of this start, as a rehearsal's receipt names them; none if the job folder could not be read."""
-    if view.unread:
+    """The phases of this start, as a rehearsal's receipt names them; none if too little is known of them."""
+    launched, goes_on = min((node.begun for node in this_start(view.fleet)), default=None), _goes_on(view)
+    if view.unread or not (view.marks or goes_on):
         return ()
-    launched = min((node.begun for node in this_start(view.fleet)), default=None)
     first = "provision and boot" if launched is None and view.marks else "provision"
     steps: list[tuple[str, datetime | None]] = [(first, view.started), ("boot", launched)]
     steps += [(step, view.marks.get(step)) for step in ("data", "image", "train")]
     if view.records and not view.fleet.living:
         steps.append(("tear down", datetime.fromtimestamp(view.records[-1]["at"], UTC)))
-    return phases_of(steps, None if _goes_on(view) else view.ended)
+    return phases_of(steps, None if goes_on else view.ended)
 
 
 def summary_of(view: View) -> Summary:

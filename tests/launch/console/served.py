@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.job_worlds import EPOCH
 from tests.launch.rehearse.receipt.receipts import HOSTILE, RECEIPT
+from trainer.outcome import Outcome
 
 GROUP = "/aws-ddp-toolkit/ec2"
 
@@ -41,14 +42,19 @@ class Served:
 
 @contextmanager
 def served(folder: Path) -> Iterator[Served]:
-    """Two jobs, of which one logs, a leak, a sweep, and a rehearsal."""
+    """Two jobs, of which one logs, one that has ended, a leak, a sweep, and a rehearsal."""
     with Account.opened() as account:
         terminal, typed = Terminal(account), list[str]()
         for name, count, hours, left in (("one", 2, 2, 12), ("two", 1, 1, 12), ("forgotten", 1, 9, -1)):
             started = terminal.start(name, count, hours_ago=hours, hours_left=left)
             for node in account.nodes:
                 if node.id in started:
-                    node.launch_time -= timedelta(hours=hours)
+                    node.launch_time -= timedelta(hours=hours, minutes=-3)
+            for step, minutes in (
+                (("started", 115), ("data", 114), ("image", 95), ("train", 88)) if name == "one" else ()
+            ):
+                put(account, f"jobs/one/boot/{started[0]}.{step}", "", minutes_ago=minutes)
+        end(account, "yesterday")
         records = [{**EPOCH, "epoch": 1 + one, "train_loss": 2.0 / (1 + one)} for one in range(5)]
         account.aws().call("logs", "CreateLogGroup", {"logGroupName": GROUP})
         put(account, "jobs/one/run/metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
@@ -87,8 +93,18 @@ def serving(world: World) -> Iterator[str]:
             thread.join()
 
 
-def put(account: Account, key: str, text: str) -> None:
-    s3_backends[account.id]["aws"].put_object(account.bucket, key, text.encode())
+def put(account: Account, key: str, text: str, minutes_ago: float = 0) -> None:
+    stored = s3_backends[account.id]["aws"].put_object(account.bucket, key, text.encode())
+    stored.last_modified -= timedelta(minutes=minutes_ago)
+
+
+def end(account: Account, job: str) -> None:
+    """A job that ended a day ago, of which only its folder is left."""
+    ended = datetime.now(UTC) - timedelta(days=1)
+    times = {"started": ended.timestamp() - 5400, "ended": ended.timestamp()}
+    account.put_json(f"jobs/{job}/job.json", {"job": job, "where": {"nodes": 2}, **times})
+    outcome = Outcome("failed", 5, "the loss is not finite", 5400.0, 3.69, job, f"{ended:%Y-%m-%dT%H:%M:%SZ}")
+    account.put_json(f"jobs/{job}/outcome.json", asdict(outcome))
 
 
 def log(account: Account, job: str, lines: Sequence[str], node: int = 0) -> None:

@@ -46,7 +46,7 @@ def opened(browser: Browser, console: Served, allowed: str = "\n", **settings: o
     page.on("pageerror", lambda error: said.append(str(error)))
     page.clock.install()
     page.goto(console.address)
-    page.locator("#jobs tbody tr").nth(5).wait_for()
+    page.locator("#jobs tbody tr").nth(6).wait_for()
     yield page
     context.close()
     assert [one for one in said if allowed not in one] == []
@@ -62,10 +62,10 @@ def test_jobs_are_sorted_and_filtered_with_the_keyboard_and_a_hidden_page_asks_f
 ) -> None:
     with opened(browser, console) as page:
         names, asked = page.locator("#jobs tbody th"), list[str]()
-        assert page.locator("#summary").inner_text() == "6 jobs, 3 running, 4.91 USD per hour now"
+        assert page.locator("#summary").inner_text() == "7 jobs, 3 running, 4.91 USD per hour now"
         page.locator("[data-sort=name] button").press("Enter")
         page.locator("[data-sort=name] button").press("Enter")
-        assert names.all_inner_texts() == ["forgotten", "one", "rehearsed", "sweep/a", "sweep/b", "two"]
+        assert names.all_inner_texts() == ["forgotten", "one", "rehearsed", "sweep/a", "sweep/b", "two", "yesterday"]
         assert page.locator("[data-sort=name]").get_attribute("aria-sort") == "ascending"
         page.locator("[name=status]").select_option("running")
         page.locator("[name=q]").fill("o")
@@ -94,6 +94,8 @@ def test_a_job_shows_its_curves_and_a_window_of_its_log_which_is_searched(browse
         lines = page.locator("#log li")
         page.get_by_text("line 1199", exact=True).wait_for()
         assert lines.count() == 500
+        assert page.locator(".gantt .phase").count() == 5
+        assert page.locator(".phases div").last.inner_text().startswith("train\n88 min ")
         assert page.locator("#curves img").count() == 2
         assert "Loss" in (page.locator("#curves img").first.get_attribute("alt") or "")
         page.get_by_role("button", name="Earlier lines").click()
@@ -166,7 +168,7 @@ def test_the_plan_follows_what_is_typed_and_starts_after_a_yes(browser: Browser,
         page.wait_for_url("**/commands?id=0")
         assert [f"python {typed}" for typed in console.typed] == [command]
         go(page, "/")
-        page.get_by_text("7 jobs, 4 running").wait_for()
+        page.get_by_text("8 jobs, 4 running").wait_for()
 
 
 def test_a_wrong_setting_is_marked_and_cannot_be_started(browser: Browser, console: Served) -> None:
