@@ -215,9 +215,13 @@ def phases(view: View) -> tuple[Phase, ...]:
     first = "provision and boot" if launched is None and view.marks else "provision"
     steps: list[tuple[str, datetime | None]] = [(first, view.started), ("boot", launched)]
     steps += [(step, view.marks.get(step)) for step in ("data", "image", "train")]
-    if view.records and not view.fleet.living:
-        steps.append(("tear down", datetime.fromtimestamp(view.records[-1]["at"], UTC)))
-    return phases_of(steps, None if goes_on else view.ended)
+    return phases_of([*steps, ("tear down", _last_end(view))], None if goes_on else view.ended)
+
+
+def _last_end(view: View) -> datetime | None:
+    """When the last node recorded its end; None while a node lives, or without a record."""
+    ends = [datetime.fromtimestamp(record["at"], UTC) for record in view.records[-1:]]
+    return ends[0] if ends and not view.fleet.living else None
 
 
 def summary_of(view: View) -> Summary:

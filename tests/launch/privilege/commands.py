@@ -128,8 +128,8 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     assert shell.type(*spot) == 0
     logs = ("logs", "two", "--node", "1", "--since", "30")
     connections = (("ssh", "two", "--node", "1", "--print"), ("forward", "two", "8888", "--print"))
-    status = ("status", "two", "--region", "us-east-1")
-    for words in (("status",), status, logs, ("fetch", "two", "--all"), *connections, ("leaks",)):
+    statuses = (("status",), ("status", "--ended"), ("status", "two", "--region", "us-east-1"))
+    for words in (*statuses, logs, ("fetch", "two", "--all"), *connections, ("leaks",)):
         assert shell.type(*words) == 0
     account.put_json("jobs/two/run/events.out.tfevents.1", "an event")
     with mock.patch("launch.core.shell.run_beside", return_value=0):
