@@ -40,7 +40,7 @@ def exit_records(aws: Aws, folder: Folder) -> dict[str, Record]:
 
 
 def written_by_nodes(aws: Aws, folder: Folder) -> list[Any]:
-    """The nodes' boot marks and exit records in ListObjectsV2's words: one request for as many as 30 nodes.
+    """The nodes' boot marks and exit records, as ListObjectsV2 describes them: one request for up to 30 nodes.
 
     In S3's order both come before the run folder, which may have any number of files.
     """
