@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from trainer.contract import Exit
-from trainer.distributed.heartbeat import NoAnswer, Notes, Signs
+from trainer.distributed.heartbeat import NoAnswer, SharedState, Signs
 from trainer.distributed.ranks import Ranks
 from trainer.errors import Interrupted, MachineError, TrainerError, error_with, report_end
 from trainer.outcome import Record
@@ -53,7 +53,7 @@ class Failure:
     """
 
     ranks: Ranks
-    notes: Notes
+    shared: SharedState
     timeout_s: float
     record: Record
     asked: Callable[[], bool] = lambda: False
@@ -69,12 +69,12 @@ class Failure:
         self.happened = True
         if not isinstance(error, TrainerError):
             with suppress(NoAnswer):
-                self.notes.explain(Exit.BUG, f"{type(error).__name__}: {error}")
+                self.shared.explain(Exit.BUG, f"{type(error).__name__}: {error}")
             return
         try:
-            error.is_mine_to_report = error.is_mine_to_report is not False and self.notes.is_first_to_report()
+            error.is_mine_to_report = error.is_mine_to_report is not False and self.shared.is_first_to_report()
             if error.is_mine_to_report:
-                self.notes.explain(error.code, str(error))
+                self.shared.explain(error.code, str(error))
         except NoAnswer:
             # No other rank can report this failure, except an interruption, which all ranks share.
             error.is_mine_to_report = self.ranks.is_head or not isinstance(error, Interrupted)
@@ -89,13 +89,13 @@ class Failure:
         try:
             if ended := self._reason_of_another():
                 return ended
-            self.lost = listen(self.notes)
+            self.lost = listen(self.shared)
             if ended := self._reason_of_another():
                 return ended
             raised = MachineError(self._why(problem))
-            raised.is_mine_to_report = not self._launcher_reports and self.notes.is_first_to_report()
+            raised.is_mine_to_report = not self._launcher_reports and self.shared.is_first_to_report()
             if raised.is_mine_to_report:
-                self.notes.explain(raised.code, str(raised))
+                self.shared.explain(raised.code, str(raised))
         except NoAnswer:
             if self._followed is not None:
                 return self._followed
@@ -109,9 +109,9 @@ class Failure:
         a rank that cannot reach the store would blame rank 0.
         """
         with suppress(NoAnswer):
-            self.notes.leave()
+            self.shared.leave()
             until, living = time.monotonic() + WAIT_FOR_PEERS_S, self.ranks.world_size - len(self.lost.dead)
-            while self.ranks.is_head and self.notes.left() < living and time.monotonic() < until:
+            while self.ranks.is_head and self.shared.left() < living and time.monotonic() < until:
                 time.sleep(0.05)  # a store can be waited on for a key, not for a count
 
     # ---- called by the heartbeat
@@ -123,9 +123,9 @@ class Failure:
     def stuck(self) -> None:
         """Report the lost rank and exit, because the main thread is blocked waiting for a GPU."""
         try:
-            self.lost = listen(self.notes)
+            self.lost = listen(self.shared)
             ended = self._reason_of_another()
-            mine = ended is None and self.notes.is_first_to_report()
+            mine = ended is None and self.shared.is_first_to_report()
         except NoAnswer:
             self.unanswered()
             return
@@ -133,7 +133,7 @@ class Failure:
         if ended is None:
             self.record(Exit.MACHINE, sentence)
             with suppress(NoAnswer):
-                self.notes.explain(Exit.MACHINE, sentence)
+                self.shared.explain(Exit.MACHINE, sentence)
         if mine:
             self._say(Exit.MACHINE, sentence)
         self.wait_for_peers()
@@ -192,7 +192,7 @@ class Failure:
 
         It has the same exit code, except that a bug of another rank is a MachineError here.
         """
-        explanation = self.notes.explanation()
+        explanation = self.shared.explanation()
         if explanation is None:
             return None
         code, reason = explanation
@@ -256,14 +256,14 @@ def end_process(code: int) -> None:
     os._exit(code)
 
 
-def listen(notes: Notes) -> Lost:
+def listen(shared: SharedState) -> Lost:
     """Find the lost ranks by heartbeat.  Takes LISTEN_S or longer, while more ranks give up.  Raises NoAnswer."""
-    before = notes.signs()
+    before = shared.signs()
     lost = Lost()
     for _ in range(LISTENINGS):
         time.sleep(LISTEN_S)
-        after = notes.signs()
-        lost = lost_among(before, after, notes.world_size, notes.rank)
+        after = shared.signs()
+        lost = lost_among(before, after, shared.world_size, shared.rank)
         if lost.dead or _is_settled(before, after, lost):
             break
         before = after

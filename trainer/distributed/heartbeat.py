@@ -44,12 +44,12 @@ class Watcher(Protocol):
 
 
 class Heartbeat:
-    """The heartbeat's thread.  notes: with the limit after which their host counts as gone; limit_s: how long the
+    """The heartbeat's thread.  shared: with the limit after which their host counts as gone; limit_s: how long the
     training may make no progress; leave_within_s: how long a rank that gives up may take to leave.
     """
 
-    def __init__(self, notes: Notes, watcher: Watcher, limit_s: float, leave_within_s: float) -> None:
-        self._notes, self._watcher = notes, watcher
+    def __init__(self, shared: SharedState, watcher: Watcher, limit_s: float, leave_within_s: float) -> None:
+        self._shared, self._watcher = shared, watcher
         self._limit_s, self._leave_within_s = limit_s, leave_within_s
         self._leaving, self._over, self._wake = threading.Event(), threading.Event(), threading.Event()
         self._step = 0
@@ -83,7 +83,7 @@ class Heartbeat:
             beat += 1
             last = self._watch_clock(last)
             try:
-                has_rank_left = self._notes.beat(Sign(beat, self._step, self._leaving.is_set()))
+                has_rank_left = self._shared.beat(Sign(beat, self._step, self._leaving.is_set()))
             except NoAnswer:
                 self._unless_it_leaves(self._watcher.unanswered)
                 return
@@ -131,8 +131,8 @@ Signs = Mapping[int, Sign]  # by rank
 
 
 @dataclass(frozen=True)
-class Notes:
-    """Messages between ranks in the shared store.  Thread-safe.  limit_s: time limit for each request."""
+class SharedState:
+    """State that the ranks share, in the store.  Thread-safe.  limit_s: time limit for each request."""
 
     store: Store
     rank: int
@@ -146,7 +146,7 @@ class Notes:
             store.set(f"sign/{self.rank}", f"{sign.beat} {sign.step} {sign.leaving:d}")
             return bool(store.check([_LEFT]))
 
-        return self._ask(write)
+        return self._request(write)
 
     def signs(self) -> Signs:
         """The last sign of each rank that has published any."""
@@ -156,15 +156,15 @@ class Notes:
             texts = {rank: store.get(key).split() for rank, key in keys.items() if store.check([key])}
             return {rank: Sign(int(beat), int(step), leaving == b"1") for rank, (beat, step, leaving) in texts.items()}
 
-        return self._ask(read)
+        return self._request(read)
 
     def is_first_to_report(self) -> bool:
         """True for the first rank that asks, which then reports for all of them."""
-        return self._ask(lambda store: int(store.add(_REPORTED, 1)) == 1)
+        return self._request(lambda store: int(store.add(_REPORTED, 1)) == 1)
 
     def explain(self, code: int, reason: str) -> None:
         """Record the exit code and the reason of the failure; the first record is kept."""
-        self._ask(lambda store: store.compare_set(_REASON, "", json.dumps([int(code), reason])))
+        self._request(lambda store: store.compare_set(_REASON, "", json.dumps([int(code), reason])))
 
     def explanation(self) -> tuple[int, str] | None:
         """The recorded exit code and reason of the failure, or None."""
@@ -175,44 +175,44 @@ class Notes:
             code, reason = json.loads(store.get(_REASON))
             return code, reason
 
-        return self._ask(read)
+        return self._request(read)
 
     def leave(self) -> int:
         """Count this rank as having left a failed training; return how many have."""
-        return self._ask(lambda store: int(store.add(_LEFT, 1)))
+        return self._request(lambda store: int(store.add(_LEFT, 1)))
 
     def left(self) -> int:
         """How many ranks have left a failed training."""
-        return self._ask(lambda store: int(store.add(_LEFT, 0)))
+        return self._request(lambda store: int(store.add(_LEFT, 0)))
 
     def arrive(self, place: str) -> int:
         """Count this rank as having arrived at `place`; return how many have."""
-        return self._ask(lambda store: int(store.add(f"place/{place}", 1)))
+        return self._request(lambda store: int(store.add(f"place/{place}", 1)))
 
     def arrived(self, place: str) -> int:
         """How many ranks have arrived at `place`."""
-        return self._ask(lambda store: int(store.add(f"place/{place}", 0)))
+        return self._request(lambda store: int(store.add(f"place/{place}", 0)))
 
     def write(self, key: str, text: str) -> None:
         """Store `text` under a key that no other rank writes."""
-        self._ask(lambda store: store.set(f"text/{key}", text))
+        self._request(lambda store: store.set(f"text/{key}", text))
 
     def read(self, key: str) -> str | None:
         """The text stored under `key`, or None."""
         name = f"text/{key}"
-        return self._ask(lambda store: store.get(name).decode() if store.check([name]) else None)
+        return self._request(lambda store: store.get(name).decode() if store.check([name]) else None)
 
-    def _ask(self, question: Callable[[Store], Answer]) -> Answer:
+    def _request(self, operation: Callable[[Store], Answer]) -> Answer:
         answer: Future[Answer] = Future()
 
-        def ask() -> None:
+        def run() -> None:
             try:
-                answer.set_result(question(self.store))
+                answer.set_result(operation(self.store))
             except RuntimeError as error:
                 answer.set_exception(NoAnswer(str(error)))
 
         # One thread per request, as it may never return.
-        threading.Thread(target=ask, name="notes", daemon=True).start()
+        threading.Thread(target=run, name="shared-state", daemon=True).start()
         try:
             return answer.result(self.limit_s)
         except TimeoutError as error:

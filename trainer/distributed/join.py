@@ -16,7 +16,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from trainer.distributed import loopback
 from trainer.distributed.failure import Failure, end_process, say
-from trainer.distributed.heartbeat import Heartbeat, Notes
+from trainer.distributed.heartbeat import Heartbeat, SharedState
 from trainer.distributed.ranks import Ranks
 from trainer.errors import MachineError
 from trainer.outcome import Record
@@ -32,7 +32,7 @@ LEAVE_WITHIN_S = 60.0
 JOIN_MARGIN_S = 5.0
 
 
-Before = Callable[[Notes], None]
+Before = Callable[[SharedState], None]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Link:
     """The connections of one rank to the others.  control: gloo, so that the hosts agree without waiting for a GPU."""
 
     control: dist.ProcessGroup
-    notes: Notes
+    shared: SharedState
     heartbeat: Heartbeat
     failure: Failure
 
@@ -55,30 +55,30 @@ def join(
 ) -> Link:
     """Connect to the other ranks, waiting at most timeout_s.  Raises MachineError if they do not connect.
 
-    record, asked: see Failure; before: called once this rank can write notes, and before it meets others in a
+    record, asked: see Failure; before: called once this rank reaches the shared state, before its first
     collective; what it raises ends the joining.
     """
     timeout = timedelta(seconds=timeout_s)
     try:
         with _ended_after(timeout_s + JOIN_MARGIN_S, _too_few(ranks, timeout_s)):
-            store, shared = _stores(ranks, timeout)
-        notes = partial(Notes, PrefixStore("toolkit", shared), ranks.rank, ranks.world_size)
-        failure = Failure(ranks, notes(ANSWER_WITHIN_S), timeout_s, record, asked)
+            store, ours = _stores(ranks, timeout)
+        within = partial(SharedState, PrefixStore("toolkit", ours), ranks.rank, ranks.world_size)
+        failure = Failure(ranks, within(ANSWER_WITHIN_S), timeout_s, record, asked)
         if before is not None:
-            _call(before, notes(timeout_s), failure)
+            _call(before, within(timeout_s), failure)
         with _ended_after(timeout_s + JOIN_MARGIN_S, _too_few(ranks, timeout_s)):
             control = _groups(ranks, device, store, timeout_s)
     except (dist.DistError, RuntimeError, OSError) as error:
         raise MachineError(_why_not_joined(ranks, timeout_s, str(error))) from error
     limit_s = timeout_s + HEARTBEAT_MARGIN_S if device.type == "cuda" else float("inf")  # gloo itself keeps time
-    waiting_notes = notes(timeout_s)
-    heartbeat = Heartbeat(waiting_notes, failure, limit_s, max(timeout_s, LEAVE_WITHIN_S))
-    return Link(control, waiting_notes, heartbeat, failure)
+    shared = within(timeout_s)
+    heartbeat = Heartbeat(shared, failure, limit_s, max(timeout_s, LEAVE_WITHIN_S))
+    return Link(control, shared, heartbeat, failure)
 
 
-def _call(before: Before, notes: Notes, failure: Failure) -> None:
+def _call(before: Before, shared: SharedState, failure: Failure) -> None:
     try:
-        before(notes)
+        before(shared)
     except MachineError:
         failure.wait_for_peers()
         raise
@@ -98,7 +98,7 @@ def _groups(ranks: Ranks, device: torch.device, store: Store, timeout_s: float) 
 
 
 def _stores(ranks: Ranks, timeout: timedelta) -> tuple[Store, Store]:
-    """Two connections to the store on rank 0's node: for torch, and for Notes.
+    """Two connections to the store on rank 0's node: for torch, and for SharedState.
 
     A connection handles one request at a time, and torch's may take long.
     """

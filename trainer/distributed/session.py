@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainer.distributed.failure import listen, named
-from trainer.distributed.heartbeat import NoAnswer, Notes
+from trainer.distributed.heartbeat import NoAnswer, SharedState
 from trainer.distributed.join import Before, Link, join
 from trainer.distributed.ranks import Ranks
 from trainer.distributed.stall import Place, StallWatch, watched
@@ -142,13 +142,13 @@ class Session:
         """Wait for every rank without a time limit, as long as all are alive."""
         if not self.link:
             return
-        notes, place, check_at = self.link.notes, str(next(self._meetings)), time.monotonic() + CHECK_EVERY_S
-        here = notes.arrive(place)
+        shared, place, check_at = self.link.shared, str(next(self._meetings)), time.monotonic() + CHECK_EVERY_S
+        here = shared.arrive(place)
         while here < self.ranks.world_size:
             time.sleep(0.05)  # a store can be waited on for a key, not for a count or a death
-            here = notes.arrived(place)
+            here = shared.arrived(place)
             if time.monotonic() > check_at:
-                if dead := listen(notes).dead:
+                if dead := listen(shared).dead:
                     raise MachineError(f"{named(dead, self.ranks.world_size)} died while the data was prepared.")
                 check_at = time.monotonic() + CHECK_EVERY_S
 
@@ -179,7 +179,7 @@ class Session:
     @contextmanager
     def watched(self, at_least_s: float) -> Iterator[Session]:
         """This session with stall detection inside the block, see stall.py; without it if at_least_s is 0."""
-        progress = partial(_batches, self.link.notes) if self.link else dict
+        progress = partial(_batches, self.link.shared) if self.link else dict
         with watched(at_least_s, Place(self.ranks.rank, self.ranks.world_size, progress)) as stall:
             yield replace(self, stall=stall)
 
@@ -258,10 +258,10 @@ def session(
             link.failure.wait_for_peers()
 
 
-def _batches(notes: Notes) -> dict[int, int]:
+def _batches(shared: SharedState) -> dict[int, int]:
     """The last published step of each rank; empty if the store does not answer."""
     try:
-        return {rank: sign.step for rank, sign in notes.signs().items()}
+        return {rank: sign.step for rank, sign in shared.signs().items()}
     except NoAnswer:
         return {}
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from trainer.contract import FAILED_CHECK, NODE_GBPS, NODE_GPUS, NODE_XIDS
-from trainer.distributed.heartbeat import Notes
+from trainer.distributed.heartbeat import SharedState
 from trainer.distributed.ranks import Ranks
 from trainer.distributed.session import Session
 from trainer.errors import MachineError, SettingsError, SickNode
@@ -81,9 +81,9 @@ class Check:
         # A sick machine may have no GPU; it only reports to the others and exits.
         return torch.device("cpu") if self.problems else pick_device(self.device, self.ranks)
 
-    def agree(self, notes: Notes) -> None:
+    def agree(self, shared: SharedState) -> None:
         """Raise SickNode or MachineError if any machine is sick.  Collective, through the store."""
-        agree(notes, self.ranks, self.problems, self.timeout_s)
+        agree(shared, self.ranks, self.problems, self.timeout_s)
 
     def measure(self, session: Session, say: Callable[[str], None]) -> None:
         """Measure the network and print the result.  Collective.  Raises MachineError for a wrong sum."""
@@ -99,15 +99,15 @@ class Check:
             say(f"warning: {warning}")
 
 
-def agree(notes: Notes, ranks: Ranks, problems: Sequence[str], timeout_s: float) -> None:
+def agree(shared: SharedState, ranks: Ranks, problems: Sequence[str], timeout_s: float) -> None:
     """Raise SickNode on machines with problems, and MachineError on all others, if any rank has problems.
 
     Collective, through the store only.  One rank of each sick machine reports; the others are silent.
     """
     if problems:
-        notes.write(_key(ranks.rank), json.dumps([ranks.node_rank, socket.gethostname(), *problems]))
-        notes.arrive(f"{PLACE}/sick")  # before the count of ranks below: a rank that sees all of them must see this
-    here, until = notes.arrive(PLACE), time.monotonic() + timeout_s
+        shared.write(_key(ranks.rank), json.dumps([ranks.node_rank, socket.gethostname(), *problems]))
+        shared.arrive(f"{PLACE}/sick")  # before the count of ranks below: a rank that sees all of them must see this
+    here, until = shared.arrive(PLACE), time.monotonic() + timeout_s
     while here < ranks.world_size:
         if time.monotonic() > until:
             raise MachineError(
@@ -115,17 +115,17 @@ def agree(notes: Notes, ranks: Ranks, problems: Sequence[str], timeout_s: float)
                 f"({timeout_s:g} s); start again."
             )
         time.sleep(LOOK_EVERY_S)  # a store can wait for a key, but not for a count
-        here = notes.arrived(PLACE)
-    if notes.arrived(f"{PLACE}/sick"):
-        raise verdict(ranks, _reports(notes))
+        here = shared.arrived(PLACE)
+    if shared.arrived(f"{PLACE}/sick"):
+        raise verdict(ranks, _reports(shared))
 
 
 def _key(rank: int) -> str:
     return f"{PLACE}/{rank}"
 
 
-def _reports(notes: Notes) -> dict[int, list[str]]:
-    texts = {rank: notes.read(_key(rank)) for rank in range(notes.world_size)}
+def _reports(shared: SharedState) -> dict[int, list[str]]:
+    texts = {rank: shared.read(_key(rank)) for rank in range(shared.world_size)}
     return {rank: json.loads(text) for rank, text in texts.items() if text is not None}
 
 

@@ -1,4 +1,4 @@
-"""What all launchers do with a command line, shown on one that only takes notes."""
+"""What all launchers do with a command line, shown on one that only records its calls."""
 
 import json
 import re
@@ -30,8 +30,8 @@ def shown(plan: str, form: bool | str) -> str:
 
 
 @dataclass
-class Notes:
-    """A backend that writes down what it was asked to perform, and what the user was asked."""
+class Recorder:
+    """A backend that records the plans it performs and the questions to the user."""
 
     performed: list[str] = field(default_factory=list)
     quotes: tuple[Quote, ...] = ()
@@ -45,65 +45,65 @@ class Notes:
         return Outcome("interrupted", 75, usd=1.5)
 
     def launch(self, *argv: str, rehearsal: str = "") -> int:
-        backend = Backend("notes", "takes notes", Where, place=lambda wanted: Place({}, 1), rehearsal=rehearsal)
+        backend = Backend("recorder", "records calls", Where, place=lambda wanted: Place({}, 1), rehearsal=rehearsal)
         launcher = Launcher(
-            backend, "Takes notes.", plan=self.plan, show=shown, perform=self.perform, brief=str.title,
+            backend, "Records calls.", plan=self.plan, show=shown, perform=self.perform, brief=str.title,
             quotes=lambda plan: self.quotes, approve=self.asked.append,
         )  # fmt: skip
         return main(launcher, argv)
 
 
 def test_a_job_is_planned_and_performed_and_its_exit_code_is_ours() -> None:
-    notes = Notes()
+    recorder = Recorder()
 
-    assert notes.launch("--rooms", "2", "--epochs", "3") == 75
-    assert notes.performed == ["3 epochs in 2 rooms"]
+    assert recorder.launch("--rooms", "2", "--epochs", "3") == 75
+    assert recorder.performed == ["3 epochs in 2 rooms"]
 
 
 PRICED = (Quote("big", usd_per_hour=2.0, estimate_s=900, most_usd=4.0), Quote("bigger", most_usd=8.0))
 
 
 def test_what_costs_money_is_asked_for_with_its_price() -> None:
-    notes = Notes(quotes=PRICED)
+    recorder = Recorder(quotes=PRICED)
 
-    assert notes.launch("--epochs", "3") == 75
-    assert notes.asked == ["start it, for about 0.50 USD, at most 8.00 USD"]
-    assert len(notes.performed) == 1
+    assert recorder.launch("--epochs", "3") == 75
+    assert recorder.asked == ["start it, for about 0.50 USD, at most 8.00 USD"]
+    assert len(recorder.performed) == 1
 
 
 @pytest.mark.parametrize("answer", [["--yes"], ["--max-usd", "9"], ["--dry-run"]])
 def test_a_flag_answers_the_question(answer: list[str]) -> None:
-    notes = Notes(quotes=PRICED)
-    notes.launch(*answer)
-    assert notes.asked == []
+    recorder = Recorder(quotes=PRICED)
+    recorder.launch(*answer)
+    assert recorder.asked == []
 
 
 def test_what_costs_nothing_is_not_asked_for() -> None:
-    notes = Notes()
-    assert (notes.launch(), notes.asked) == (75, [])
+    recorder = Recorder()
+    assert (recorder.launch(), recorder.asked) == (75, [])
 
 
 def test_without_a_terminal_what_costs_money_needs_a_flag(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", None)
-    notes = Notes(quotes=PRICED)
-    monkeypatch.setattr(notes, "asked", mock.Mock(append=approve))
+    recorder = Recorder(quotes=PRICED)
+    monkeypatch.setattr(recorder, "asked", mock.Mock(append=approve))
 
-    assert notes.launch() == 2
-    assert notes.performed == []
+    assert recorder.launch() == 2
+    assert recorder.performed == []
     assert {"--yes", "--max-usd"} <= set(re.findall(r"--[a-z-]+", capsys.readouterr().err))
 
 
 def test_a_dry_run_shows_the_same_plan_and_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    notes = Notes()
+    recorder = Recorder()
 
-    assert notes.launch("--rooms", "2", "--epochs", "3", "--dry-run") == 0
-    assert notes.performed == []
-    command = "python -m launch.notes --rooms 2 --epochs 3"
+    assert recorder.launch("--rooms", "2", "--epochs", "3", "--dry-run") == 0
+    assert recorder.performed == []
+    command = "python -m launch.recorder --rooms 2 --epochs 3"
     assert capsys.readouterr().out == f"3 EPOCHS IN 2 ROOMS\n\nto start it:\n  {command}\n"
 
-    assert notes.launch("--rooms", "2", "--epochs", "3", "--dry-run=json") == 0
+    assert recorder.launch("--rooms", "2", "--epochs", "3", "--dry-run=json") == 0
     assert capsys.readouterr().out == '"3 epochs in 2 rooms"\n'
 
 
@@ -121,16 +121,16 @@ def test_a_dry_run_shows_the_same_plan_and_does_nothing(capsys: pytest.CaptureFi
 def test_a_mistake_ends_with_2_and_a_sentence_before_anything_happens(
     argv: list[str], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    notes = Notes()
+    recorder = Recorder()
 
-    assert notes.launch(*argv) == 2
-    assert notes.performed == []
+    assert recorder.launch(*argv) == 2
+    assert recorder.performed == []
     out, err = capsys.readouterr()
     assert (out, err.startswith(f"error: {named}"), err.count("\n")) == ("", True, 1)
 
 
 def test_how_a_run_ended_is_written_for_programs(tmp_path: Path) -> None:
-    assert Notes().launch("--outcome", str(tmp_path / "new")) == 75
+    assert Recorder().launch("--outcome", str(tmp_path / "new")) == 75
 
     outcome = read(tmp_path / "new")
     assert outcome is not None
@@ -140,7 +140,7 @@ def test_how_a_run_ended_is_written_for_programs(tmp_path: Path) -> None:
 
 
 def test_a_failure_is_a_sentence_and_written_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    class Broken(Notes):
+    class Broken(Recorder):
         def perform(self, plan: str) -> Outcome:
             raise MachineError("the disk is full.")
 
@@ -158,7 +158,7 @@ def test_a_failure_is_a_sentence_and_written_for_programs(tmp_path: Path, capsys
 def test_an_earlier_outcome_never_stands_for_this_run(
     error: BaseException, code: int, state: str, tmp_path: Path
 ) -> None:
-    class Ends(Notes):
+    class Ends(Recorder):
         def perform(self, plan: str) -> Outcome:
             assert read(tmp_path) is None
             raise error
@@ -176,10 +176,10 @@ def test_an_outcome_that_cannot_be_written_is_refused_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    notes = Notes()
+    recorder = Recorder()
 
-    assert notes.launch("--outcome", str(tmp_path / "file" / "folder")) == 2
-    assert notes.performed == []
+    assert recorder.launch("--outcome", str(tmp_path / "file" / "folder")) == 2
+    assert recorder.performed == []
     assert "give another folder" in capsys.readouterr().err
 
 
@@ -239,7 +239,7 @@ def test_what_is_lost_is_asked_about(monkeypatch: pytest.MonkeyPatch, answer: st
 def test_a_rehearsal_says_no_batch_size_where_a_global_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[RehearsedJob] = []
     monkeypatch.setattr("launch.rehearse.rehearsal.rehearse", lambda asked, is_terminal: played.append(asked) or 0)
-    assert Notes().launch("--rehearse", "--global-batch-size", "64", rehearsal="a:b") == 0
-    assert Notes().launch("--rehearse", rehearsal="a:b") == 0
+    assert Recorder().launch("--rehearse", "--global-batch-size", "64", rehearsal="a:b") == 0
+    assert Recorder().launch("--rehearse", rehearsal="a:b") == 0
 
     assert ["--batch-size" in asked.argv for asked in played] == [False, True]

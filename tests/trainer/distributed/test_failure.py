@@ -11,7 +11,7 @@ from torch.distributed.distributed_c10d import Store
 from trainer.contract import Exit
 from trainer.distributed import failure
 from trainer.distributed.failure import Failure, Lost, listen, lost_among
-from trainer.distributed.heartbeat import NoAnswer, Notes, Sign, Signs
+from trainer.distributed.heartbeat import NoAnswer, SharedState, Sign, Signs
 from trainer.distributed.ranks import Ranks
 from trainer.errors import DataError
 from trainer.outcome import no_record
@@ -21,7 +21,7 @@ def on(rank: int, store: Store, *, nodes: int = 1, launchers: bool = False) -> F
     """The failure of one of four ranks, equally many on each node."""
     local = 4 // nodes
     ranks = Ranks(rank, 4, rank % local, local, rank // local, nodes, store_is_launchers=launchers)
-    return Failure(ranks, Notes(store, rank, 4, 5.0), 8.0, no_record)
+    return Failure(ranks, SharedState(store, rank, 4, 5.0), 8.0, no_record)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def store() -> Store:
 def hears(monkeypatch: pytest.MonkeyPatch, lost: Lost | None) -> None:
     """Whoever listens finds `lost`; None: there is no answer."""
 
-    def listen(notes: Notes) -> Lost:
+    def listen(shared: SharedState) -> Lost:
         if lost is None:
             raise NoAnswer
         return lost
@@ -78,7 +78,7 @@ def test_a_dead_rank_is_told_by_its_torchrun_or_else_by_another_rank(
 ) -> None:
     hears(monkeypatch, lost)
     ranks = Ranks(1, 4, 1, 4, launcher_reports=launcher_reports)
-    rank = Failure(ranks, Notes(store, 1, 4, 5.0), 8.0, no_record, lambda: asked)
+    rank = Failure(ranks, SharedState(store, 1, 4, 5.0), 8.0, no_record, lambda: asked)
     error = rank.lost_connection("Connection closed by peer")
     assert (error.code, error.is_mine_to_report) == (Exit.MACHINE, bool(told))
     assert capsys.readouterr().err.partition(" of 4")[0] == (f"error: {told}" if told else "")
@@ -166,13 +166,13 @@ def test_the_dead_are_named_and_else_those_that_the_others_wait_for(
 def test_who_listens_waits_until_the_others_have_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks notice within a moment of each other; one that notices first must not take the second for the cause."""
     store = distributed.HashStore()
-    ranks = [Notes(store, rank, 3, 5.0) for rank in range(3)]
+    ranks = [SharedState(store, rank, 3, 5.0) for rank in range(3)]
     beats = itertools.count(1)
 
     def all_beat(seconds: float) -> None:
         beat = next(beats)
-        for notes, gave_up in zip(ranks, (True, beat > 1, False), strict=True):
-            notes.beat(Sign(beat, 4, gave_up))
+        for shared, gave_up in zip(ranks, (True, beat > 1, False), strict=True):
+            shared.beat(Sign(beat, 4, gave_up))
 
     all_beat(0.0)
     monkeypatch.setattr(failure, "time", SimpleNamespace(sleep=all_beat))

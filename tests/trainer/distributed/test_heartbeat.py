@@ -10,11 +10,11 @@ from torch import distributed
 from torch.distributed.distributed_c10d import Store
 
 from trainer.distributed import heartbeat
-from trainer.distributed.heartbeat import Heartbeat, NoAnswer, Notes, Sign
+from trainer.distributed.heartbeat import Heartbeat, NoAnswer, SharedState, Sign
 
 
 class Watcher:
-    """Notes what it is called for."""
+    """Records what it is called for."""
 
     def __init__(self) -> None:
         self.called = {name: threading.Event() for name in ("stuck", "left_behind", "unanswered", "paused")}
@@ -38,13 +38,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "NOTICE_WITHIN_S", 0.2)
 
 
-def notes(store: Store | None = None) -> Notes:
-    return Notes(store or distributed.HashStore(), 1, 2, 5.0)
+def shared_state(store: Store | None = None) -> SharedState:
+    return SharedState(store or distributed.HashStore(), 1, 2, 5.0)
 
 
 def test_a_rank_that_stands_still_sees_that_it_is_stuck() -> None:
     """As when the main thread waits for a GPU for ever: only the heartbeat can speak.  It goes on beating."""
-    watcher, shared = Watcher(), notes()
+    watcher, shared = Watcher(), shared_state()
     beat = Heartbeat(shared, watcher, 0.3, 60.0)
     beat.moved()
     assert watcher.called["stuck"].wait(timeout=10)
@@ -59,9 +59,9 @@ def test_a_rank_that_stands_still_sees_that_it_is_stuck() -> None:
 @pytest.mark.parametrize("leaves", [False, True])
 def test_a_rank_that_waits_for_one_that_left_is_ended_unless_it_leaves_itself(leaves: bool) -> None:
     """Its main thread hangs in a collective; the other has told what happened, and the store closes soon."""
-    watcher, shared = Watcher(), notes()
+    watcher, shared = Watcher(), shared_state()
     beat = Heartbeat(shared, watcher, 60.0, 60.0)
-    Notes(shared.store, 0, 2, 5.0).leave()
+    SharedState(shared.store, 0, 2, 5.0).leave()
     if leaves:
         beat.leave()
     assert watcher.called["left_behind"].wait(timeout=1 if leaves else 10) is not leaves
@@ -83,23 +83,23 @@ class StoppedStore:
 
 
 @pytest.fixture
-def stopped() -> Iterator[Notes]:
+def stopped() -> Iterator[SharedState]:
     store = StoppedStore()
-    yield Notes(store, 1, 2, 0.1)  # type: ignore[arg-type]
+    yield SharedState(store, 1, 2, 0.1)  # type: ignore[arg-type]
     store.end.set()
 
 
-@pytest.mark.parametrize("question", ["signs", "explanation", "left", "leave", "is_first_to_report"])
-def test_no_question_waits_for_ever_for_a_stopped_host(question: str, stopped: Notes) -> None:
+@pytest.mark.parametrize("request_name", ["signs", "explanation", "left", "leave", "is_first_to_report"])
+def test_no_request_hangs_on_a_stopped_host(request_name: str, stopped: SharedState) -> None:
     began = time.monotonic()
     with pytest.raises(NoAnswer):
-        getattr(stopped, question)()
+        getattr(stopped, request_name)()
     assert time.monotonic() - began < 5
 
 
-def test_ranks_read_each_others_notes() -> None:
+def test_ranks_read_what_others_wrote() -> None:
     store = distributed.HashStore()
-    head, other = (Notes(store, rank, 2, 5.0) for rank in range(2))
+    head, other = (SharedState(store, rank, 2, 5.0) for rank in range(2))
 
     assert head.beat(Sign(3, 7, leaving=False)) is False
     assert other.signs() == {0: Sign(3, 7, leaving=False)}

@@ -50,7 +50,7 @@ def conversation(session: Session, folder: Path) -> dict[str, object]:
     def fill() -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "model.pt")
 
-    speaks = session.link is None or session.link.notes.is_first_to_report()
+    speaks = session.link is None or session.link.shared.is_first_to_report()
     return {
         "full disk": failure(lambda: session.on_head(fill)),
         "tells of the head's disk": tells(lambda: session.on_head(fill)),
@@ -68,7 +68,7 @@ def conversation(session: Session, folder: Path) -> dict[str, object]:
         "failed on head": failure(lambda: session.on_head(fail)),
         "failed once per node": failure(lambda: session.once_per_node(fail)),
         "reporters": session.sum(torch.tensor([float(speaks)])).tolist(),
-        "lost": listen(session.link.notes) if session.link else Lost(),
+        "lost": listen(session.link.shared) if session.link else Lost(),
     }
 
 

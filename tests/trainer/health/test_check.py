@@ -7,7 +7,7 @@ import pytest
 from torch import distributed
 
 from trainer.contract import Exit
-from trainer.distributed.heartbeat import Notes
+from trainer.distributed.heartbeat import SharedState
 from trainer.distributed.ranks import Ranks
 from trainer.errors import MachineError, SickNode
 from trainer.health.check import Expected, agree, raise_if_sick, read_expected
@@ -22,7 +22,7 @@ def errors(problems: dict[int, list[str]], nodes: int = 3, each: int = 2) -> lis
     def one(rank: int) -> MachineError | None:
         ranks = Ranks(rank, world, rank % each, each, rank // each, nodes)
         try:
-            agree(Notes(store, rank, world, 10.0), ranks, problems.get(rank, []), 20.0)
+            agree(SharedState(store, rank, world, 10.0), ranks, problems.get(rank, []), 20.0)
         except MachineError as error:
             return error
         return None
@@ -43,9 +43,9 @@ def test_a_sick_machine_leaves_with_a_code_of_its_own_and_the_others_as_for_a_lo
 
 
 def test_a_rank_that_never_comes_is_an_error_in_time() -> None:
-    notes = Notes(distributed.HashStore(), 0, 2, 10.0)
+    shared = SharedState(distributed.HashStore(), 0, 2, 10.0)
     with pytest.raises(MachineError, match="1 of 2 ranks did not finish their health check in time"):
-        agree(notes, Ranks(0, 2, 0, 2), [], 0.3)
+        agree(shared, Ranks(0, 2, 0, 2), [], 0.3)
 
 
 def test_a_training_alone_ends_with_the_same_sentence() -> None:
