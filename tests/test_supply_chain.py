@@ -130,7 +130,7 @@ cat "$4" && ! grep -q '^urllib3==' "$4"
 """
 
 
-def test_every_pinned_version_is_asked_about_and_one_that_is_vulnerable_fails(tmp_path: Path) -> None:
+def test_every_pinned_version_is_looked_up_and_a_vulnerable_one_fails(tmp_path: Path) -> None:
     """By a pip-audit that says what it was asked, and knows something of urllib3."""
     auditor = tmp_path / ".venv/pip-audit/bin/python"
     auditor.parent.mkdir(parents=True)

@@ -56,7 +56,7 @@ class CapacityWait:
     def pause(self, why: str) -> None:
         """Sleep until the next round."""
         left = self._until - self.clock.now()
-        self.say(f"{why}; asking again in {ASK_EVERY_S / 60:g} min, for {duration(timedelta(seconds=left))} more")
+        self.say(f"{why}; retrying in {ASK_EVERY_S / 60:g} min, for {duration(timedelta(seconds=left))} more")
         self.clock.sleep(min(ASK_EVERY_S, max(1.0, left)))
 
     def error(self) -> AwsError:

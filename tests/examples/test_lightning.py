@@ -36,7 +36,7 @@ def test_it_learns_and_goes_on_behind_its_last_epoch(
     ],
     ids=["torchrun", "one process on each node", "alone"],
 )
-def test_lightning_is_told_of_the_processes_that_there_are(env: dict[str, str], expected: object) -> None:
+def test_lightning_gets_the_processes_that_there_are(env: dict[str, str], expected: object) -> None:
     found = load("lightning").processes(env, "auto")
 
     assert (type(found["plugins"]).__name__, found["devices"], found["num_nodes"]) == expected

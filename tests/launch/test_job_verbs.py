@@ -43,7 +43,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 # ---- fetch
 
 
-def test_the_results_of_a_running_job_are_fetched_and_said_where_they_are(world: World) -> None:
+def test_the_results_of_a_running_job_are_fetched_and_their_place_is_shown(world: World) -> None:
     files = {METRICS: b"{}\n", CHECKPOINT: b"small", "plots/a.png": b"a picture"}
     for name, content in files.items():
         world.put(name, content)
@@ -226,7 +226,7 @@ def test_tensorboard_without_events_says_which_flag_writes_them(
     assert "train with --tensorboard" in capsys.readouterr().err
 
 
-def test_where_tensorboard_is_not_installed_its_command_is_said(
+def test_where_tensorboard_is_not_installed_its_command_is_shown(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("launch.core.job_verbs.find_spec", lambda name: None)

@@ -80,7 +80,7 @@ def test_what_was_in_the_account_before_outlives_the_suite(account: Account, tmp
     assert account.aws().call("ecr", "DescribeRepositories")["repositories"]
 
 
-def test_what_this_run_made_is_removed_and_what_stays_is_told(account: Account, tmp_path: Path) -> None:
+def test_what_this_run_made_is_removed_and_what_stays_is_listed(account: Account, tmp_path: Path) -> None:
     aws = account.aws()
     aws.call("logs", "CreateLogGroup", {"logGroupName": "/aws-ddp-toolkit/ec2"})
     account.put(account.bucket, "jobs/acceptance/run/model.pt", b"weights")

@@ -176,7 +176,7 @@ def test_what_a_rank_left_running_keeps_no_machine(monkeypatch: pytest.MonkeyPat
         listener.join()
 
 
-def test_who_is_asked_to_stop_waits_for_nobody() -> None:
+def test_a_host_that_is_stopped_waits_for_no_other() -> None:
     relay = Relay()
     relay(signal.SIGTERM, None)
     begun = time.monotonic()

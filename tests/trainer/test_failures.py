@@ -43,7 +43,7 @@ def test_a_batch_larger_than_the_data_set_is_refused(train: Run) -> None:
     refused(train("--batch-size", "65"), 2, "64 images", "global batch of 65", "lower --batch-size")
 
 
-def test_a_missing_folder_is_told_once_by_two_ranks(train: Run, tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_once_by_two_ranks(train: Run, tmp_path: Path) -> None:
     done = train("--dataset", "imagefolder", "--data-dir", tmp_path / "nowhere", ranks=2)
     refused(done, 3, str(tmp_path / "nowhere"))
     assert [path.name for path in (tmp_path / "run").iterdir()] == [OUTCOME]
@@ -53,7 +53,7 @@ def test_a_missing_folder_is_told_once_by_two_ranks(train: Run, tmp_path: Path) 
     assert f"error: {outcome.reason}\n" == done.stderr
 
 
-def test_a_refusal_is_told_though_the_rank_that_tells_is_slow(train: Run) -> None:
+def test_a_refusal_is_reported_even_if_rank_0_is_slow(train: Run) -> None:
     """All ranks are ended when the first has left, as under torchrun; rank 0 may still be importing torch."""
     done = train("--strategy", "single", ranks=2, module="tests.trainer.odd_rank", env={"LATE_S": "1"})
     refused(done, 2, "would train 2 models")
@@ -68,7 +68,7 @@ def test_a_loss_that_explodes_stops_the_run_and_keeps_the_last_checkpoint(train:
     assert [record["epoch"] for record in read_records(tmp_path / "run" / "metrics.jsonl")] == [1]
 
 
-def test_a_full_disk_is_told_and_nobody_claims_that_all_is_saved(train: Run) -> None:
+def test_a_full_disk_is_reported_and_no_rank_claims_to_have_saved(train: Run) -> None:
     """Two ranks are asked to stop, and rank 0 cannot write."""
     done = train(ranks=2, env={"LARGEST_FILE": "200000", "STOP_AT": "2"}, module="tests.trainer.odd_rank")
     refused(done, 6, "cannot write checkpoint", "MiB free")
@@ -143,7 +143,7 @@ def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
-def test_an_error_of_one_rank_is_told_by_it_alone_and_all_end_with_its_code(tmp_path: Path) -> None:
+def test_an_error_of_one_rank_is_reported_by_it_alone_and_all_end_with_its_code(tmp_path: Path) -> None:
     ranks = world(tmp_path, 2, "0:error", timeout_s=20)
     assert errors_of(ranks) == ["error: 0.jpg cannot be read."]
     assert [rank.returncode for rank in ranks] == [3, 3]
@@ -179,7 +179,7 @@ def test_a_rank_that_is_done_ends_with_0_whatever_signal_comes(signum: signal.Si
     assert process.exitcode == 0
 
 
-def test_ctrl_c_while_an_error_is_told_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_an_error_is_reported_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of two: the first had the training stop."""
 
     def fail(*_: object) -> int:

@@ -103,7 +103,7 @@ def test_the_phases_of_a_step_are_not_longer_than_the_step(train: Run, tmp_path:
         assert record["peak_memory_mib"] > 10
 
 
-def test_too_large_a_batch_is_told_with_what_to_change(train: Run) -> None:
+def test_too_large_a_batch_is_an_error_that_names_the_flag(train: Run) -> None:
     flags = ("--model", "resnet18", "--image-size", "224", "--batch-size", "60000", "--synthetic-images", "60000")
     ended = train(*flags, "--precision", "bf16", "--max-steps", "1")
     assert ended.returncode == Exit.TRAINING

@@ -68,7 +68,7 @@ def test_max_steps_ends_a_run_inside_an_epoch(train: Run, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("halves", "half", "images"), [("valid test", "valid", 4), ("test", "test", 6)])
-def test_what_is_said_and_recorded_names_the_half_that_was_scored(
+def test_output_and_records_name_the_half_that_was_scored(
     halves: str, half: str, images: int, train: Run, tmp_path: Path
 ) -> None:
     for name in ("train", *halves.split()):
@@ -132,7 +132,7 @@ def test_a_killed_worker_is_restarted_and_goes_on_from_the_newest_checkpoint(tmp
          "--deterministic: adaptive_avg_pool2d_backward_cuda has no deterministic kernel"),
     ],
 )  # fmt: skip
-def test_what_torch_raises_for_a_users_choice_is_told_in_words(
+def test_torchs_error_about_a_users_choice_is_translated(
     raised: Exception, told: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (0, 24 * 2**30))

@@ -391,7 +391,7 @@ def test_one_process_of_a_host_with_several_gpus_is_the_only_one_there(
         (["training"], "input/data"),  # as SageMaker's own examples call it
     ],
 )
-def test_a_script_is_told_where_its_channels_are(
+def test_a_script_gets_the_folder_of_its_channel(
     tmp_path: Path, runs: Runs, channels: Sequence[str], folder: str | None
 ) -> None:
     places = {f"SM_CHANNEL_{name.upper()}": str(tmp_path / "input/data" / name) for name in channels}
@@ -417,7 +417,7 @@ def test_results_that_cannot_be_kept_are_the_machines_fault(
     assert told(capsys.readouterr().err)[1].startswith(f"cannot copy model.pt to {tmp_path}/model (Is a directory);")
 
 
-def test_an_image_without_boto3_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_without_boto3_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
 
     with pytest.raises(SettingsError, match="--secret needs boto3"):

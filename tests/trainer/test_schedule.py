@@ -170,7 +170,7 @@ def test_a_run_with_few_updates_is_warned_with_what_to_do(updates: int, is_warne
         ({}, 3, 0.5, {"classes": 2, "images": 10**6, "best_top1": 0.51}, None),
     ],
 )
-def test_a_run_that_guesses_is_told_what_to_change(
+def test_a_run_at_chance_level_gets_a_warning_with_a_lower_rate(
     settings: dict[str, Any], epoch: int, top1: float, changes: dict[str, Any], lr: str | None
 ) -> None:
     facts = {"is_last": False, "best_top1": top1, "images": 360, "classes": 10, "updates": 25} | changes

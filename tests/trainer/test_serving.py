@@ -97,7 +97,7 @@ def test_the_code_is_all_that_the_archive_needs_beside_what_aws_has(tmp_path: Pa
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_a_training_hands_the_code_over_only_if_it_is_asked_to(
+def test_a_training_writes_its_code_only_on_request(
     wanted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def trained(*_: Any) -> int:

@@ -72,6 +72,6 @@ def test_a_training_outlives_its_standard_output(lost: str, why: str, tmp_path: 
     assert [record["epoch"] for record in read_records(tmp_path / "run" / "metrics.jsonl")] == [1, 2]
 
 
-def test_a_path_of_any_bytes_can_be_said(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_path_of_any_bytes_can_be_printed(capfd: pytest.CaptureFixture[str]) -> None:
     say("weights  runs/caf" + os.fsdecode(b"\xe9") + "/model.pt")
     assert capfd.readouterr().out == "weights  runs/caf\\udce9/model.pt\n"

@@ -118,7 +118,7 @@ MEMORY = "; the usual reason is too little memory"
         (("wait:75", "wait:130"), signal.SIGINT, 130, ""),
     ],
 )
-def test_a_rank_that_fails_while_it_leaves_is_told(
+def test_a_rank_that_fails_on_exit_is_reported(
     words: tuple[str, ...], signum: signal.Signals, code: int, told: str, tmp_path: Path
 ) -> None:
     job = start(tmp_path, *flags(tmp_path, *words))

@@ -246,7 +246,7 @@ def test_what_is_not_there_is_named_with_a_remedy(aws: Aws, service, operation, 
     assert remedy in str(error)
 
 
-def test_of_an_object_the_beginning_or_the_end_is_asked_for(account: Account) -> None:
+def test_the_beginning_or_the_end_of_an_object_is_read(account: Account) -> None:
     """What others may write into a job's folder is asked for in part, and so not even sent as a whole."""
     aws = account.aws()
     for key, body in (("long", b"0123456789"), ("empty", b"")):
@@ -264,7 +264,7 @@ def test_of_an_object_the_beginning_or_the_end_is_asked_for(account: Account) ->
 # ---- AWS is busy, or away
 
 
-def test_a_busy_aws_is_asked_again_with_growing_pauses(aws: Aws, faults: Faults) -> None:
+def test_a_throttled_request_is_retried_with_growing_pauses(aws: Aws, faults: Faults) -> None:
     faults.on("GetCallerIdentity", throttled(attempts=5))
 
     assert aws.call(*WHO_AM_I)["Account"] == "123456789012"
@@ -294,7 +294,7 @@ def test_an_aws_that_stays_busy_is_called_so_and_may_have_done_it_before(  # typ
      ("ServiceUnavailableException", 503, True), ("InsufficientInstanceCapacity", 500, False),
      ("InsufficientSomethingElse", 500, False), ("NotImplemented", 500, False)],
 )  # fmt: skip
-def test_an_aws_that_fails_is_told_from_one_that_cannot(
+def test_a_failure_of_aws_is_transient_and_a_refusal_is_not(
     aws: Aws, faults: Faults, code: str, status: int, is_failure: bool
 ) -> None:
     """Each service has codes of its own for both; a stop that met EventBridge's ended with no node ended."""
@@ -317,7 +317,7 @@ def _failures(service: str) -> Iterator[tuple[str, int]]:
             yield code, status
 
 
-def test_every_way_in_which_aws_says_that_it_is_busy_passes() -> None:
+def test_every_failure_of_a_service_is_transient() -> None:
     """What does not pass ends a stop before a machine is ended, and a launcher takes its job down for it."""
     cases = [
         "scheduler", "sagemaker", "logs", "s3", "ssm", "ebs", "pricing", "ecr", "budgets",
@@ -328,7 +328,7 @@ def test_every_way_in_which_aws_says_that_it_is_busy_passes() -> None:
             assert code in BUSY or may_have_taken_effect(code, status), (service, code)
 
 
-def test_a_lack_of_machines_is_not_asked_for_again(account: Account, aws: Aws, faults: Faults) -> None:
+def test_a_lack_of_machines_is_not_retried(account: Account, aws: Aws, faults: Faults) -> None:
     account.capacity["us-east-1a"] = 0
     asked = {"ImageId": account.ami, "InstanceType": "g5.2xlarge", "MinCount": 1, "MaxCount": 1,
              "SubnetId": account.subnets["us-east-1a"]}  # fmt: skip
@@ -371,7 +371,7 @@ def test_an_answer_that_does_not_come_leaves_it_open(monkeypatch: pytest.MonkeyP
     assert len(faults.slept) == 5
 
 
-def test_an_answer_that_got_lost_is_asked_for_again(aws: Aws, faults: Faults) -> None:
+def test_a_lost_answer_is_retried(aws: Aws, faults: Faults) -> None:
     faults.on("GetCallerIdentity", lost(attempts=2))
 
     assert aws.call(*WHO_AM_I)["Account"] == "123456789012"
@@ -437,7 +437,7 @@ def test_a_proxys_page_is_no_answer(
     assert "\n" not in str(error)
 
 
-def test_a_page_in_place_of_an_answer_is_asked_past(account: Account) -> None:
+def test_a_page_in_place_of_an_answer_is_retried(account: Account) -> None:
     """I1: botocore repeats nothing that it cannot read."""
     fault = Fault(lambda *_: (200, {"content-type": "text/html"}, "<html>Sign in</html>"), False)
     with injected(Faults().on("DescribeSubnets", fault)) as faults:

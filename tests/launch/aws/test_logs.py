@@ -49,7 +49,7 @@ def test_lines_of_several_machines_are_ordered_by_time_and_carry_their_numbers(a
     assert LogTail(aws, DEMO).new_lines() == ["[0] a", "[1] b", "[0] c", "[1] d"]
 
 
-def test_the_number_stays_when_only_one_machine_speaks(aws: Aws, write: Write) -> None:
+def test_the_number_stays_when_only_one_machine_logs(aws: Aws, write: Write) -> None:
     tail = LogTail(aws, DEMO)
     write("demo", 0, (T, "a"))
     assert LogTail(aws, DEMO, several=True).new_lines() == ["[0] a"]
@@ -191,7 +191,7 @@ def test_what_follows_the_number_is_no_part_of_it(aws: Aws, write_algo: Write) -
     assert LogTail(aws, ALGO).new_lines() == ["[1] a", "[2] b"]
 
 
-def test_one_machine_of_many_is_asked_for_by_its_whole_number(account: Account, aws: Aws, write_algo: Write) -> None:
+def test_one_machine_of_many_is_selected_by_its_whole_number(account: Account, aws: Aws, write_algo: Write) -> None:
     for number in (1, 2, 10):
         write_algo(number, 1795268896, (T, f"from {number}"))
     assert LogTail(aws, ALGO, only=1).new_lines() == ["from 1"]

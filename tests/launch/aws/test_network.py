@@ -113,7 +113,7 @@ def test_a_network_acl_that_stops_every_call_or_answer_is_known(rules: list[Any]
     assert made.missing(NEEDED, has_address=True) == (NEEDED if shut else ())
 
 
-def test_an_account_as_aws_makes_it_has_a_way_out_and_five_questions_tell(account: Account) -> None:
+def test_a_default_network_has_a_way_out_which_takes_five_requests_to_see(account: Account) -> None:
     aws, subnets = account.aws(), account.subnets
     vpc = aws.call("ec2", "DescribeSubnets")["Subnets"][0]["VpcId"]
     account.requests.clear()

@@ -61,7 +61,7 @@ def test_the_regions_own_prices_are_taken_with_their_date() -> None:
     assert prices.are_known
 
 
-def test_the_catalogs_own_region_is_not_asked_for() -> None:
+def test_the_catalogs_own_region_is_not_requested() -> None:
     here = a_list(region="us-east-1")
     assert look_up(here, ["p5en.48xlarge"], NOW, None) == CATALOGS
     assert here.asked == []
@@ -109,7 +109,7 @@ def test_only_hosts_of_awss_own_domains_leave_prices(host: str, is_kept: bool, t
     assert (tmp_path / "prices.json").exists() is is_kept
 
 
-def test_prices_are_kept_for_a_week_and_asked_for_again_after_it(tmp_path: Path) -> None:
+def test_prices_are_cached_for_a_week(tmp_path: Path) -> None:
     """Not those of the embedded AWS of a rehearsal."""
     assert cache_of({"HOME": "/home/me", "AWS_ENDPOINT_URL": "http://127.0.0.1:5000"}, "us-west-1") is None
     cache = cache_of({"HOME": str(tmp_path)}, "us-west-1")

@@ -59,7 +59,7 @@ def test_a_file_that_may_not_be_read_is_an_error(aws: Aws, faults: Faults) -> No
         ({"train_loss": None, "eval_top1": None}, "epoch 1/5, accuracy 10.0%, 2,932 images/s, 12.2 s"),
     ],
 )
-def test_a_record_is_told_without_what_was_not_a_number(more: Mapping[str, object], words: str) -> None:
+def test_a_record_is_described_without_values_that_are_not_numbers(more: Mapping[str, object], words: str) -> None:
     assert in_words({**EPOCH, **more}, "5") == words
 
 
@@ -76,11 +76,11 @@ PACE = Pace(done=0.4, since=0.0, seconds=2400.0, at=1000.0)
         (None, "40% done"),
     ],
 )
-def test_the_time_that_a_script_still_takes_is_told_by_its_pace(now: float | None, words: str) -> None:
+def test_a_scripts_remaining_time_follows_from_its_pace(now: float | None, words: str) -> None:
     assert pace_in_words(PACE, now) == words
 
 
-def test_our_trainer_has_no_pace_and_is_not_asked_for_one(aws: Aws, faults: Faults) -> None:
+def test_our_trainer_has_no_pace_and_none_is_read(aws: Aws, faults: Faults) -> None:
     faults.on("GetObject", refused("AccessDenied", 403), nth=None)
 
     assert pace(aws, FOLDER, EPOCH) is None

@@ -63,7 +63,7 @@ def test_a_job_is_planned_and_performed_and_its_exit_code_is_ours() -> None:
 PRICED = (Quote("big", usd_per_hour=2.0, estimate_s=900, most_usd=4.0), Quote("bigger", most_usd=8.0))
 
 
-def test_what_costs_money_is_asked_for_with_its_price() -> None:
+def test_what_costs_money_needs_a_confirmation_with_its_price() -> None:
     recorder = Recorder(quotes=PRICED)
 
     assert recorder.launch("--epochs", "3") == 75
@@ -78,7 +78,7 @@ def test_a_flag_answers_the_question(answer: list[str]) -> None:
     assert recorder.asked == []
 
 
-def test_what_costs_nothing_is_not_asked_for() -> None:
+def test_what_costs_nothing_needs_no_confirmation() -> None:
     recorder = Recorder()
     assert (recorder.launch(), recorder.asked) == (75, [])
 
@@ -184,7 +184,7 @@ def test_an_outcome_that_cannot_be_written_is_refused_before_the_run(
 
 
 @pytest.mark.parametrize(("answer", "detaches"), [("detach", True), (" D", True), ("stop", False), ("", False)])
-def test_ctrl_c_stops_the_job_unless_the_user_wants_it_to_go_on(
+def test_ctrl_c_stops_the_job_unless_the_user_detaches(
     answer: str, detaches: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
@@ -203,7 +203,7 @@ def test_who_does_not_answer_leaves_no_job_running(error: BaseException, monkeyp
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr", ""])
-def test_without_a_terminal_or_with_a_closed_stream_nobody_is_asked(
+def test_without_a_terminal_or_with_a_closed_stream_there_is_no_question(
     stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job is stopped then, and what needs a confirmation names the flag."""
@@ -219,7 +219,7 @@ def test_without_a_terminal_or_with_a_closed_stream_nobody_is_asked(
 
 
 @pytest.mark.parametrize(("answer", "is_meant"), [("yes", True), (" Y ", True), ("no", False), ("", False)])
-def test_what_is_lost_is_asked_about(monkeypatch: pytest.MonkeyPatch, answer: str, is_meant: bool) -> None:
+def test_what_would_be_lost_needs_a_confirmation(monkeypatch: pytest.MonkeyPatch, answer: str, is_meant: bool) -> None:
     asked = list[str]()
 
     def reply(question: str) -> str:

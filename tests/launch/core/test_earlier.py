@@ -74,7 +74,7 @@ def test_the_same_source_and_arguments_on_the_same_machines_give_the_time_and_th
     ],
 )
 @pytest.mark.parametrize("done", [1.0, 0.4])
-def test_how_a_script_scales_is_not_known_so_another_job_is_only_told(
+def test_an_earlier_job_with_other_settings_is_mentioned_but_gives_no_price(
     done: float, then: Setting, difference: str
 ) -> None:
     usd, sentence = expected(job(setting=then, done=done))
@@ -113,7 +113,7 @@ def test_of_a_job_that_was_cut_short_the_rest_is_added_at_its_pace(state: State)
     assert "by its pace until it ended with 40% done" in sentence
 
 
-def test_a_job_that_told_too_little_of_its_progress_tells_nothing_of_its_time() -> None:
+def test_a_job_with_too_little_progress_gives_no_time() -> None:
     ended = Outcome("failed", 1, seconds=60.0)
     for outcome, pace in (
         (ended, None),
@@ -136,7 +136,7 @@ def test_the_user_knows_better_and_without_an_earlier_job_nobody_does() -> None:
     assert "--expected-hours" in sentence
 
 
-def test_a_time_limit_below_what_the_earlier_job_took_is_said() -> None:
+def test_a_time_limit_below_the_earlier_jobs_time_gives_a_note() -> None:
     for quote, earlier in ((replace(QUOTE, most_s=3600), job()), (QUOTE, cut_short())):
         (note,) = with_time(quote, SCRIPT, NOW, [earlier]).notes
         assert note.endswith("longer than this job's time limit; raise it")
@@ -150,7 +150,7 @@ def test_a_time_with_a_wait_in_it_bounds_the_price_and_says_nothing_of_the_limit
     assert found.notes == ()
 
 
-def test_a_restart_is_told_by_what_the_newest_job_kept() -> None:
+def test_how_a_script_restarts_follows_from_what_the_newest_job_kept() -> None:
     by_kit = job(kept=("checkpoints/step-0000000100-0123456789abcdef.pt",))
 
     assert restarts([])[0] == "anew"
@@ -247,7 +247,7 @@ def test_a_script_of_the_same_name_in_another_folder_of_the_source_is_another_on
     assert "with other settings" in expected(job(setting=elsewhere))[1]
 
 
-def test_a_job_json_that_tells_of_no_script_is_passed_over(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_json_without_a_script_is_skipped(capsys: pytest.CaptureFixture[str]) -> None:
     cases = [
         {},
         {"train": 1, "where": {}},

@@ -225,7 +225,7 @@ def test_nor_does_yaml(content: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert PLANTED not in capsys.readouterr().err
 
 
-def test_whatever_ends_a_process_is_told_without_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reported_error_hides_them(capsys: pytest.CaptureFixture[str]) -> None:
     report_end(3, f"cannot reach {SECRETS['a URL']}.")
     assert capsys.readouterr().err == "error: cannot reach postgres://***@db.example.com/x.\n"
 

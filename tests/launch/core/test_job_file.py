@@ -135,7 +135,7 @@ def test_data_in_a_folder_of_this_machine_are_read_there(capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if "wait" in find(name).options.model_fields])
-def test_every_backend_follows_a_job_unless_told_to_detach(backend: str) -> None:
+def test_every_backend_follows_a_job_by_default(backend: str) -> None:
     options = find(backend).options.model_fields
     assert (options["wait"].default, options["detach"].default) == (True, False)
 

@@ -178,5 +178,5 @@ def test_no_exit_code_that_others_wrote_is_one_that_a_shell_takes_for_success(co
 
 
 @pytest.mark.parametrize("code", [0, 3, 143, 255])
-def test_every_other_is_told_as_it_is(code: int) -> None:
+def test_every_other_exit_code_is_passed_on(code: int) -> None:
     assert coded(lambda: code) == code

@@ -47,7 +47,7 @@ def zones(*names: str) -> Choice:
     )  # fmt: skip
 
 
-def test_requests_are_made_in_order_and_their_sentences_said() -> None:
+def test_requests_are_made_in_order_with_their_sentences() -> None:
     cloud = Cloud()
     cloud.perform(Request("s3", "Put", {"Key": "k"}, "write it down"), Request("ec2", "Run", {}, "start"))
 
@@ -89,7 +89,7 @@ def test_anything_else_ends_it_there(error: AwsError) -> None:
     assert cloud.operations == ["ec2:Make"]
 
 
-def test_what_aws_does_not_know_of_yet_is_asked_again() -> None:
+def test_what_aws_does_not_know_yet_is_retried() -> None:
     """A group that was made a second ago."""
     cloud, slept = Cloud({"Use": AwsError("no such group", "InvalidGroup.NotFound")}), list[float]()
 

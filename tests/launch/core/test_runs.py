@@ -106,7 +106,7 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     ["{", '{"settings": {}}'],
     ids=lambda content: content[:40],
 )
-def test_a_damaged_run_is_told_with_its_folder(tmp_path: Path, content: str) -> None:
+def test_a_damaged_run_is_an_error_that_names_its_folder(tmp_path: Path, content: str) -> None:
     (tmp_path / "run.json").write_text(content)
 
     with pytest.raises(SettingsError, match=rf"{tmp_path} has a run that cannot be read .*; remove it"):
@@ -121,7 +121,7 @@ def test_a_damaged_run_is_told_with_its_folder(tmp_path: Path, content: str) -> 
         ("metrics.jsonl", "5\n", r"metrics\.jsonl has a line that is not a record: 5; remove the run"),
     ],
 )
-def test_whatever_stands_in_a_run_folder_is_told(name: str, content: str | None, told: str, tmp_path: Path) -> None:
+def test_unreadable_files_in_a_run_folder_are_errors(name: str, content: str | None, told: str, tmp_path: Path) -> None:
     """None: a folder of that name."""
     folder = left_by_a_trainer(tmp_path / "a", record(1))
     (folder / name).unlink(missing_ok=True)

@@ -33,7 +33,7 @@ REFERENCES = {
 }
 
 
-def test_references_are_read_and_those_that_the_roles_may_not_read_are_told() -> None:
+def test_references_are_read_and_those_outside_the_policies_are_listed() -> None:
     others = ["A=ssm:/theirs/wandb", "B=ssm:/ddp-toolkit-not/x", "C=secretsmanager:wandb"]
 
     assert secrets.read_references(WORDS) == REFERENCES

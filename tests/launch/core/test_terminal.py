@@ -88,7 +88,7 @@ def test_letters_that_a_terminal_lacks_end_no_command(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("words", [("launch", "--help"), ("launch.local", "--dry-run")])
-def test_a_full_disk_behind_standard_output_is_said_in_one_sentence(words: tuple[str, ...]) -> None:
+def test_a_full_disk_behind_standard_output_is_one_sentence(words: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
             [sys.executable, "-m", *words], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False

@@ -67,7 +67,7 @@ def on_sagemaker(check: str, rights: str) -> dict[str, str]:
     ("check", "role", "action"),
     [("permissions", "launcher", "s3:PutObject"), ("node's permissions", "node", "s3:GetObject")],
 )
-def test_who_may_not_send_or_read_a_source_is_told(check: str, role: str, action: str) -> None:
+def test_roles_that_may_not_upload_or_read_a_source_are_reported(check: str, role: str, action: str) -> None:
     found = on_ec2(check, **{role: without_sources(role)})
 
     assert found["state"] == "missing"
@@ -82,7 +82,7 @@ def test_who_may_not_send_or_read_a_source_is_told(check: str, role: str, action
     ("rights", "action"),
     [(without_sources("sagemaker"), "s3:GetObject"), (without_their_list("sagemaker"), "s3:List"), ("", "")],
 )
-def test_training_jobs_that_may_not_read_or_list_a_source_are_told(rights: str, action: str) -> None:
+def test_a_training_role_that_may_not_read_or_list_a_source_is_reported(rights: str, action: str) -> None:
     """SageMaker lists what it gives a job: https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-roles.html"""
     found = on_sagemaker("job's permissions", rights or json.dumps(policy("sagemaker")))
 

@@ -46,7 +46,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(account: Account, capsys: p
     assert not [name for name in account.operations if not name.startswith(("Describe", "Get", "List", "Head"))]
 
 
-def test_a_dry_run_tells_what_speaks_against_the_launch(account: Account, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_reports_a_quota_that_is_too_low(account: Account, capsys: pytest.CaptureFixture[str]) -> None:
     account.quota["L-DB2E81BA"] = 8
     for more in (["--dry-run"], []):
         assert main(["--nodes", "2", *more]) == 4

@@ -162,7 +162,7 @@ def test_folders_snapshots_and_logs_are_never_removed(terminal: Terminal) -> Non
     assert writes <= {"DeleteSecurityGroup", "DeleteVolume", "DeleteNetworkInterface", "DeleteSchedule"}
 
 
-def test_all_regions_are_asked_and_one_that_cannot_be_is_named(
+def test_all_regions_are_searched_and_one_that_fails_is_named(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = Aws.pages

@@ -49,7 +49,7 @@ def test_a_job_is_followed_until_its_nodes_are_gone(terminal: Terminal, write: W
     assert terminal.said[2].endswith("python -m launch.ec2 status demo --region us-east-1")
 
 
-def test_without_any_log_the_place_of_the_boot_log_is_said(terminal: Terminal) -> None:
+def test_without_any_log_the_place_of_the_boot_log_is_shown(terminal: Terminal) -> None:
     terminal.start("demo")
     assert terminal.type("logs", "demo") == 0
     assert terminal.said[0].startswith("demo has no logs yet: ")
@@ -57,7 +57,7 @@ def test_without_any_log_the_place_of_the_boot_log_is_said(terminal: Terminal) -
     assert terminal.said[-1].splitlines()[-1] == f"  aws s3 sync s3://{bucket}/jobs/demo/boot/ boot --region us-east-1"
 
 
-def test_a_node_that_the_job_does_not_have_is_told_from_those_it_has(terminal: Terminal, write: Write) -> None:
+def test_a_node_that_the_job_does_not_have_is_refused(terminal: Terminal, write: Write) -> None:
     terminal.start("demo", nodes=2)
     write("demo", 0, (T, "a"))
     error = terminal.refused("logs", "job", "demo", "node", "2")

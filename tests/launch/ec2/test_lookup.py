@@ -201,7 +201,7 @@ def test_a_reservation_says_where_it_is_and_what_is_free(account: Account, look:
     assert f"{over} is expired" in problem(look(capacity_reservation=over))
 
 
-def test_every_permission_that_is_missing_is_told_at_once(look: LookUp, faults: Faults) -> None:
+def test_all_missing_permissions_are_reported_at_once(look: LookUp, faults: Faults) -> None:
     operations = {
         "DescribeSubnets": "reader",
         "GetParameter": "launcher",

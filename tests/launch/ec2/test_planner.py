@@ -228,7 +228,7 @@ def test_the_data_volume_comes_with_the_node_as_fast_as_it_can_read() -> None:
     assert (ebs["Iops"], ebs["Throughput"]) == (5000, 1250)  # all that EBS gives so few GiB
 
 
-def test_where_volumes_cannot_be_filled_quickly_the_same_zone_is_asked_without_it() -> None:
+def test_where_volumes_cannot_be_filled_quickly_the_same_zone_is_tried_without_it() -> None:
     """A3: under another token, or AWS would take it for the same request with other parameters."""
     for attempt in tries(plan()):
         assert attempt.lesser is not None
@@ -277,7 +277,7 @@ def test_the_deadline_is_before_ec2_takes_a_capacity_block_back() -> None:
     assert plan(replace(FACTS, reservation=over), **where).problems
 
 
-def test_what_a_job_has_of_a_quota_is_told_to_whoever_runs_others_beside_it() -> None:
+def test_a_plan_has_what_its_job_already_uses_of_a_quota() -> None:
     nodes = [replace(node(number, state), vcpus=8) for number, state in enumerate(("running", "pending", "stopped"))]
     other = replace(node(3), type="p3.2xlarge", vcpus=8)
 
@@ -363,7 +363,7 @@ def test_a_start_that_broke_off_keeps_its_token_and_its_deadline() -> None:
     assert not again.problems
 
 
-def test_a_spot_job_that_goes_on_asks_for_what_it_asked_before_whatever_spot_costs_now() -> None:
+def test_a_spot_job_that_goes_on_repeats_its_requests_at_any_price() -> None:
     """Its price decides whether volumes are filled, and another request would start a second fleet."""
     dear, cheap = (replace(FACTS, spot_usd_per_hour={"g5.2xlarge": price}) for price in (1.2, 0.3))
     first = plan(dear, spot=True)

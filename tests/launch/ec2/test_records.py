@@ -33,7 +33,7 @@ def test_the_steps_are_those_of_the_boot_script() -> None:
     assert ["", *marked] == list(STEPS)
 
 
-def test_each_step_of_the_boot_is_told_once_and_nothing_is_asked_once_all_train(stage: Stage) -> None:
+def test_each_step_of_the_boot_is_shown_once_and_no_request_follows_once_all_train(stage: Stage) -> None:
     watched = booting(stage)
     for names in ((), ("i-0.started",), (), ("i-0.image", "i-1.started"), ("i-0.train", "i-1.train")):
         mark(stage, *names)
@@ -49,7 +49,7 @@ def test_each_step_of_the_boot_is_told_once_and_nothing_is_asked_once_all_train(
     assert "ListObjectsV2" not in stage.account.operations
 
 
-def test_a_node_that_is_stuck_is_told_with_a_shell_on_it(stage: Stage) -> None:
+def test_a_stuck_node_is_reported_once_with_a_shell_command(stage: Stage) -> None:
     """A7: it was followed in silence until --max-hours."""
     mark(stage, "i-0.train", "i-1.image")
     watched = booting(stage)
@@ -62,7 +62,7 @@ def test_a_node_that_is_stuck_is_told_with_a_shell_on_it(stage: Stage) -> None:
     assert f"python -m launch.ec2 ssh {NAME} --node 1 --region us-east-1" in warning
 
 
-def test_an_impaired_node_is_told_once(stage: Stage) -> None:
+def test_an_impaired_node_is_reported_once(stage: Stage) -> None:
     """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_InstanceStatusSummary.html: ok, impaired, ..."""
     model = botocore.session.Session().get_service_model("ec2").shape_for("InstanceStatus")
     assert {"SystemStatus", "InstanceStatus", "InstanceId"} <= model.members.keys()
@@ -97,7 +97,7 @@ def test_a_mute_node_ends_the_job_with_its_console_and_is_not_replaced(stage: St
     assert stage.account.left() == []
 
 
-def test_the_end_of_a_long_console_is_shown_and_a_refusal_is_told(stage: Stage) -> None:
+def test_the_end_of_a_long_console_is_shown_or_why_it_cannot_be_read(stage: Stage) -> None:
     aws = mock.Mock()
     aws.call.return_value = {"Output": "\r\n".join(f"line {number}\n" for number in range(99))}
     assert console(aws, "i-1") == [f"line {number}" for number in range(99 - CONSOLE_LINES, 99)]

@@ -262,7 +262,7 @@ def test_verbs_find_the_job_in_whichever_region_it_is(terminal: Terminal) -> Non
     assert terminal.said[0].startswith(f"job {NAME} in {WEST} ended")
 
 
-def test_a_job_in_another_region_is_stopped_there_and_not_said_to_have_ended(terminal: Terminal) -> None:
+def test_a_job_in_another_region_is_stopped_there_and_not_reported_as_ended(terminal: Terminal) -> None:
     """Its bucket is that of several regions, and its owner was wrong about the region."""
     terminal.start("demo", nodes=2, region=WEST)
     bucket = ("--bucket", terminal.account.bucket)
@@ -296,7 +296,7 @@ def test_a_region_that_does_not_answer_hides_no_job_in_the_next(terminal: Termin
     assert nodes_in(WEST) == 0
 
 
-def test_no_job_is_said_to_be_stopped_that_may_run_where_aws_does_not_answer(
+def test_no_job_is_reported_as_stopped_that_may_run_where_aws_does_not_answer(
     terminal: Terminal, capsys: pytest.CaptureFixture[str]
 ) -> None:
     terminal.start("demo", nodes=2, region=WEST)

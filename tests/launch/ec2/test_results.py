@@ -19,7 +19,7 @@ def test_a_followed_job_leaves_its_results_here(stage: Stage) -> None:
     assert f"results: {fetched}" in stage.said
 
 
-def test_without_fetch_they_stay_in_s3_and_the_command_is_said(stage: Stage) -> None:
+def test_without_fetch_they_stay_in_s3_and_the_command_is_shown(stage: Stage) -> None:
     stage.where = {"fetch": False}
     stage.events = iter([*idle(3), stage.end_nodes()])
     assert stage.launch() == 0
@@ -28,7 +28,7 @@ def test_without_fetch_they_stay_in_s3_and_the_command_is_said(stage: Stage) -> 
 
 
 @pytest.mark.parametrize("fetch", [True, False])
-def test_attach_fetches_unless_told_not_to_whatever_the_launch_said(stage: Stage, fetch: bool) -> None:
+def test_attachs_own_fetch_flag_decides(stage: Stage, fetch: bool) -> None:
     stage.where = {"detach": True, "fetch": not fetch}
     assert stage.launch() == 0
     stage.events = iter([*idle(3), stage.end_nodes()])

@@ -44,7 +44,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
     return act
 
 
-def test_nodes_are_told_of_each_other_with_their_volumes(stage: Stage) -> None:
+def test_the_cluster_file_lists_all_nodes_with_their_volumes(stage: Stage) -> None:
     stage.where = {"detach": True}
     stage.launch()
     nodes = {node.id: node for node in stage.account.nodes}
@@ -78,7 +78,7 @@ def test_a_job_waits_for_machines_to_replace_lost_ones(stage: Stage) -> None:
     assert any("no capacity" in line for line in stage.said)
 
 
-def test_a_launch_waits_for_machines_as_long_as_it_is_told_to(stage: Stage) -> None:
+def test_a_launch_waits_for_capacity_and_then_has_all_of_its_time(stage: Stage) -> None:
     """A18; its nodes then have all of --max-hours."""
 
     def machines() -> None:
@@ -90,7 +90,7 @@ def test_a_launch_waits_for_machines_as_long_as_it_is_told_to(stage: Stage) -> N
     assert stage.launch() == 0
     assert len(stage.account.nodes) == 2
     assert 4 * 300 <= stage.slept_s < 5 * 300
-    assert sum(line.startswith("no capacity; asking again in 5 min, for ") for line in stage.said) == 4
+    assert sum(line.startswith("no capacity; retrying in 5 min, for ") for line in stage.said) == 4
     assert stage.cluster["deadline"] == pytest.approx(time.time() + 1800, abs=60)  # EC2's clock stands still
     last = [*stage.account.asked("CreateSchedule"), *stage.account.asked("UpdateSchedule")][-1]
     limit = datetime.fromtimestamp(stage.cluster["deadline"], UTC) + timedelta(minutes=5)
@@ -123,7 +123,7 @@ def test_a_launch_waits_for_room_in_its_reservation(stage: Stage) -> None:
     assert stage.slept_s == pytest.approx(300, abs=30)
 
 
-def test_what_ec2_does_not_support_is_told_in_its_words_and_not_waited_for(stage: Stage) -> None:
+def test_what_ec2_does_not_support_is_quoted_and_not_waited_for(stage: Stage) -> None:
     stage.where = {"wait_for_capacity": 1, "zones": "us-east-1a"}
     message = "The requested configuration is currently not supported. Please check the documentation"
     with (
@@ -157,7 +157,7 @@ def test_ctrl_c_detaches_if_the_user_says_so_and_attach_takes_the_job_down(stage
     assert stage.outcome.state == "done"
 
 
-def test_attach_to_a_job_whose_nodes_have_ended_tells_how_and_cleans_up(stage: Stage) -> None:
+def test_attach_to_a_job_whose_nodes_have_ended_cleans_up(stage: Stage) -> None:
     stage.where = {"detach": True}
     stage.launch()
     stage.end_nodes()()
@@ -349,9 +349,7 @@ def test_a_launcher_that_does_not_see_its_job_any_more_leaves_it_running(
     ("operation", "fault"),
     [("DescribeInstances", unreachable()), ("RunInstances", throttled())],
 )
-def test_a_job_that_waits_for_capacity_bears_an_aws_that_is_busy_or_away(
-    stage: Stage, operation: str, fault: Fault
-) -> None:
+def test_waiting_for_capacity_survives_transient_errors(stage: Stage, operation: str, fault: Fault) -> None:
     """After hours of waiting half a minute of that ended the job."""
     account, faults = stage.account, Faults()
 
@@ -532,7 +530,7 @@ def test_a_terminal_that_is_closed_at_the_question_of_ctrl_c_stops(stage: Stage)
     assert stage.account.left() == []
 
 
-def test_a_second_ctrl_c_at_once_tells_what_is_left_and_how_to_remove_it(
+def test_a_second_ctrl_c_at_once_lists_what_is_left_and_how_to_remove_it(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It came while the job's cost was looked up, before anything was removed, and the command ended without a word."""

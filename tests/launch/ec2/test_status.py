@@ -96,7 +96,7 @@ def test_a_job_that_is_over_in_full(golden: Callable[[str, str], None]) -> None:
         ((node(0),), {"saved": SAVED}, "about 2.46 USD so far"),  # whatever an earlier start cost
     ],
 )
-def test_what_is_known_of_a_running_job_is_said(nodes: tuple[Node, ...], more: dict[str, Any], words: str) -> None:
+def test_what_is_known_of_a_running_job_is_shown(nodes: tuple[Node, ...], more: dict[str, Any], words: str) -> None:
     assert words in as_text(view_of(*nodes, **more))
 
 
@@ -192,7 +192,7 @@ def test_jobs_are_listed_with_what_they_cost_in_all(golden: Callable[[str, str],
     golden("status-all.txt", all_as_text(fleet, views, "us-east-1") + "\n")
 
 
-def test_a_type_without_a_price_is_said_to_be_left_out() -> None:
+def test_a_type_without_a_price_is_reported_as_left_out() -> None:
     fleet = fleet_of(replace(node(0), type="x99.huge"))
     text = all_as_text(fleet, [View("us-east-1", Folder("b", NAME), fleet, NOW)], "us-east-1")
     assert text.endswith(" x99.huge")
@@ -212,7 +212,7 @@ def test_status_finds_a_job_by_its_tags_and_reads_its_folder(terminal: Terminal)
     assert "epoch 3/8, loss 1.2346" in terminal.text
 
 
-def test_status_of_a_script_tells_how_far_it_is_and_how_long_the_rest_takes(terminal: Terminal) -> None:
+def test_status_of_a_script_shows_its_progress_and_the_time_left(terminal: Terminal) -> None:
     terminal.start("demo", nodes=2, hours_ago=1)
     terminal.account.put_json("jobs/demo/run/metrics.jsonl", {"step": 40, "steps": 100, "loss": 0.5})
     far_ahead = 4e9  # by a node's clock: nothing of the rest has passed

@@ -52,7 +52,7 @@ def test_a_node_that_ec2_does_not_know_keeps_no_other_from_ending_at_once(
     assert terminal.account.left() == []
 
 
-def test_nodes_that_end_slowly_are_asked_once_and_waited_for(terminal: Terminal, aws: Aws) -> None:
+def test_nodes_that_end_slowly_are_terminated_once_and_waited_for(terminal: Terminal, aws: Aws) -> None:
     terminal.account.slow.ending = 40
     ids = terminal.start("demo", nodes=2)
     stop(aws, "demo", terminal.clock, terminal.said.append)
@@ -90,7 +90,7 @@ def test_the_time_limit_stays_as_long_as_anything_else_does(terminal: Terminal, 
     assert f"schedule aws-ddp-toolkit-{NAME}" in terminal.account.left()
 
 
-def test_a_stop_bears_two_minutes_without_aws_and_no_more(terminal: Terminal, aws: Aws, faults: Faults) -> None:
+def test_a_stop_retries_for_two_minutes_without_aws_and_no_longer(terminal: Terminal, aws: Aws, faults: Faults) -> None:
     terminal.start("demo")
     faults.on("TerminateInstances", unreachable(), nth=1).on("TerminateInstances", lost(), nth=2)
     assert stop(aws, "demo", terminal.clock, terminal.said.append) > 0

@@ -19,7 +19,7 @@ from tests.launch.ec2.terminal import Terminal
         (["stop", "demo", "other"], "'other'"),
     ],
 )
-def test_a_mistake_is_refused_before_aws_is_asked(
+def test_a_mistake_is_refused_before_any_request(
     terminal: Terminal, words: list[str], flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert terminal.type(*words) == 2

@@ -100,7 +100,7 @@ def test_what_cannot_be_is_left_out_with_its_reason(capsys: Capture) -> None:
         (["publish"], "'published'"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(argv: list[str], named: str, capsys: Capture) -> None:
+def test_mistakes_are_one_sentence(argv: list[str], named: str, capsys: Capture) -> None:
     assert main(argv) == 2
     err = capsys.readouterr().err
     assert err.startswith("error: ")
@@ -156,7 +156,7 @@ def test_of_a_batch_ramp_only_epochs_at_the_last_batch_count(tmp_path: Path) -> 
     assert (found.batch, found.step_s) == (128, 0.0255)
 
 
-def test_a_type_at_its_end_is_a_note_and_said_once(capsys: Capture) -> None:
+def test_a_type_that_is_being_retired_gives_one_note(capsys: Capture) -> None:
     found = answer(capsys, "--instance-type", "p3.8xlarge,ml.p3.8xlarge", "--nodes", "1", "--dataset", "cifar10")
 
     assert found["left_out"] == []

@@ -15,7 +15,7 @@ def case(start: str) -> Case:
 
 
 @pytest.mark.parametrize("name", ["ResNet-18 on CIFAR-10", "ResNet-18 on ImageNet"])
-def test_told_the_first_row_the_others_are_within_15_percent(name: str) -> None:
+def test_given_the_first_row_the_others_are_within_15_percent(name: str) -> None:
     found = case(name)
 
     assert found.bound == 0.15
@@ -30,7 +30,7 @@ def test_the_imagenet_epoch_of_75_minutes_is_seen_to_wait_for_its_input() -> Non
     assert two.forecast_s == pytest.approx(2250)
 
 
-def test_a_second_row_tells_what_one_cannot() -> None:
+def test_a_second_row_adds_what_one_cannot_show() -> None:
     (told_one,) = [case for case in cases() if case.name == "VGG11 on CIFAR-10, ml.p3.8xlarge"]
     (told_two,) = [case for case in cases() if case.name.endswith("two rows given")]
 

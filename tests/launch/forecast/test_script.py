@@ -242,7 +242,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("words", "named"), REFUSED.values(), ids=REFUSED)
-def test_runs_that_tell_too_little_are_refused(words: list[str], named: str, capsys: Capture) -> None:
+def test_runs_with_too_little_data_are_refused(words: list[str], named: str, capsys: Capture) -> None:
     Path("bare/mine").mkdir(parents=True)
     Path("bare/mine/metrics.jsonl").write_text('{"step": 1}\n')
     ran("one", None)

@@ -117,7 +117,7 @@ def test_a_patched_base_is_noticed_and_again_builds_on_it(machine: Machine) -> N
 
 
 @pytest.mark.parametrize("base", ["pytorch/pytorch:1", f"{AWSS}/pytorch-training@sha256:{'0' * 64}"])
-def test_a_base_elsewhere_or_by_digest_is_not_asked_for(base: str, machine: Machine) -> None:
+def test_a_base_elsewhere_or_by_digest_is_not_looked_up(base: str, machine: Machine) -> None:
     machine.type("push", "--base", base)
 
     assert "ecr:BatchGetImage" not in machine.calls

@@ -274,7 +274,7 @@ def budgets(account: NewAccount) -> list[tuple[str, str]]:
     return [(row["BudgetName"], row["BudgetLimit"]["Amount"]) for row in rows]
 
 
-def test_the_budget_is_made_changed_and_removed_where_it_is_asked_for(new: NewAccount) -> None:
+def test_the_budget_is_made_changed_and_removed_on_request(new: NewAccount) -> None:
     """In every region: CloudFormation has no AWS::Budgets::Budget in this one."""
     north = ("--region", "eu-north-1")
     new.type("up", *north)

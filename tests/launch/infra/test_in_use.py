@@ -20,7 +20,7 @@ def test_a_region_closed_by_the_organization_is_only_a_warning() -> None:
     assert "eu-west-1" in warning
 
 
-def test_a_region_that_could_not_be_asked_for_another_reason_does() -> None:
+def test_a_region_that_fails_for_another_reason_does() -> None:
     away = AwsError("AWS cannot be reached")
     assert refusal(Region("eu-west-1", problems=(CLOSED, away))) == (
         "cannot tell whether jobs run in eu-west-1: AWS cannot be reached"

@@ -439,7 +439,7 @@ def test_it_starts_itself_with_a_role_that_has_the_statements_of_its_file() -> N
     assert THINGS["Topic"]["Properties"]["KmsMasterKeyId"] == "alias/aws/sns"
 
 
-def test_up_makes_the_stack_and_keeps_it_until_it_is_told_otherwise(new: NewAccount) -> None:
+def test_up_makes_the_stack_and_keeps_it_until_no_notify(new: NewAccount) -> None:
     assert new.type("up", "--notify", "you@example.org") == 0
     assert "AWS sends you@example.org a mail with a link to confirm" in new.out
     assert new.type("up") == 0

@@ -152,7 +152,7 @@ def test_what_is_the_accounts_is_made_once() -> None:
         ({"SubnetIds": "subnet-1", "RouteTableIds": "rtb-1", "SecurityGroup": "yes"}, set[str]()),
     ],
 )  # fmt: skip
-def test_the_network_is_made_as_far_as_it_is_asked_for(asked: dict[str, str], made: set[str]) -> None:
+def test_the_network_has_only_what_is_requested(asked: dict[str, str], made: set[str]) -> None:
     assert ids(**asked) - ids() == made
 
 

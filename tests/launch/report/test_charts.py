@@ -150,7 +150,7 @@ def test_lines_differ_in_marker_and_style_and_not_in_colour_alone() -> None:
     assert len(COLOURS) == len(MARKERS) == len(STYLES) == LINES
 
 
-def test_what_is_not_measured_is_said_in_a_line_each() -> None:
+def test_what_is_not_measured_is_listed() -> None:
     said = missing(run("a", device="CPU", accuracy=None))
 
     assert len(said) == 15
@@ -158,7 +158,7 @@ def test_what_is_not_measured_is_said_in_a_line_each() -> None:
     assert [line for line in said if "--usd-per-gpu-hour" in line] != []
 
 
-def test_more_lines_than_can_be_told_apart_are_left_to_the_table() -> None:
+def test_more_lines_than_are_distinguishable_are_left_to_the_table() -> None:
     chart = ALL["speedup"]
     assert isinstance(chart, Lines)
 

@@ -116,7 +116,7 @@ def test_the_best_series_is_the_one_with_the_most_images_a_second() -> None:
     assert "3,400 on 4" in sentences(found)[0]
 
 
-def test_a_name_that_two_runs_have_is_refused_and_a_folder_tells_them_apart() -> None:
+def test_a_baseline_with_an_ambiguous_name_needs_a_folder() -> None:
     one, other = run("g1"), run("g1", rate=2500, precision="fp32")
     runs = [replace(one, folder=one.folder / "a"), replace(other, folder=other.folder / "b"), run("g2", 2)]
 

@@ -43,7 +43,7 @@ def test_a_metric_is_drawn_over_its_steps_and_one_that_is_known_once_as_bars() -
     assert [(bar.label, bar.text) for bar in score.rows] == [("a", "0.5"), ("b", "0.75")]
 
 
-def test_the_table_has_what_tells_runs_apart_and_each_metric_newest_and_best() -> None:
+def test_the_table_has_the_settings_that_differ_and_each_metric_newest_and_best() -> None:
     table = tables.tables(findings.find([script("a", 3.0, 0.2, 0.4)]))["metrics"]
 
     assert table.columns == ("run", "args.lr", "records", "loss", "score", "lowest loss", "highest score")

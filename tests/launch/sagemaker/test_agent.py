@@ -184,7 +184,7 @@ def test_a_bucket_for_the_results_must_be_there(scripted: type[Scripted], tmp_pa
         assert agent.wait("j")["FailureReason"] == "ClientError: The specified bucket does not exist"
 
 
-def test_whoever_leaves_leaves_nothing_that_runs(scripted: type[Scripted], tmp_path: Path) -> None:
+def test_closing_leaves_no_thread(scripted: type[Scripted], tmp_path: Path) -> None:
     before = threading.active_count()
     with playing(tmp_path) as agent:
         client(agent, "sagemaker").create_training_job(**request(agent, "j"))

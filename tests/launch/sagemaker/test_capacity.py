@@ -89,7 +89,7 @@ def test_a_job_that_runs_on_one_of_them_is_left_alone_by_the_same_command(stage:
 
 
 @pytest.mark.parametrize("through", ["boto3", "estimator"])
-def test_a_training_plan_is_asked_for_and_needs_no_quota_and_no_luck(stage: Stage, through: str) -> None:
+def test_a_training_plan_is_requested_and_needs_no_quota_and_no_capacity(stage: Stage, through: str) -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/dg/reserve-capacity-with-training-plans.html"""
     stage.account.rules.plans[PLAN] = TrainingPlan("ml.g5.2xlarge", 1)
     stage.account.capacity["ml.g5.2xlarge"] = 0
@@ -147,7 +147,7 @@ def test_a_job_without_instances_waits_and_is_given_up_after_its_limit(stage: St
 
 
 @pytest.mark.parametrize(("waited_h", "code"), [(2, Exit.AWS), (1, 130)])
-def test_an_end_for_want_of_instances_is_told_from_a_stop(waited_h: int, code: int) -> None:
+def test_an_end_for_want_of_instances_is_distinguished_from_a_stop(waited_h: int, code: int) -> None:
     ended = training_job(status="Stopped", detail="Stopped", started=None, max_pending_s=7200, created=NOW,
                          ended=NOW + timedelta(hours=waited_h))  # fmt: skip
     outcome = outcome_of(ended, NOW)
@@ -175,7 +175,7 @@ def test_a_key_for_the_disk_of_a_type_that_is_not_known_is_warned_of() -> None:
     assert "--kms-key" not in "".join(plan(instance_type="ml.g99.12xlarge").warnings)
 
 
-def test_types_that_are_sold_by_training_plans_are_told() -> None:
+def test_types_that_are_sold_by_training_plans_give_a_warning() -> None:
     train = {"instance_type": "ml.p5en.48xlarge", "distribution": "torch_distributed"}
     assert "--training-plan" in "".join(plan(**train).warnings)
     assert "--training-plan" not in "".join(plan(**train, training_plan=PLAN).warnings)

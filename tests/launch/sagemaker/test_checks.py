@@ -121,7 +121,7 @@ def test_a_node_has_a_process_for_each_gpu_or_one(settings: dict[str, object], p
         ({"instance_type": "ml.p3.8xlarge", "data": "s3://bucket/x", "volume_gb": 500}, 500),
     ],
 )
-def test_the_disk_is_asked_for_where_the_type_has_none(settings: dict[str, object], disk_gb: int) -> None:
+def test_a_disk_is_requested_where_the_type_has_none(settings: dict[str, object], disk_gb: int) -> None:
     assert resolve(**settings).disk_gb == disk_gb
 
 

@@ -61,7 +61,7 @@ def test_a_dry_run_needs_no_credentials_and_a_launch_does(capsys: pytest.Capture
     ("flag", "value"),
     [("--node", "0"), ("--since", "soon")],
 )
-def test_a_wrong_value_is_refused_before_aws_is_asked(
+def test_a_wrong_value_is_refused_before_any_request(
     stage: Stage, flag: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert stage.type("logs", "demo", flag, value) == 2
@@ -70,7 +70,7 @@ def test_a_wrong_value_is_refused_before_aws_is_asked(
 
 
 @pytest.mark.parametrize("verb", ["status", "logs", "stop", "attach"])
-def test_an_unknown_job_is_told_by_every_verb_with_the_nearest(
+def test_every_verb_refuses_an_unknown_job_with_the_nearest_name(
     stage: Stage, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage.started("imagenet-1")
@@ -95,7 +95,7 @@ def test_without_a_job_those_there_are_are_named(stage: Stage, capsys: pytest.Ca
     "name",
     ["my_job", "arn:aws:sagemaker"],
 )
-def test_what_is_no_name_of_a_job_is_refused_before_aws_is_asked(
+def test_an_invalid_job_name_is_refused_before_any_request(
     stage: Stage, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert stage.type("status", name) == 2
@@ -164,7 +164,7 @@ def test_attach_to_a_job_that_failed_ends_with_its_code(stage: Stage, capsys: py
     assert capsys.readouterr().err.startswith("error: no images in train; ")
 
 
-def test_every_command_that_is_told_is_one_that_works(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_suggested_command_works(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.started()
     stage.complete()()
     assert stage.type("status", NAME) == 0

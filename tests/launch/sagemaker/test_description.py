@@ -47,14 +47,14 @@ def test_the_trainer_reads_its_settings_back_from_the_hyperparameters(settings: 
     assert Classifier(read) == train
 
 
-def test_the_distribution_is_the_one_asked_for() -> None:
+def test_the_distribution_is_the_requested_one() -> None:
     assert arguments(distribution="torch_distributed")["distribution"] == {"torch_distributed": {"enabled": True}}
     assert list(arguments(distribution="pytorchddp")["distribution"]) == ["pytorchddp"]
 
 
 @needs.sagemaker_toolkit()
 @pytest.mark.parametrize(("environment", "level"), [("", "WARN"), ("NCCL_DEBUG=INFO", "INFO")])
-def test_ncclsdebugging_lines_are_not_in_the_log_unless_asked_for(environment: str, level: str) -> None:
+def test_nccls_debugging_lines_are_not_in_the_log_by_default(environment: str, level: str) -> None:
     """AWS's toolkit, by itself, sets NCCL_DEBUG=INFO on every rank that mpirun starts."""
     from sagemaker_training.smdataparallel import _parse_custom_mpi_options
 

@@ -20,7 +20,7 @@ def follower(stage: Stage) -> Follower:
     return Follower(stage.runtime(), describe(stage.aws, NAME))
 
 
-def test_what_sagemaker_says_is_said_once(stage: Stage, follower: Follower) -> None:
+def test_sagemakers_messages_are_shown_once(stage: Stage, follower: Follower) -> None:
     stage.events = iter([*idle(5), stage.complete()])
     done = follower.follow()
     assert done.status == "Completed"

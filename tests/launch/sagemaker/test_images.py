@@ -75,7 +75,7 @@ def test_a_v100_gets_the_last_image_that_was_built_for_it() -> None:
         assert image.cuda == "12.9"
 
 
-def test_a_gpu_for_which_no_image_is_built_is_told() -> None:
+def test_a_gpu_that_no_image_supports_is_refused() -> None:
     old = replace(catalog.load()["p3.8xlarge"], architecture="sm_37", gpu_model="K80")
     with pytest.raises(SettingsError, match=r"no known image has kernels for K80 \(sm_37\); give an --image"):
         choose(options(), [old], "us-east-1", TODAY)
@@ -218,7 +218,7 @@ def test_awss_image_is_known_in_every_region() -> None:
 # ---- warnings
 
 
-def test_an_image_that_aws_patches_no_more_is_told() -> None:
+def test_an_image_that_aws_no_longer_patches_gives_a_warning() -> None:
     image = chosen("p3.8xlarge")
     (sentence,) = warnings_about(options(), image, date(2026, 8, 7))
     assert "2026-08-06" in sentence
@@ -244,14 +244,14 @@ def test_pytorchddp_has_a_home_on_a_newer_image_once_its_own_is_no_longer_patche
     )
 
 
-def test_an_unknown_image_is_told_what_it_must_have() -> None:
+def test_an_unknown_image_gives_a_warning_about_what_it_must_have() -> None:
     own = Image("ours:1", known=False)
     for distribution, needs_mpi in (("pytorchddp", True), ("torch_distributed", False)):
         (sentence,) = warnings_about(options(distribution=distribution), own, date(2026, 1, 1))
         assert ("mpirun" in sentence) is needs_mpi
 
 
-def test_mpirun_in_an_image_that_is_not_made_for_it_is_told() -> None:
+def test_mpirun_in_an_image_without_it_gives_a_warning() -> None:
     image = chosen("g5.2xlarge", image=f"{AWS}/pytorch:2.11.0-cu130-amzn2023-sagemaker")
     (sentence,) = warnings_about(options(), image, date(2026, 1, 1))
     assert "--distribution torch_distributed" in sentence

@@ -80,7 +80,7 @@ def test_jobs_without_the_toolkits_tag_are_neither_shown_nor_ended(
     assert stage.account.left() == ["training job theirs (InProgress)"]
 
 
-def test_every_region_is_asked_and_one_that_does_not_answer_counts(
+def test_every_region_is_searched_and_one_that_does_not_answer_counts(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Jobs of other regions are put beside ours, for roles and buckets of the account know no regions here."""

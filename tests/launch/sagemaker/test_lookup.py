@@ -85,7 +85,7 @@ def test_an_image_that_is_not_there_is_found_before_the_job(stage: Stage) -> Non
     assert "launch.image push --target sagemaker" in problems(facts(stage, image=missing))[0]
 
 
-def test_where_the_digest_cannot_be_asked_for_it_is_a_warning(stage: Stage, faults: Faults) -> None:
+def test_a_digest_that_cannot_be_looked_up_is_a_warning(stage: Stage, faults: Faults) -> None:
     faults.on("BatchGetImage", refused("AccessDeniedException"))
 
     found = facts(stage)
@@ -170,7 +170,9 @@ def delete_bucket(stage: Stage) -> None:
     stage.aws.call("s3", "DeleteBucket", {"Bucket": stage.account.bucket})
 
 
-def test_a_notebook_is_told_its_role_in_a_file(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_notebooks_role_is_read_from_its_metadata_file(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     stage.account.make_role("NotebookRole")
     notebook(stage, monkeypatch, "NotebookRole")
     monkeypatch.setattr(lookup, "METADATA", tmp_path / "resource-metadata.json")
@@ -182,7 +184,7 @@ def test_a_notebook_is_told_its_role_in_a_file(stage: Stage, monkeypatch: pytest
         assert facts(stage).role == "arn:aws:iam::123456789012:role/NotebookRole"
 
 
-def test_a_notebook_that_may_not_ask_for_its_role_has_one_by_its_name(
+def test_a_notebook_that_may_not_read_its_role_has_one_by_its_name(
     stage: Stage, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     role = "AmazonSageMaker-ExecutionRole-20261121T140000"
@@ -201,7 +203,7 @@ def test_then_the_name_that_infra_gives_it(stage: Stage, monkeypatch: pytest.Mon
         assert found.bucket == stage.account.bucket
 
 
-def test_a_role_and_a_bucket_that_are_missing_are_told_at_once_with_their_options(stage: Stage) -> None:
+def test_a_missing_role_and_bucket_are_both_reported_with_their_options(stage: Stage) -> None:
     role, bucket = problems(facts(stage, bucket="none-such", role="mien"))
     assert "mien" in role
     assert "--role" in role
@@ -246,7 +248,7 @@ def test_what_runs_is_counted_against_the_quota_of_its_own_market_and_type(stage
         (ACROSS, 4, {"nodes": 4}, ""),
     ],
 )
-def test_quotas_of_the_account_are_read_and_told_as_sagemaker_applies_them(
+def test_quotas_of_the_account_are_checked_as_sagemaker_applies_them(
     stage: Stage, quota: str, value: int, settings: dict[str, Any], option: str
 ) -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/dg/feature-store-feature-processor-quotas.html, under Training
@@ -317,7 +319,7 @@ def test_what_a_launch_can_do_without_is_a_warning(stage: Stage, faults: Faults,
         ("ListTrainingJobs", "AccessDeniedException", "sagemaker:ListTrainingJobs"),
     ],
 )
-def test_what_a_launch_needs_and_may_not_see_speaks_against_it(
+def test_a_permission_that_a_launch_lacks_is_a_problem(
     stage: Stage, faults: Faults, operation: str, code: str, permission: str
 ) -> None:
     faults.on(operation, refused(code, 403), nth=None)

@@ -66,7 +66,7 @@ def test_a_secret_among_a_scripts_arguments_is_refused(
     assert 34 * "a" not in str(refused.value)
 
 
-def test_launch_returns_at_once_and_the_job_can_be_asked(stage: Stage) -> None:
+def test_launch_returns_at_once_with_a_job(stage: Stage) -> None:
     job = sagemaker.launch(sagemaker.plan(job_name=NAME, epochs=3))
     assert stage.slept_s == 0
     assert (job.name, job.training_job.status) == (NAME, "InProgress")

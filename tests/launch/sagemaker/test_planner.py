@@ -115,7 +115,7 @@ def test_a_job_for_gpus_never_falls_back_to_the_cpu(settings: dict[str, Any], de
     [{"nodes": 2}, {"hyperparameters": {}}],
     ids=str,
 )
-def test_a_job_that_runs_with_other_settings_speaks_against_the_launch(changes: dict[str, Any]) -> None:
+def test_a_running_job_with_other_settings_is_a_problem(changes: dict[str, Any]) -> None:
     (problem,) = plan(running(**changes)).problems
     assert isinstance(problem, SettingsError)
     assert "--job-name" in str(problem)
@@ -159,7 +159,7 @@ def test_a_program_reads_facts_as_values() -> None:
     assert facts["tags"]["aws-ddp-toolkit:job"] == NAME
 
 
-def test_what_a_running_start_has_of_a_quota_is_told_to_whoever_runs_others_beside_it() -> None:
+def test_a_plan_has_what_its_running_job_uses_of_a_quota() -> None:
     across = Quota("Number of instances across all training jobs", 9, 3)
     own = training_job(name=NAME, instance_type="ml.g5.2xlarge", nodes=2)
     known = replace(FACTS, quotas=(*FACTS.quotas, across), running=own)
@@ -262,7 +262,7 @@ def test_a_jobs_cost_counts_with_the_price_in_its_tag() -> None:
         ),
     ],
 )
-def test_a_health_check_is_told_what_the_catalog_says_of_the_type(
+def test_a_health_check_gets_the_catalogs_figures_of_the_type(
     settings: dict[str, Any], environment: dict[str, str]
 ) -> None:
     assert plan(**settings).payload.description.environment == environment

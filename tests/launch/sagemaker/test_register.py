@@ -51,7 +51,7 @@ def test_the_plan_shows_what_registers_the_model_and_awss_model_accepts_it() -> 
     assert plan().later == ()
 
 
-def test_the_trainer_is_asked_for_the_code_that_serves_the_model() -> None:
+def test_the_trainer_writes_the_code_that_serves_the_model() -> None:
     asked = request(register=GROUP)
     assert asked["Environment"]["DDP_INFERENCE_CODE"] == "1"
     assert {"Key": "aws-ddp-toolkit:register", "Value": GROUP} in asked["Tags"]

@@ -56,7 +56,7 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
     return {path: value}
 
 
-def test_a_shell_and_a_check_of_the_instances_are_asked_for_only_on_request() -> None:
+def test_a_shell_and_a_check_of_the_instances_are_optional() -> None:
     """API_RemoteDebugConfig.html, API_InfraCheckConfig.html: https://docs.aws.amazon.com/sagemaker/latest/APIReference/"""
     asked = request(remote_debug=True, infra_check=True)
     assert asked["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
@@ -69,13 +69,13 @@ def test_a_shell_and_a_check_of_the_instances_are_asked_for_only_on_request() ->
     "job", ["one instance", "several", "spot with checkpoints", "FSx and KMS", "everything", "watched",
             "profiled, in an experiment"]
 )  # fmt: skip
-def test_boto3_alone_asks_for_what_the_estimator_asks_for(job: str) -> None:
+def test_boto3_alone_sends_the_estimators_request(job: str) -> None:
     """Field by field, and there is no difference to explain."""
     settings = JOBS[job]
     assert flat(request(**settings)) == flat(of_the_estimator(**settings))
 
 
-def test_a_profiler_and_an_experiment_are_asked_for_only_on_request() -> None:
+def test_a_profiler_and_an_experiment_are_optional() -> None:
     asked = request(profiler=True, experiment="vision")
     assert asked["ProfilerConfig"]["DisableProfiler"] is False
     assert asked["ExperimentConfig"] == {"ExperimentName": "vision", "TrialComponentDisplayName": NAME}
@@ -83,14 +83,14 @@ def test_a_profiler_and_an_experiment_are_asked_for_only_on_request() -> None:
     assert "ExperimentConfig" not in request()
 
 
-def test_the_trainers_mlflow_is_told_of_the_managed_server() -> None:
+def test_the_trainers_mlflow_gets_the_managed_server() -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/dg/mlflow-track-experiments.html: the ARN is the tracking URI."""
     asked = request(mlflow="vision", mlflow_server=SERVER)
     assert asked["Environment"]["MLFLOW_TRACKING_URI"] == SERVER
     assert asked["HyperParameters"]["mlflow"] == '"vision"'
 
 
-def test_sagemaker_itself_is_told_of_the_server_only_on_request() -> None:
+def test_sagemaker_itself_gets_the_mlflow_server_only_on_request() -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_MlflowConfig.html"""
     asked = request(mlflow="vision", mlflow_server=SERVER, mlflow_config=True)
     assert asked["MlflowConfig"] == {

@@ -34,13 +34,13 @@ def test_the_result_is_unpacked_into_the_jobs_folder_in_place_of_an_older_one(st
     assert found == {"model.pt": "new", "metrics.jsonl": "{}\n"}
 
 
-def test_a_job_without_a_result_is_told(stage: Stage, tmp_path: Path) -> None:
+def test_a_job_without_a_result_is_an_error(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(AwsError, match=NAME):
         fetch_result(stage.aws, training_job(status="Failed", model=None), tmp_path)
     assert files_in(tmp_path) == []
 
 
-def test_a_damaged_archive_is_told_with_where_else_to_look_and_leaves_an_earlier_result(
+def test_a_damaged_archive_is_an_error_with_its_address_and_keeps_an_earlier_result(
     stage: Stage, tmp_path: Path
 ) -> None:
     stage.account.write(KEY, tar_gz({"model.pt": "old"}))
@@ -64,7 +64,7 @@ class FullDisk(io.BytesIO):
 
 
 @pytest.mark.parametrize("when", ["while it is downloaded", "while it is unpacked"])
-def test_a_full_disk_is_told_and_leaves_nothing_half_made(
+def test_a_full_disk_is_an_error_and_leaves_no_partial_files(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     stage.account.write(KEY, tar_gz({"model.pt": "w" * 1000, "metrics.jsonl": "{}"}))
@@ -79,7 +79,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_made(
     assert files_in(tmp_path) == []
 
 
-def test_a_download_that_breaks_off_is_told_and_leaves_nothing_half_made(
+def test_a_download_that_breaks_off_is_an_error_and_leaves_no_partial_files(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def breaks_off(*_: object) -> NoReturn:
@@ -160,14 +160,14 @@ def test_a_hard_link_to_a_file_of_the_result_is_kept(stage: Stage, tmp_path: Pat
     assert files_in(fetch_result(stage.aws, DONE, tmp_path)) == ["best.pt", "model.pt"]
 
 
-def test_a_folder_that_cannot_be_written_is_told_with_the_way_around(stage: Stage, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error_with_the_fetch_command(stage: Stage, tmp_path: Path) -> None:
     stage.account.write(KEY, tar_gz({"model.pt": "w"}))
     (tmp_path / "runs").write_text("a file in the way")
     with pytest.raises(MachineError, match=rf"python -m launch.sagemaker fetch {NAME}"):
         fetch_result(stage.aws, DONE, tmp_path / "runs")
 
 
-def test_a_result_that_is_gone_or_may_not_be_read_is_told(stage: Stage, tmp_path: Path) -> None:
+def test_a_result_that_is_gone_or_unreadable_is_an_error(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(AwsError):
         fetch_result(stage.aws, DONE, tmp_path)
     stage.account.write(KEY, tar_gz({"model.pt": "w"}))

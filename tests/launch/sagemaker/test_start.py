@@ -130,7 +130,7 @@ def test_a_detached_launch_returns_at_once_and_says_how_to_go_on(stage: Stage) -
     ("reason", "kept"),
     [("", True), ("InternalServerError: We encountered an internal error.", False)],
 )
-def test_machines_that_are_kept_are_told_with_the_command_that_releases_them(
+def test_machines_that_are_kept_are_shown_with_the_command_that_releases_them(
     stage: Stage, reason: str, kept: bool
 ) -> None:
     stage.settings = {"warm_pool_s": 600}
@@ -141,7 +141,7 @@ def test_machines_that_are_kept_are_told_with_the_command_that_releases_them(
     assert stage.account.left() == ([f"warm pool of {NAME}"] if kept else [])
 
 
-def test_what_spot_saved_is_told(stage: Stage) -> None:
+def test_the_saving_by_spot_is_shown(stage: Stage) -> None:
     stage.settings = {"spot": True}
     stage.events = iter([train(stage), stage.complete(seconds=1000, billable=250)])
     assert stage.launch() == 0
@@ -151,7 +151,7 @@ def test_what_spot_saved_is_told(stage: Stage) -> None:
 # ---- it goes wrong
 
 
-def test_a_job_that_failed_is_told_with_its_code_sagemakers_reason_and_where_to_look(stage: Stage) -> None:
+def test_a_failed_job_is_reported_with_its_code_reason_and_links(stage: Stage) -> None:
     reason = FAILED.format("Exception: exit code 5: the loss is not finite")
     stage.events = iter([train(stage), lambda: fail(stage.job(), reason, seconds=7200)])
     error = ended(stage)
@@ -216,7 +216,7 @@ def no_data(stage: Stage) -> None:
     ],
     ids=["role", "quota", "data"],
 )
-def test_what_sagemaker_refuses_is_told_and_nothing_is_left(
+def test_what_sagemaker_refuses_is_an_error_and_nothing_is_left(
     stage: Stage, lacking: Callable[[Stage], None], code: str, words: str
 ) -> None:
     lacking(stage)
@@ -334,7 +334,7 @@ def test_a_kill_while_the_job_is_stopped_changes_nothing(stage: Stage) -> None:
     assert stage.account.left() == []
 
 
-def test_a_job_that_cannot_be_stopped_is_told_with_the_command_that_does(stage: Stage, faults: Faults) -> None:
+def test_a_job_that_cannot_be_stopped_is_an_error_with_the_stop_command(stage: Stage, faults: Faults) -> None:
     faults.on("StopTrainingJob", refused("AccessDeniedException", 403))
     stage.events = iter([train(stage), ctrl_c])
     error = refusal(stage)
@@ -586,7 +586,7 @@ def test_a_second_job_of_the_same_script_sends_no_source_and_says_so(
     ]  # fmt: skip
 
 
-def test_a_stack_whose_role_could_not_read_the_source_is_told_before_anything_is_asked_for(
+def test_a_stack_whose_role_cannot_read_the_source_is_refused_before_any_request(
     stage: Stage, scripted: Scripted
 ) -> None:
     """SageMaker would refuse the job, and say that there is no object."""

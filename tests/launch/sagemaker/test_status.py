@@ -115,7 +115,7 @@ def test_the_newest_start_is_shown_with_the_newest_epoch(stage: Stage, capsys: p
     assert "  training     epoch 2/3, loss 1.5000" in out
 
 
-def test_a_script_tells_how_far_it_is_and_while_it_runs_how_long_the_rest_takes(
+def test_status_of_a_script_shows_its_progress_and_the_time_left_while_it_runs(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = stage.started()
@@ -156,7 +156,7 @@ def test_a_job_that_nobody_followed_says_why_from_its_log(
 
 
 @pytest.mark.parametrize("reason", ["CapacityError: none", "AlgorithmError: Exception: exit code 3: no images."])
-def test_the_log_is_not_asked_for_what_sagemaker_says_itself(stage: Stage, reason: str) -> None:
+def test_the_log_is_not_read_where_sagemaker_has_the_reason(stage: Stage, reason: str) -> None:
     fail(stage.started(), reason)
     stage.account.requests.clear()
     assert stage.type("status", NAME) == 0

@@ -77,9 +77,7 @@ def test_machines_that_are_kept_are_given_back(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("said", ["InUse", None])
-def test_machines_are_given_back_also_where_it_takes_a_while_to_be_told_that_they_are_kept(
-    stage: Stage, said: str | None
-) -> None:
+def test_machines_are_released_also_where_the_pool_appears_late(stage: Stage, said: str | None) -> None:
     complete(stage.started(warm_pool_s=600))
     pool = stage.job().described.pop("WarmPoolStatus")
     if said:
@@ -94,7 +92,7 @@ def test_machines_are_given_back_also_where_it_takes_a_while_to_be_told_that_the
     assert stage.account.asked("UpdateTrainingJob")
 
 
-def test_machines_of_which_nothing_is_ever_told_are_not_waited_for_long(stage: Stage) -> None:
+def test_a_pool_that_never_appears_is_not_waited_for_long(stage: Stage) -> None:
     complete(stage.started(warm_pool_s=600))
     del stage.job().described["WarmPoolStatus"]
     assert stage.type("stop", NAME) == 0
@@ -109,7 +107,7 @@ def test_a_job_that_ends_meanwhile_is_fine(stage: Stage) -> None:
     assert stage.account.left() == []
 
 
-def test_a_job_that_does_not_stop_is_told_after_a_while(
+def test_a_job_that_does_not_stop_is_an_error_after_the_limit(
     stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("launch.sagemaker.stop.LIMIT_S", 300.0)
@@ -134,7 +132,7 @@ def test_a_job_without_the_toolkits_tag_is_never_stopped(stage: Stage, capsys: p
 
 
 @pytest.mark.parametrize("operation", ["StopTrainingJob", "UpdateTrainingJob"])
-def test_a_stop_bears_an_account_that_asks_too_much_for_a_while(operation: str, stage: Stage) -> None:
+def test_a_stop_retries_throttled_requests(operation: str, stage: Stage) -> None:
     stage.started("other")
     complete(stage.started(warm_pool_s=600))
     due = [describe(stage.aws, NAME), describe(stage.aws, "other")]
@@ -158,7 +156,7 @@ def test_a_stop_looks_again_where_an_account_asks_too_much(
     assert stage.account.left() == []
 
 
-def test_a_pool_that_cannot_be_given_back_is_told(stage: Stage) -> None:
+def test_a_pool_that_cannot_be_released_is_an_error(stage: Stage) -> None:
     complete(stage.started(warm_pool_s=600))
     with injected(Faults()) as faults:
         faults.on("UpdateTrainingJob", refused("ValidationException", 400), nth=None)

@@ -32,7 +32,7 @@ def runtime(tmp_path: Path) -> Runtime:
     return Runtime(env, tmp_path, sys.executable, Clock(), lambda line: None)
 
 
-def test_one_is_submitted_and_the_other_is_told(runtime: Runtime, tmp_path: Path) -> None:
+def test_one_is_submitted_and_the_other_is_refused(runtime: Runtime, tmp_path: Path) -> None:
     plans = [planned({"job_name": "job", "nodes": 1, "detach": True}, tmp_path, device="cpu") for _ in range(2)]
 
     def submit(plan: SlurmPlan) -> str:

@@ -83,7 +83,7 @@ def test_without_slurm_nothing_is_done(argv: list[str], user: User, capsys: pyte
     assert "is not installed on this machine; run this on a login node" in capsys.readouterr().err
 
 
-def test_a_job_that_cannot_work_is_refused_before_slurm_is_asked(
+def test_a_job_that_cannot_work_is_refused_before_slurm_is_called(
     user: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases = [

@@ -43,7 +43,7 @@ def test_only_the_toolkits_jobs_are_seen_in_the_queue() -> None:
     assert [(job.id, job.name, job.nodes, job.folder) for job in jobs] == [("12", "x", 2, Path("/home/me/a b"))]
 
 
-def test_where_a_site_rewrites_comments_the_folder_tells_whose_job_it_is() -> None:
+def test_where_a_site_rewrites_comments_the_folder_identifies_the_job() -> None:
     line = "12\tRUNNING\tNone\t0:01\t29:59\t2\tn[0-1]\tmain\tN/A\t/home/me/{}/job.sbatch\t{}\tsite: project 7\n"
     text = line.format("x", "x") + line.format("other", "y")
 

@@ -101,7 +101,7 @@ def test_what_a_script_saves_in_any_usual_form_is_progress(tmp_path: Path, saves
     assert [one["progress"] for one in starts] == [counts]
 
 
-def test_what_an_earlier_start_said_is_no_error_of_this_one(tmp_path: Path) -> None:
+def test_output_of_an_earlier_start_is_no_error_of_this_one(tmp_path: Path) -> None:
     start(tmp_path, "echo 'error: no data'; exit 3", 0)
 
     start(tmp_path, "exit 3", 0)

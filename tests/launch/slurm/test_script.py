@@ -47,7 +47,7 @@ def test_the_steps_of_other_kinds_differ_by_what_srun_runs(kind: str) -> None:
     assert words[-2:] == ["--run-dir", "/home/me/runs/digits"]
 
 
-def test_a_health_check_is_told_how_many_gpus_a_node_should_have() -> None:
+def test_a_health_check_gets_the_number_of_gpus_per_node() -> None:
     """Without it a node whose driver has lost a GPU passes."""
     words = {health: step(planned(GPUS, health_check=health).payload.job) for health in (True, False)}
 
@@ -133,13 +133,13 @@ def test_containers_mount_the_weights_to_begin_with_and_the_checkpoints(kind: st
 
 
 @pytest.mark.parametrize(("gpu_type", "flag"), [("a100", "--gres=gpu:a100:2"), (None, "--gres=gpu:2")])
-def test_gpus_are_asked_for_with_gres_on_request(gpu_type: str | None, flag: str) -> None:
+def test_gpus_are_requested_with_gres_as_an_option(gpu_type: str | None, flag: str) -> None:
     flags = directives(planned({**GPUS, "gres": True, "gpu_type": gpu_type}).payload.job)
 
     assert [one for one in flags if one.startswith(("--gres", "--gpus-per-node"))] == [flag]
 
 
-def test_one_gpu_by_default_is_said_where_nodes_have_more() -> None:
+def test_one_gpu_by_default_gives_a_warning_where_nodes_have_more() -> None:
     four = Partition("main", True, True, None, 2, 32, 1000, (("a100", 2), ("v100", 2)))
     facts = Facts(
         JobFolder(Path("/home/me/runs/x"), exists=False, script=None, ids=(), starts=()), Path("/home/me"), "python",

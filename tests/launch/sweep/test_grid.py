@@ -225,7 +225,7 @@ def test_a_sweeps_numbers_and_booleans_are_those_of_settings_files(tmp_path: Pat
         grid.read(str(path))
 
 
-def test_a_file_that_is_no_sweep_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_sweep_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("a: [")
     without_small = str(written(tmp_path))
     for name, small, told in (

@@ -77,7 +77,7 @@ def test_more_than_max_usd_is_refused_and_so_is_what_nobody_confirmed(tmp_path: 
         act(read_request([str(written(tmp_path, grid={"gpus": [1]})), "--max-usd", "1", "--usd-per-hour", "9"]), {})
 
 
-def test_a_refusal_that_is_in_the_plan_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_problem_in_a_runs_plan_is_an_error_that_names_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = json.dumps({"problems": [{"exit_code": 2, "sentence": "the cluster has no partition mian."}]})
     monkeypatch.setattr(shell, "run_captured", lambda command, env: Captured(2, plan, ""))
     (run,) = plan_runs(parse({"name": "tiny", "backend": "slurm", "grid": {"gpus": [2]}}, ""), {}, ())
@@ -93,7 +93,7 @@ def test_each_node_has_the_price_of_a_machine(monkeypatch: pytest.MonkeyPatch) -
     assert prices([run], {}, rehearsed=False, usd_per_hour=2.0)["nodes-4"].usd_per_hour == 8.0
 
 
-def test_a_run_that_its_launcher_refuses_is_told_before_any_begins(tmp_path: Path) -> None:
+def test_a_run_that_its_launcher_refuses_ends_the_sweep_before_any_begins(tmp_path: Path) -> None:
     path = written(tmp_path, **{**ON_EC2, "options": {"ec2": {"instance_type": "c7i.large"}}}, grid={"epochs": [1, 2]})
 
     refused = sweep(tmp_path, path, "--rehearse")

@@ -6,7 +6,7 @@ from trainer.datasets.order import Order
 from trainer.datasets.synthetic import SyntheticSplit
 
 
-def test_shapes_are_the_asked_ones(ask) -> None:
+def test_shapes_are_the_requested_ones(ask) -> None:
     data = synthetic.load(ask(image_size=16, synthetic_images=95, synthetic_classes=7, channels_last=True))
 
     [batch] = data.train.train_batches(Order(95, 0, 0), [slice(0, 8)])

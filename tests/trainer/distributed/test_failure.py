@@ -67,7 +67,7 @@ def test_a_failed_collective_is_explained_once(
         pytest.param(True, True, Lost(hung=(2,)), "rank 2", id="it does not see who hangs"),
     ],
 )
-def test_a_dead_rank_is_told_by_its_torchrun_or_else_by_another_rank(
+def test_a_dead_rank_is_reported_by_its_torchrun_or_else_by_another_rank(
     launcher_reports: bool,
     asked: bool,
     lost: Lost,
@@ -102,7 +102,7 @@ def test_the_others_end_in_silence_and_with_the_code_of_the_cause(
     ("nodes", "launchers", "speaker", "who"),
     [(1, False, 1, "rank 0 of 4"), (2, False, 2, "rank 0 of 4"), (1, True, 0, "the launcher of rank 0")],
 )
-def test_one_rank_speaks_where_the_store_is_gone_and_nobody_can_ask_who(
+def test_one_rank_reports_where_the_store_is_gone(
     nodes: int,
     launchers: bool,
     speaker: int,

@@ -79,7 +79,7 @@ def test_a_single_wrong_entry_is_seen(damage: float) -> None:
     assert not is_product(left, right, product, probe)
 
 
-def test_a_product_that_is_wrong_at_once_or_now_and_then_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_product_that_is_wrong_always_or_sometimes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(7)
     before = torch.get_rng_state()
     assert wrong_products(torch.device("cpu")) is None

@@ -139,7 +139,9 @@ def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> No
     monkeypatch.setenv("PATH", str(folder), prepend=":")
 
 
-def test_the_drivers_own_words_are_told_where_nvidia_smi_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_drivers_own_words_are_quoted_where_nvidia_smi_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
     nvidia_smi(tmp_path, monkeypatch, f'[ "$*" = "-q -x" ] && echo "{words}" && exit 9')
     assert look(1) == [f"nvidia-smi failed with exit code 9: {words.rstrip('.')}"]

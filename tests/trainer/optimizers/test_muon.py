@@ -76,7 +76,7 @@ def test_a_model_without_hidden_layers_is_refused() -> None:
         build(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), TrainConfig(optimizer="muon"), CPU)
 
 
-def test_an_older_torch_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_torch_is_refused_with_the_version_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.optim, "Muon", raising=False)
     with pytest.raises(SettingsError, match=r"needs torch 2\.9 or newer"):
         build(model_of_four_layers(), TrainConfig(optimizer="muon"), CPU)

@@ -41,7 +41,7 @@ def environment(env: Mapping[str, str], **flags: Any) -> dict[str, str]:
     [(SLURM, "15007"), (OPEN_MPI, "7777"), (INTEL_MPI, "7777"), (TORCHRUN, "29400")],
     ids=["srun", "mpirun", "Intel's mpirun", "torchrun"],
 )
-def test_a_rank_has_torchruns_variables_whoever_started_it(env: Mapping[str, str], port: str) -> None:
+def test_a_rank_has_torchruns_variables_under_every_launcher(env: Mapping[str, str], port: str) -> None:
     found = environment(env)
 
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")

@@ -100,7 +100,7 @@ def test_beyond_the_limit_nothing_is_passed_on_but_everything_is_heard(
     assert "last line" in [line.text for line in relay.tail.lines()]
 
 
-def test_a_reader_that_has_ended_is_told_of_once_and_the_script_goes_on(
+def test_a_reader_that_has_ended_is_one_warning_and_the_script_goes_on(
     pipes: Pipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(stream: int, data: bytes) -> int:

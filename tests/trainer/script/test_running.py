@@ -384,7 +384,7 @@ sys.stderr.write("RuntimeError: gloo/transport/tcp/pair.cc:561 Connection closed
 """
 
 
-def test_a_rank_that_lost_another_lets_that_one_speak(start: Start, tmp_path: Path) -> None:
+def test_a_rank_that_lost_another_leaves_the_report_to_it(start: Start, tmp_path: Path) -> None:
     text = f"import os\nif os.environ['RANK'] == '1':\n    open('ready', 'w'); raise KeyError('mine')\n{ONE_BY_ONE}"
 
     job = start(text, ranks=2)

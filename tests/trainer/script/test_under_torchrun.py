@@ -24,7 +24,7 @@ def outcome(folder: Path) -> tuple[str, int, str]:
     return found["state"], found["exit_code"], found["reason"]
 
 
-def test_any_exit_code_is_passed_on_and_told_once(tmp_path: Path) -> None:
+def test_any_exit_code_is_passed_on_and_reported_once(tmp_path: Path) -> None:
     code = 200
     text = f"import os, sys, time\nif os.environ['RANK'] == '1': sys.exit({code})\ntime.sleep(60)\n"
 
@@ -61,7 +61,7 @@ def test_a_request_to_leave_reaches_the_scripts(signum: signal.Signals, code: in
     assert left_of(f"TEST_JOB={tmp_path}") == []
 
 
-def test_the_scripts_of_one_machine_are_told_to_meet_on_loopback_where_torchrun_listens(tmp_path: Path) -> None:
+def test_scripts_on_one_machine_connect_on_loopback_where_torchrun_listens(tmp_path: Path) -> None:
     names = ("MASTER_ADDR", "TORCHELASTIC_USE_AGENT_STORE", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
     text = f"import os\nos.write(1, (' '.join(map(os.environ.get, {names})) + chr(10)).encode())\n"
     job = start(tmp_path, f"{text}import time\ntime.sleep(60)\n")
@@ -94,7 +94,7 @@ dist.all_reduce(value)
 
 
 @pytest.mark.slow("a script's rank that loses another one under gloo leaves the word to that one")
-def test_the_rank_that_was_lost_is_told_and_not_the_one_that_lost_it(tmp_path: Path) -> None:
+def test_the_lost_rank_is_reported_and_not_its_peer(tmp_path: Path) -> None:
     job = start(tmp_path, GLOO)
     out, err = job.communicate()
 

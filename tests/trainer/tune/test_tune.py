@@ -130,7 +130,7 @@ def test_a_trial_that_runs_out_of_memory_ends_nothing_else(work: Any) -> None:
 
 
 @pytest.mark.parametrize(("work", "error"), [(without_data, DataError), (crashed, MachineError)])
-def test_what_else_goes_wrong_in_a_trial_is_told(work: Any, error: type[Exception]) -> None:
+def test_other_errors_of_a_trial_are_raised(work: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         run_trial(DIGITS, 1.0, work)
 

@@ -189,7 +189,7 @@ def test_it_learns_how_fast_images_come_from_a_run_that_waited() -> None:
     assert guess.limit == "EBS"
 
 
-def test_a_cpu_speaks_for_its_own_type_of_machine_only() -> None:
+def test_a_run_on_a_cpu_calibrates_its_own_instance_type_only() -> None:
     cpu = run(device="CPU", half=False, step_s=2.0, threads=8, images_per_s=64.0)
 
     _, elsewhere = calibrated("c5.4xlarge", 1, [replace(cpu, instance_type="c5.2xlarge")], **CIFAR)

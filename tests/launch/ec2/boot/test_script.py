@@ -118,7 +118,7 @@ def test_data_that_come_from_s3_come_to_the_local_disk(volume: str, s3: str, doe
         (5, f"error: {'x' * 200_000}\n", "x" * 4000),
     ],
 )  # fmt: skip
-def test_dockers_own_failure_is_told_in_dockers_words(code: int, said: str, words: str, tmp_path: Path) -> None:
+def test_dockers_own_failure_is_quoted(code: int, said: str, words: str, tmp_path: Path) -> None:
     """https://docs.docker.com/engine/containers/run/#exit-status: 125 to 127 are docker's own; its help follows."""
     (tmp_path / "out").write_text(said)
     assert run_function("last_error", f"OUTPUT={tmp_path}/out code={code}; last_error") == words
@@ -249,6 +249,6 @@ def test_neither_a_pipe_nor_a_socket_that_a_training_left_keeps_it_from_going_on
 
 
 @pytest.mark.parametrize(("generation", "restarts", "told"), [(1, 0, 0), (1, 2, 2), (2, 0, 1), (2, 1, 1), (2, 3, 3)])
-def test_a_script_is_told_of_starts_again_on_the_same_nodes_as_well(generation: int, restarts: int, told: int) -> None:
+def test_a_scripts_restarts_include_those_on_the_same_nodes(generation: int, restarts: int, told: int) -> None:
     assert run_function("restarted", f"GENERATION={generation} RESTARTS={restarts}; restarted") == str(told)
     assert '-e DDP_RESTARTS="$(restarted)"' in user_data()
