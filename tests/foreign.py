@@ -15,7 +15,7 @@ def foreign():
     with tempfile.TemporaryDirectory() as logs:  # else they lie where the job was started
         more = {"default_root_dir": logs, "enable_progress_bar": False}
         Trainer(max_epochs=1, accelerator="cpu", **more, **place).fit(BoringModel())
-    os.environ["ACCELERATE_USE_CPU"] = "true"  # without a GPU it takes several processes for one, unless it is told
+    os.environ["ACCELERATE_USE_CPU"] = "true"  # without a GPU it takes several processes for one, unless configured
     for module in ("accelerate.test_utils.scripts.test_sync", "torch.utils.collect_env"):
         runpy.run_module(module, run_name="__main__", alter_sys=True)
 """

@@ -32,7 +32,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves slow tests out, unless they are asked for by an option or by name."""
+    """Leaves slow tests out, unless an option or their name selects them."""
     promises = {item: promise for item in items if (promise := promise_of(item))}
     check_files({item.path for item in promises})
     for item in promises:

@@ -1,4 +1,4 @@
-"""What tests depend on and whoever starts them may have changed: signals, environment, umask, home.
+"""What tests depend on and their caller may have changed: signals, environment, umask, home.
 
 It is set where tests run, in each worker of pytest-xdist or else in pytest itself.  The process that only collects the
 workers' results keeps what the user gave it: who wrote `nohup` wants it to survive the terminal.

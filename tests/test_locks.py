@@ -45,7 +45,7 @@ def wanted(extra: str) -> Iterator[Requirement]:
 
 
 def missing(extra: str, lock: Mapping[str, str]) -> list[str]:
-    """What is asked for and not in the lock, as far as the packages that are installed here ask for others."""
+    """What is required and not in the lock, as far as the packages that are installed here ask for others."""
     found, seen, queue = dict[str, None](), set[str](), list(wanted(extra))
     while queue:
         requirement = queue.pop()

@@ -108,7 +108,7 @@ def test_what_the_tests_do_not_install_was_read_in_its_locked_version() -> None:
 
 
 def test_the_licences_are_listed(golden: Callable[[str, str], None]) -> None:
-    """The table, for whoever must approve them: pytest --write-golden writes it anew."""
+    """The table, for the people who must approve them: pytest --write-golden writes it anew."""
     golden("licences.txt", "".join(f"{name}: {licence(name, line)}\n" for name, line in runtime().items()))
 
 

@@ -66,7 +66,7 @@ def _with_env(env: dict[str, str], function: Callable[..., None], args: tuple[An
 
 
 def free_port() -> int:
-    """A port nobody listens on at the moment, out of the range that the system gives to whoever connects."""
+    """A port nobody listens on at the moment, out of the range that the system uses for outgoing connections."""
     for port in random.sample(range(15_000, 32_000), 100):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))

@@ -177,7 +177,7 @@ class TrainConfig(BaseModel):
     powersgd_rank: int = Field(2, ge=1, description="rank of PowerSGD's approximation")
     bucket_cap_mb: float = Field(25.0, gt=0, le=1e6, description="MiB of gradients per all-reduce of ddp")
     gradient_as_bucket_view: bool = Field(True, description="keep ddp's gradients in its buckets, which saves memory")
-    static_graph: bool = Field(False, description="tell ddp that the graph never changes")
+    static_graph: bool = Field(False, description="promise ddp that the graph never changes")
     timeout_s: float = Field(
         600.0, gt=0, le=86_400, description="seconds to wait for a rank that does not answer before failing"
     )

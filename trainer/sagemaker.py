@@ -4,7 +4,7 @@ The toolkit downloads our source bundle, installs its requirements.txt, and runs
 torchrun (distribution torch_distributed) or mpirun (pytorchddp).  In an image with the trainer but without the toolkit,
 container.py does the same.  Only read_secrets() calls AWS: SageMaker itself copies folders to and from S3.
 
-A container that is asked to stop gets SIGTERM, which the toolkit does not forward to the ranks
+A container that is stopped gets SIGTERM, which the toolkit does not forward to the ranks
 (https://github.com/aws/sagemaker-training-toolkit/issues/125).  So after a spot interruption the run resumes from the
 newest regular checkpoint; --checkpoint-every-s limits how old it can be.
 """

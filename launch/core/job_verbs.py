@@ -104,21 +104,21 @@ class Commands:
         return self.jobs.overview(options) if options.job is None else [self.jobs.state(options)]
 
     def logs(self, options: Any) -> int:
-        show, tell = self._show_line, self.jobs.say
+        show, say = self._show_line, self.jobs.say
         if options.format == "json":
-            show, tell = self._show_line_as_json, complain
+            show, say = self._show_line_as_json, complain
         with _warnings_apart(options):
             log = self.jobs.log(options)
         if not log.show(show):
-            tell(log.nothing())
+            say(log.nothing())
         if not (options.follow and log.is_running):
             return Exit.DONE
         try:
             ended = log.follow(show)
         except KeyboardInterrupt:
-            tell(f"the job keeps running; to stop it:\n  {log.stop}")
+            say(f"the job keeps running; to stop it:\n  {log.stop}")
             return STOPPED
-        tell(ended)
+        say(ended)
         return Exit.DONE
 
     def _show_line(self, line: Line) -> None:

@@ -202,7 +202,7 @@ class ChildProcess:
         """Send it a signal, if it is still running."""
         self._process.send_signal(signum)
 
-    def tell(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         """Write a line to its standard input."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())

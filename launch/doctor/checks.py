@@ -166,7 +166,7 @@ def budget(case: Case[Any]) -> Iterator[Verdict]:
         yield ok(f"{len(rows)} in the account")
     else:
         yield warning(
-            "no budget, so nobody is told what the account spends",
+            "no budget, so nobody gets a warning about what the account spends",
             f"{SET_UP} --monthly-usd 500 --email YOU@EXAMPLE.ORG",
         )
 

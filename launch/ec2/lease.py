@@ -45,11 +45,11 @@ class Lease:
 
     def take(self) -> None:
         """Wait until no other launcher leads the job, and lead it.  Raises AwsError."""
-        is_told = False
+        is_announced = False
         while not (retrying(self.is_free, self.clock, self.say) and self._write(LEASE_S)):
-            if not is_told:
+            if not is_announced:
                 self.say(f"another launcher leads {self.folder.job}; waiting for it")
-            is_told = True
+            is_announced = True
             self.clock.sleep(LOOK_EVERY_S)
 
     def renew(self) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from launch.rehearse.display import Display
     from launch.rehearse.faults import Injection
 
-GRACE_S = 120.0  # for a launcher that is asked to stop: it removes the job first
+GRACE_S = 120.0  # for a launcher to stop: it removes the job first
 MODULES = ("awscli", "boto3", "flask", "flask_cors", "jinja2", "moto")
 
 

@@ -26,7 +26,7 @@ from trainer.errors import SettingsError
 DISK_GB, DATA_DISK_GB = 30, 250  # ImageNet takes 150 GB
 INPUT_FOLDER = "/opt/ml/input/data/"
 
-# Billing ends after the upload of the result; a container that is asked to stop has two minutes.
+# Billing ends after the upload of the result; a container that is stopped has two minutes.
 STOP_RETRY_S = 600
 
 # us-east-1, USD per GB and month of a training job's disk; price unverified, 2026-11-21.

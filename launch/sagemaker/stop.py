@@ -113,7 +113,7 @@ class Stopping:
 def end(aws_of: Callable[[TrainingJob], Aws], training_jobs: Sequence[TrainingJob], clock: Clock, say: Say) -> int:
     """Stop all of `training_jobs` that cost money; return their number.  Raises AwsError if one remains.
 
-    All are asked to stop before waiting for any.  Training jobs that are not the toolkit's are left alone.
+    Requests all stops before waiting for any.  Training jobs that are not the toolkit's are left alone.
     """
     own = [one for one in training_jobs if one.is_start]
     alive = [one for one in own if not one.is_over]

@@ -96,12 +96,12 @@ def measure(given: argparse.Namespace) -> list[tuple[str, Measured, int, int]]:
 
 
 def expect(config: TrainConfig, nodes: int, ranks: int, gbps: float, one: Measured) -> Forecast:
-    """What launch.forecast would say of this machine, told what `one` rank did."""
+    """What launch.forecast would say of this machine, given what `one` rank did."""
     cores = len(os.sched_getaffinity(0))
     here = Instance("here", 0, cores, 1024, 0, 0, Rate(gbps, gbps), Rate(1000, 1000), 0.0, False)
     trained = training(config, here, nodes, gpus=ranks // nodes)
-    told = [replace(one, instance_type=here.name)]
-    return forecast(trained, here, calibrate(rates_of(here, trained.cost, trained.kind), trained, here, told).rates)
+    known = [replace(one, instance_type=here.name)]
+    return forecast(trained, here, calibrate(rates_of(here, trained.cost, trained.kind), trained, here, known).rates)
 
 
 def show(what: str, found: Measured, expected: Forecast | None) -> None:

@@ -79,7 +79,7 @@ def main() -> None:
                 continue
             with TemporaryDirectory() as place, environment(backend) as env:
                 write(name, backend, Path(place))
-                # Without a GPU Accelerate takes several processes for one, unless it is told.
+                # Without a GPU Accelerate takes several processes for one, unless configured.
                 words = [sys.executable, "-m", module, *flags, "--script", "train.py",
                          "--variables", "ACCELERATE_USE_CPU=true"]  # fmt: skip
                 began = time.monotonic()

@@ -168,7 +168,7 @@ def _end_orphans(mark: str, *, stopped_may_stay: bool) -> str:
 def _row(case: Case, output: Output, ended: float, codes: Sequence[int | None], orphans: str) -> str:
     began = output.first(r"rank \d+ hangs$")
     named = output.first(r"error: (.*) (died or hung|was killed|lost contact)")
-    tellers = [match[1] for _, line in output.lines if (match := re.search(r"(rank \d+) told it with", line))]
+    reporters = [match[1] for _, line in output.lines if (match := re.search(r"(rank \d+) reported it with", line))]
     since = began[0] if began else float("nan")
     return "| " + " | ".join([
         case.launcher,
@@ -176,7 +176,7 @@ def _row(case: Case, output: Output, ended: float, codes: Sequence[int | None], 
         case.where,
         f"{named[0] - since:.1f}" if named else "never",
         named[1][1] if named else "-",
-        ", ".join(tellers) or "-",
+        ", ".join(reporters) or "-",
         f"{ended - since:.1f}",
         " ".join("-" if code is None else str(code) for code in codes),
         orphans,

@@ -89,6 +89,8 @@ if __name__ == "__main__":
     who, _, place = os.environ["HANG"].partition(":")
     if own == int(who):
         prepare(own, place)
-    with ends_reported_to(lambda code, sentence: print(f"rank {own} told it with {code}", file=sys.stderr, flush=True)):
+    with ends_reported_to(
+        lambda code, sentence: print(f"rank {own} reported it with {code}", file=sys.stderr, flush=True)
+    ):
         exit_code = main(sys.argv[1:], os.environ)
     leave(exit_code)

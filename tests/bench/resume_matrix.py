@@ -44,9 +44,9 @@ def start(folder: Path, ranks: int, flags: tuple[str, ...]) -> Job:
 def finish(folder: Path, ranks: int, flags: tuple[str, ...]) -> None:
     """Runs to the end.  Raises RuntimeError with what was printed where that fails."""
     job = start(folder, ranks, flags)
-    _, told = job.communicate(LIMIT_S)
+    _, err = job.communicate(LIMIT_S)
     if job.returncode:
-        raise RuntimeError(f"exit code {job.returncode}: {told}")
+        raise RuntimeError(f"exit code {job.returncode}: {err}")
 
 
 def stop(folder: Path, ranks: int, flags: tuple[str, ...], epoch: int, how: Callable[[Job], None]) -> str:

@@ -100,7 +100,7 @@ def _wait_there(asked: TextIO, **found: float) -> None:
 
 @dataclass(frozen=True)
 class Started:
-    """A rank: what it says, and where it is told to go on."""
+    """A rank: what it sends, and the place at which it resumes."""
 
     pid: int
     said: TextIO

@@ -20,7 +20,7 @@ from tests.launch.quick_moto import quick
 IDENTITY = ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_PROFILE")
 _known: dict[tuple[str | None, ...], Aws] = {}
 
-# Written out and not imported: a promise to whoever set up the account by hand.
+# Written out and not imported: a promise to users who set up the account by hand.
 TOOLKIT = "aws-ddp-toolkit"
 
 

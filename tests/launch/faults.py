@@ -53,7 +53,7 @@ def throttled(attempts: int | None = None) -> Fault:
 
 
 def lost(attempts: int | None = None) -> Fault:
-    """AWS does what it is asked to, and the answer gets lost.  attempts=1: botocore's second attempt gets one."""
+    """AWS carries out the request, and the answer gets lost.  attempts=1: botocore's second attempt gets one."""
     return Fault(lambda _call, _protocol, url: _raise(ReadTimeoutError(endpoint_url=url)), True, attempts)
 
 
@@ -80,7 +80,7 @@ EVERY: dict[str, Callable[[], Fault]] = {
     "died before": died_before,
     "died after": died_after,
 }
-# Those that can be told apart: an error after the effect is what a lost answer is, and a death before a call leaves
+# Those that are distinct: an error after the effect is what a lost answer is, and a death before a call leaves
 # what one after the call before it left.
 TOLD_APART = ("error before", "answer lost", "answer lost once", "died after")
 
@@ -205,12 +205,12 @@ def without_pauses() -> Iterator[None]:
 
 Watcher = Callable[[Request, str], None]
 _WATCHERS: list[Watcher] = []
-_asked = threading.local()
+_current = threading.local()
 
 
 @contextmanager
 def watched(watcher: Watcher) -> Iterator[None]:
-    """Meanwhile `watcher` is told every call, with its protocol, before it is made."""
+    """Meanwhile `watcher` gets every call, with its protocol, before it is made."""
     _WATCHERS.append(watcher)
     try:
         yield
@@ -219,18 +219,18 @@ def watched(watcher: Watcher) -> Iterator[None]:
 
 
 def listen() -> None:
-    """Makes botocore tell.  Sessions that were made before stay silent, so call it first; twice does no harm."""
-    for handler in (("provide-client-params", _note_params), ("before-call", _tell)):
+    """Add handlers to botocore.  Sessions that exist already do not get them, so call it first; twice does no harm."""
+    for handler in (("provide-client-params", _note_params), ("before-call", _notify)):
         if handler not in BUILTIN_HANDLERS:
             BUILTIN_HANDLERS.append(handler)
 
 
 def _note_params(params: dict[str, Any], **_: Any) -> None:
-    _asked.params = dict(params)  # botocore adds to it
+    _current.params = dict(params)  # botocore adds to it
 
 
-def _tell(model: Any, **_: Any) -> None:
+def _notify(model: Any, **_: Any) -> None:
     service = model.service_model
-    call = Request(service.service_name, model.name, _asked.params)
+    call = Request(service.service_name, model.name, _current.params)
     for watcher in list(_WATCHERS):
         watcher(call, service.resolved_protocol)

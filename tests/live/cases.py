@@ -23,7 +23,7 @@ BASE = "public.ecr.aws/docker/library/python:3.12-slim"  # small, and any machin
 
 @dataclass(frozen=True)
 class Case:
-    """most_usd: what it can cost, on demand, if its own limits end it.  is_gpu: only where a GPU is asked for.
+    """most_usd: what it can cost, on demand, if its own limits end it.  is_gpu: only where a GPU is requested.
 
     only_aws: the embedded AWS has no such nodes.
     """

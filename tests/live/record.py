@@ -129,7 +129,7 @@ def differences(here: Answers, there: Mapping[str, Mapping[str, list[str]]]) -> 
     rows = []
     for operation, codes in here.items():
         if operation not in there:
-            rows.append(f"{operation}: never asked of the embedded AWS")
+            rows.append(f"{operation}: never called on the embedded AWS")
             continue
         for code, fields in codes.items():
             if code not in there[operation]:

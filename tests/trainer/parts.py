@@ -59,7 +59,6 @@ class StopAt(Interrupt):
     def __init__(self, updates: float) -> None:
         self.updates = updates
         self.training: Training | None = None
-        self._tells = False
 
     @property
     def requested(self) -> bool:

@@ -69,7 +69,7 @@ def test_a_loss_that_explodes_stops_the_run_and_keeps_the_last_checkpoint(train:
 
 
 def test_a_full_disk_is_reported_and_no_rank_claims_to_have_saved(train: Run) -> None:
-    """Two ranks are asked to stop, and rank 0 cannot write."""
+    """Two ranks are stopped, and rank 0 cannot write."""
     done = train(ranks=2, env={"LARGEST_FILE": "200000", "STOP_AT": "2"}, module="tests.trainer.odd_rank")
     refused(done, 6, "cannot write checkpoint", "MiB free")
     assert "saved in" not in done.stderr
@@ -126,9 +126,9 @@ def test_a_rank_that_hangs_is_named_once_and_all_end(hang: str, tmp_path: Path) 
     """No launcher ends anybody, and the store lives with rank 0, as under srun."""
     who, _, where = hang.partition(":")
     ranks = world(tmp_path, 3, hang, timeout_s=3)
-    told = errors_of(ranks, stopped=int(who) if where == "SIGSTOP" else None)
-    assert len(told) == 1
-    assert told[0].startswith(f"error: rank {who} of 3 died or hung ")
+    errors = errors_of(ranks, stopped=int(who) if where == "SIGSTOP" else None)
+    assert len(errors) == 1
+    assert errors[0].startswith(f"error: rank {who} of 3 died or hung ")
     assert [rank.returncode for rank in ranks] == [6, 6, 6]
 
 

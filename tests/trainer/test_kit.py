@@ -166,7 +166,7 @@ def test_the_file_needs_nothing_else_and_imports_no_torch(tmp_path: Path) -> Non
 
 
 def together(session: Session, folder: str) -> tuple[bool, bool, int, list[str]]:
-    """What each of two ranks sees: rank 1 alone is asked to stop, and rank 0 alone has the files."""
+    """What each of two ranks sees: rank 1 alone is stopped, and rank 0 alone has the files."""
     rank = session.ranks.rank
     os.environ["DDP_RUN_DIR"] = f"{folder}/{rank}"
     before = kit.should_stop()

@@ -23,7 +23,7 @@ def test_an_outcome_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("secret", ["postgres://me:pa55word@db", "hf_" + 34 * "a", "AKIA" + 16 * "Z"])
 def test_no_outcome_repeats_a_token_that_a_script_printed(secret: str) -> None:
-    """Whoever writes it, and whoever reads what a batch script or another version wrote."""
+    """Neither when it is written, nor when it is read as written by a batch script or another version."""
     shown = secret.replace("me:pa55word", "***") if "@" in secret else "***"
     written = Outcome("failed", 5, f"cannot reach {secret}")
 

@@ -125,7 +125,7 @@ def test_a_killed_worker_is_restarted_and_goes_on_from_the_newest_checkpoint(tmp
 
 
 @pytest.mark.parametrize(
-    ("raised", "told", "words"),
+    ("raised", "translated", "words"),
     [
         (torch.OutOfMemoryError("CUDA out of memory."), TrainingError, "cnn with 32 images per pass .* 24 GiB. Halve"),
         (RuntimeError("adaptive_avg_pool2d_backward_cuda does not have a deterministic implementation"), SettingsError,
@@ -133,9 +133,9 @@ def test_a_killed_worker_is_restarted_and_goes_on_from_the_newest_checkpoint(tmp
     ],
 )  # fmt: skip
 def test_torchs_error_about_a_users_choice_is_translated(
-    raised: Exception, told: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
+    raised: Exception, translated: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (0, 24 * 2**30))
     config = TrainConfig(model="cnn", global_batch_size=64)
-    with pytest.raises(told, match=words), translate_torch_errors(config, Ranks(world_size=2)):
+    with pytest.raises(translated, match=words), translate_torch_errors(config, Ranks(world_size=2)):
         raise raised

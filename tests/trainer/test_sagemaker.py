@@ -157,7 +157,7 @@ def test_rank_0_hands_over_what_is_done_without_the_checkpoints(
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == handed_over
 
 
-def told(stderr: str) -> tuple[int, str]:
+def reported(stderr: str) -> tuple[int, str]:
     """The exit code and the sentence in the line for the toolkit."""
     (found,) = SAGEMAKER_FAILURE_PATTERN.finditer(stderr)
     return int(found["code"]), found["sentence"]
@@ -171,8 +171,8 @@ def test_what_is_wrong_with_several_settings_arrives_in_one_line(
     error = capsys.readouterr().err
     assert code == Exit.SETTINGS
     assert error.startswith("error: --epochs many: must be a whole number.\n--lr -1: must be")
-    assert told(error)[0] == Exit.SETTINGS
-    assert told(error)[1].startswith("--epochs many: must be a whole number. --lr -1: must be")
+    assert reported(error)[0] == Exit.SETTINGS
+    assert reported(error)[1].startswith("--epochs many: must be a whole number. --lr -1: must be")
 
 
 def test_a_bugs_traceback_comes_after_the_line_with_its_exit_code(
@@ -195,8 +195,8 @@ def test_code_and_sentence_are_found_in_the_toolkits_text(after: str) -> None:
     line = 'Exception: exit code 5: the loss is not finite; earlier checkpoints are "untouched".\n'
     text = str(ExecuteUserScriptError("torchrun train.py", return_code=1, output=f"{line}{after}".strip()))
 
-    assert told(text) == (5, 'the loss is not finite; earlier checkpoints are "untouched".')
-    assert told(text[:100])[0] == 5
+    assert reported(text) == (5, 'the loss is not finite; earlier checkpoints are "untouched".')
+    assert reported(text[:100])[0] == 5
 
 
 def test_the_script_of_the_bundle_starts_the_trainer_and_ends_with_its_code(tmp_path: Path) -> None:
@@ -211,7 +211,10 @@ def test_the_script_of_the_bundle_starts_the_trainer_and_ends_with_its_code(tmp_
     )
 
     assert ended.returncode == Exit.SETTINGS
-    assert told(ended.stderr) == (2, "unknown flag --bach-size; did you mean --batch-size? See --help for all of them.")
+    assert reported(ended.stderr) == (
+        2,
+        "unknown flag --bach-size; did you mean --batch-size? See --help for all of them.",
+    )
 
 
 PLANTED = "planted-0f3c9a7e51"
@@ -261,7 +264,7 @@ def test_a_secret_that_is_not_there_is_a_wrong_setting_and_nothing_is_trained(
 
     assert sagemaker.main([], {"AWS_REGION": "us-east-1", "DDP_SECRET_KEY": where}) == Exit.SETTINGS
 
-    code, sentence = told(capfd.readouterr().err)
+    code, sentence = reported(capfd.readouterr().err)
     assert code == Exit.SETTINGS
     assert "KEY: " in sentence
     assert named in sentence
@@ -344,7 +347,7 @@ MPIRUN = {"OMPI_COMM_WORLD_RANK": "4", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_W
 
 
 class Runs(list[tuple[ScriptConfig, Ranks]]):
-    """What trainer.script was told, and its place."""
+    """The arguments of trainer.script, and its place."""
 
     def main(self, argv: Sequence[str], env: Mapping[str, str]) -> int:
         self.append((parse(argv), read_ranks(env)))
@@ -414,7 +417,9 @@ def test_results_that_cannot_be_kept_are_the_machines_fault(
     code = sagemaker.main([], env)
 
     assert code == Exit.MACHINE
-    assert told(capsys.readouterr().err)[1].startswith(f"cannot copy model.pt to {tmp_path}/model (Is a directory);")
+    assert reported(capsys.readouterr().err)[1].startswith(
+        f"cannot copy model.pt to {tmp_path}/model (Is a directory);"
+    )
 
 
 def test_an_image_without_boto3_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

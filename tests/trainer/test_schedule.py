@@ -36,7 +36,7 @@ from trainer.settings import flags
         ),
         ({"schedule": "onecycle", "warmup_epochs": None}, [0, 1.5, 3, 6.5, 10], [0.04, 0.52, 1.0, 0.5, 0.0]),
         ({"schedule": "onecycle", "warmup_epochs": 2}, [0, 2, 6, 10], [0.04, 1.0, 0.5, 0.0]),
-        # Unless told otherwise a fifth of the run warms up, but at most five epochs.
+        # By default a fifth of the run warms up, but at most five epochs.
         ({"schedule": "cosine", "epochs": 1, "warmup_epochs": None}, [0, 0.1, 0.2], [0.04, 0.52, 1.0]),
         ({"schedule": "cosine", "epochs": 90, "warmup_epochs": None}, [0, 2.5, 5], [0.04, 0.52, 1.0]),
     ],
@@ -175,7 +175,7 @@ def test_a_run_at_chance_level_gets_a_warning_with_a_lower_rate(
 ) -> None:
     facts = {"is_last": False, "best_top1": top1, "images": 360, "classes": 10, "updates": 25} | changes
 
-    told = warning_for_guessing(TrainConfig(**settings), epoch, **facts)
+    warning = warning_for_guessing(TrainConfig(**settings), epoch, **facts)
 
-    assert (lr is None) is (told is None)
-    assert told is None or f"Lower --lr to {lr};" in told
+    assert (lr is None) is (warning is None)
+    assert warning is None or f"Lower --lr to {lr};" in warning

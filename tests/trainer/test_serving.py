@@ -24,21 +24,21 @@ import json, sys
 from types import SimpleNamespace
 sys.path.append(sys.argv[2])  # behind this machine's own packages
 from sagemaker_pytorch_serving_container.handler_service import HandlerService
-told = {}
+response = {}
 def ask(body, content_type, accept):
     properties = {"Content-Type": content_type, "Accept": accept}
     context = SimpleNamespace(
         model_name="model", system_properties={"model_dir": sys.argv[1]},
         request_processor=[SimpleNamespace(get_request_properties=lambda: properties)],
-        set_response_content_type=lambda index, kind: told.update(type=kind),
-        set_response_status=lambda code, phrase: told.update(status=code),
+        set_response_content_type=lambda index, kind: response.update(type=kind),
+        set_response_status=lambda code, phrase: response.update(status=code),
     )
     if not started:
         service.initialize(context)
         started.append(True)
-    told.clear()
+    response.clear()
     (answer,) = service.handle([{"body": body}], context)
-    return {**told, "answer": answer}
+    return {**response, "answer": answer}
 service, started = HandlerService(), []
 image = open(sys.argv[3], "rb").read()
 rows = [ask(image, "image/png", "application/json"), ask(image, "application/x-image", "*/*"),
@@ -74,9 +74,9 @@ def test_awss_inference_toolkit_loads_the_model_and_answers(tmp_path: Path) -> N
         env=env, cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["trainer"] == str(folder / "code/trainer/__init__.py")  # the archive's own
-    first, again, broken, no_image, csv = told["rows"]
+    response = json.loads(done.stdout.splitlines()[-1])
+    assert response["trainer"] == str(folder / "code/trainer/__init__.py")  # the archive's own
+    first, again, broken, no_image, csv = response["rows"]
     guesses = json.loads(first["answer"])
     assert sorted(guess["class"] for guess in guesses) == sorted(CLASSES)
     assert sum(guess["probability"] for guess in guesses) == pytest.approx(1)

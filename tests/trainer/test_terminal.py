@@ -67,8 +67,8 @@ def test_a_training_outlives_its_standard_output(lost: str, why: str, tmp_path: 
     process.join(timeout=100)
 
     assert process.exitcode == 0
-    told = (tmp_path / "stderr").read_text()
-    assert told == f"warning: standard output is lost ({why}); the training goes on without it.\n"
+    err = (tmp_path / "stderr").read_text()
+    assert err == f"warning: standard output is lost ({why}); the training goes on without it.\n"
     assert [record["epoch"] for record in read_records(tmp_path / "run" / "metrics.jsonl")] == [1, 2]
 
 

@@ -110,23 +110,23 @@ MEMORY = "; the usual reason is too little memory"
 
 
 @pytest.mark.parametrize(
-    ("words", "signum", "code", "told"),
+    ("words", "signum", "code", "err"),
     [
         (("wait:75", "wait:SIGKILL"), signal.SIGTERM, 6, KILLED.format("SIGKILL", MEMORY)),
         (("wait:75", "wait:SIGSEGV"), signal.SIGINT, 6, KILLED.format("SIGSEGV", "")),
-        (("wait:75", "wait:7"), signal.SIGTERM, 7, ""),  # a full disk, which the rank itself has told
+        (("wait:75", "wait:7"), signal.SIGTERM, 7, ""),  # a full disk, which the rank itself has reported
         (("wait:75", "wait:130"), signal.SIGINT, 130, ""),
     ],
 )
 def test_a_rank_that_fails_on_exit_is_reported(
-    words: tuple[str, ...], signum: signal.Signals, code: int, told: str, tmp_path: Path
+    words: tuple[str, ...], signum: signal.Signals, code: int, err: str, tmp_path: Path
 ) -> None:
     job = start(tmp_path, *flags(tmp_path, *words))
     assert [job.stdout.readline() for _ in words] == ["waiting\n", "waiting\n"]
 
     job.send_signal(signum)
 
-    assert job.communicate(timeout=30) == ("", told)
+    assert job.communicate(timeout=30) == ("", err)
     assert job.returncode == code
 
 

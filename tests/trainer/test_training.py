@@ -1,4 +1,4 @@
-"""Where weights come from, and what a data set is asked for."""
+"""Where weights come from, and what is requested of a data set."""
 
 from collections.abc import Callable
 from contextlib import nullcontext

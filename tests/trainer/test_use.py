@@ -133,10 +133,10 @@ def test_what_cannot_be_classified_gets_a_sentence_and_its_exit_code(
     Path("damaged/model.pt.sha256").write_bytes((run / "model.pt.sha256").read_bytes())
 
     assert predict.main(words.split()) == code
-    told = capsys.readouterr().err
-    assert named in told
-    assert told.startswith("error: ")
-    assert told.count("\n") == 1
+    err = capsys.readouterr().err
+    assert named in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
 
 
 def test_a_class_or_an_image_that_is_called_like_a_formula_is_none_in_the_table(

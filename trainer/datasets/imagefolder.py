@@ -23,7 +23,7 @@ from trainer.datasets.tree import find_tree
 from trainer.errors import DataError, SettingsError
 
 SMALL = 64  # pixels per side
-SAMPLE = 256  # images sampled to tell small from large; more if there are more classes
+SAMPLE = 256  # images sampled for their size; more if there are more classes
 CHUNK = 256  # images a thread decodes at a time
 
 

@@ -124,6 +124,6 @@ def _as_torchrun(ranks: Ranks, env: Mapping[str, str]) -> dict[str, str]:
         "ROLE_WORLD_SIZE": str(ranks.world_size),
         "MASTER_ADDR": ranks.master_addr,
         "MASTER_PORT": str(ranks.master_port),
-        "TORCHELASTIC_RUN_ID": "none",  # tells Lightning and others that the ranks are already launched
+        "TORCHELASTIC_RUN_ID": "none",  # Lightning and others take it to mean that the ranks are already launched
         "TORCHELASTIC_RESTART_COUNT": "0",
     }

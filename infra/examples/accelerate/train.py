@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     set_seed(0)
     folder = Path(os.environ.get("DDP_RUN_DIR", "runs/accelerate"))
-    # Under torchrun without GPUs each process would train alone if Accelerate were not told.
+    # Under torchrun without GPUs each process would train alone if Accelerate did not know.
     accelerator = Accelerator(cpu=not torch.cuda.is_available())
     net = model()
     net, optimizer, train, held = accelerator.prepare(

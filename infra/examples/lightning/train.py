@@ -67,7 +67,7 @@ def data(batch_size: int) -> tuple[DataLoader, DataLoader]:
 
 
 def processes(env: Mapping[str, str], devices: str) -> dict[str, Any]:
-    """How Lightning is told of the processes: it checks that devices x num_nodes is what torchrun has started.
+    """Arguments for Lightning's Trainer: it checks that devices x num_nodes is what torchrun has started.
 
     Without torchrun's variables, that is with --processes one, it starts one process for each device of this node by
     itself.  Left to look around, it would take Slurm's variables for its own, and start MPI where mpi4py is installed.

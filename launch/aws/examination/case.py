@@ -80,9 +80,9 @@ def split(sentence: str) -> tuple[str, str]:
     return text, remedy.rstrip(".")
 
 
-# ---- rights that jobs need, as IAM's simulation is asked about them
+# ---- rights that jobs need, for IAM's simulation
 #
-# {ACCOUNT} and the like are filled in when it is asked; infra/iam grants all of them.
+# {ACCOUNT} and the like are filled in before each call; infra/iam grants all of them.
 
 NAME = "doctor"  # the job's name in requests that are simulated
 

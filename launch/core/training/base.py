@@ -104,7 +104,7 @@ class Training(ABC):
         """The training with these folders: run_dir, data_dir, cache_dir, init_from or checkpoint_dir."""
 
     def called(self, job: str) -> Self:
-        """The training that is told its job's name, if it takes one."""
+        """The training with its job's name, if it takes one."""
         return self
 
     def sent(self, archive: Path, work: Path) -> Self:
@@ -181,7 +181,7 @@ class Training(ABC):
         """Whether it fetches its data from the internet where they are not provided."""
         return False
 
-    # ---- what it tells of itself
+    # ---- its properties
 
     @property
     def trackers(self) -> tuple[str, ...]:

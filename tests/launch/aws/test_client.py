@@ -247,7 +247,7 @@ def test_what_is_not_there_is_named_with_a_remedy(aws: Aws, service, operation, 
 
 
 def test_the_beginning_or_the_end_of_an_object_is_read(account: Account) -> None:
-    """What others may write into a job's folder is asked for in part, and so not even sent as a whole."""
+    """Files that others may write into a job's folder are requested in part, so that S3 does not send the rest."""
     aws = account.aws()
     for key, body in (("long", b"0123456789"), ("empty", b"")):
         aws.call("s3", "PutObject", {"Bucket": account.bucket, "Key": key, "Body": body})

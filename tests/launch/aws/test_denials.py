@@ -1,4 +1,4 @@
-"""A denial is reported with AWS's resource and clause, and sends the reader to whoever can change the policy.
+"""A denial is reported with AWS's resource and clause, and names who can change the policy.
 
 The messages are those of https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html
 """

@@ -1,4 +1,4 @@
-"""What an earlier job of a script tells of the next one's time, and of its restarts."""
+"""Time and restarts of a script's next job, from an earlier one."""
 
 import json
 from dataclasses import replace
@@ -90,7 +90,7 @@ def test_of_several_jobs_the_most_alike_counts_then_one_that_is_done_then_the_ne
     assert "as whole took, " in expected(cut_short(), job("whole"))[1]
 
 
-# ---- one that was cut short, of which its metrics told how far it was
+# ---- one that was cut short, with its progress in its metrics
 
 ENDED = "2026-11-21T13:15:00Z"
 AT = datetime(2026, 11, 21, 13, 14, tzinfo=UTC).timestamp()
@@ -104,7 +104,7 @@ def cut_short(state: State = "interrupted", seconds: float | None = 10_860.0, pa
 
 @pytest.mark.parametrize("state", ["interrupted", "stopped", "failed"])
 def test_of_a_job_that_was_cut_short_the_rest_is_added_at_its_pace(state: State) -> None:
-    """Three hours until it told that 40% was done, of which 30% in two and a half: the rest takes five more."""
+    """Three hours until it reported 40%, of which 30% in two and a half: the rest takes five more."""
     assert cut_short(state).seconds == pytest.approx(8 * 3600)
 
     usd, sentence = expected(cut_short(state))

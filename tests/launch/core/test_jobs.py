@@ -68,14 +68,14 @@ def test_attach_ends_with_the_exit_code_of_the_training() -> None:
 
 def test_stop_all_asks_for_yes_and_ends_what_costs_most_first() -> None:
     jobs = ListedJobs(
-        [leak("cheap", 1, is_leak=False), leak("dear", 9, is_leak=False), leak("theirs", is_removable=False)]
+        [leak("cheap", 1, is_leak=False), leak("costly", 9, is_leak=False), leak("theirs", is_removable=False)]
     )
 
-    with pytest.raises(SettingsError, match="--all stops cheap, dear; add --yes"):
+    with pytest.raises(SettingsError, match="--all stops cheap, costly; add --yes"):
         run(jobs, "stop", "--all")
     assert jobs.removed == []
     assert run(jobs, "stop", "--all", "--yes") == 0
-    assert jobs.removed == ["dear", "cheap"]
+    assert jobs.removed == ["costly", "cheap"]
 
 
 def test_stop_all_of_nothing_is_fine() -> None:

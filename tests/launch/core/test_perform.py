@@ -1,4 +1,4 @@
-"""launch.core.perform: what is asked of AWS, in which order, and what happens when it refuses."""
+"""launch.core.perform: which requests are made, in which order, and what happens when it refuses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

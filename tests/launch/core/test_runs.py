@@ -114,14 +114,16 @@ def test_a_damaged_run_is_an_error_that_names_its_folder(tmp_path: Path, content
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("config.yaml", "epochs: 3\nepochs: 4\n", "epochs is set twice, in lines 1 and 2"),
         ("config.yaml", None, "Is a directory"),
         ("metrics.jsonl", "5\n", r"metrics\.jsonl has a line that is not a record: 5; remove the run"),
     ],
 )
-def test_unreadable_files_in_a_run_folder_are_errors(name: str, content: str | None, told: str, tmp_path: Path) -> None:
+def test_unreadable_files_in_a_run_folder_are_errors(
+    name: str, content: str | None, message: str, tmp_path: Path
+) -> None:
     """None: a folder of that name."""
     folder = left_by_a_trainer(tmp_path / "a", record(1))
     (folder / name).unlink(missing_ok=True)
@@ -130,7 +132,7 @@ def test_unreadable_files_in_a_run_folder_are_errors(name: str, content: str | N
     else:
         (folder / name).write_text(content)
 
-    with pytest.raises(SettingsError, match=told):
+    with pytest.raises(SettingsError, match=message):
         runs.read(folder)
 
 

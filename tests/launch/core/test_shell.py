@@ -1,4 +1,4 @@
-"""Running a command and ending all of it, with real processes; how a launcher is asked to leave."""
+"""Running a command and ending all of it, with real processes; how a launcher is stopped."""
 
 import os
 import signal

@@ -56,7 +56,7 @@ BROKEN = (
            "policy/aws-ddp-toolkit-reader", lambda patient: patient.may_only("launcher")),
     Broken("no bucket", "bucket", "missing", "there is no bucket aws-ddp-toolkit-123456789012-us-east-1",
            "python -m launch.infra up", no_bucket),
-    Broken("no budget", "budget", "warning", "nobody is told", "--monthly-usd",
+    Broken("no budget", "budget", "warning", "nobody gets a warning", "--monthly-usd",
            delete("budgets", "DeleteBudget", AccountId="123456789012", BudgetName="b")),
     Broken("no stack", "stack", "warning", "no stack aws-ddp-toolkit in us-east-1", "python -m launch.infra up",
            delete("cloudformation", "DeleteStack", StackName="aws-ddp-toolkit")),

@@ -1,4 +1,4 @@
-"""launch.ec2.checks: what is refused before anything is asked of AWS, what is chosen, and what it costs."""
+"""launch.ec2.checks: what is refused before any request to AWS, what is chosen, and what it costs."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,6 +1,6 @@
 """The launcher that a queue runs: whatever call it dies at, its successor goes on, and no healthy job is ended.
 
-A death at each call that can be told apart from the one before, as in test_crash_sweep.py: of the first launcher of a
+A death at each call that differs from the one before, as in test_crash_sweep.py: of the first launcher of a
 job, and of one that comes when the nodes run.  Deaths that leave the same have one successor.
 """
 

@@ -65,7 +65,7 @@ def test_a_job_has_cost_what_its_nodes_and_disks_have(fleet: Fleet, hours: float
 
 
 def test_a_node_whose_end_is_only_in_its_record_costs_until_then() -> None:
-    """A9: EC2 says "User initiated" alone where a node shut itself down: 1.51 USD were told instead of 0.40."""
+    """A9: EC2 says "User initiated" alone where a node shut itself down: 1.51 USD were reported instead of 0.40."""
     fleet = Fleet((node(0, "terminated"), node(1, "terminated")))
     exits = {"i-0": {"at": (NOW + HOUR).timestamp()}}
     known = with_ends(fleet, NAME, exits, {"ended": (NOW + 2 * HOUR).timestamp()})

@@ -7,7 +7,7 @@ What is left is looked up in moto itself, not by the code under test.
 The launcher has the policies of infra/iam and nothing else, and the embedded AWS is as strict as it gets: EC2 shows new
 nodes one look late, and does not know what was just made when it is first named.
 
-What can be told apart is tried, and once:
+Each distinct case is tried once:
 
 - A call that only reads has no effect that could come before or after its failure: one error stands for all failures.
   So it does for all reads in a row that one place in the launcher asks for, such as the six of a look at a job.
@@ -145,7 +145,7 @@ COMMANDS: dict[str, tuple[Act, Act, bool]] = {
 
 @dataclass
 class Watched(Faults):
-    """at_each: told of every call that can be told apart from the one before it, before a fault is looked for."""
+    """at_each: called with every call that differs from the one before it, before a fault is looked up."""
 
     at_each: Callable[[Request], None] = lambda _call: None
     _place: Place | None = None
@@ -163,7 +163,7 @@ def reads(call: Request) -> bool:
 
 
 def place_of_call() -> Place | None:
-    """The module and line of the launcher that wants what is asked for now."""
+    """The module and line of the launcher that makes the current call."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
@@ -364,7 +364,7 @@ def what_ended(act: Act, stage: Stage, copies: Copies) -> TrainerError | Died | 
 
 
 def ways_to_fail(call: Request, kinds: list[str], starts: bool) -> Iterator[tuple[str, bool]]:
-    """Which faults of a call can be told apart, and whether the same launch comes after it.
+    """Which faults of a call are distinct, and whether the same launch comes after it.
 
     After a launcher's death both ways to go on must work; after an error it has taken everything down itself.
     """

@@ -1,4 +1,4 @@
-"""Subnets from which nodes could not report: told before anything is spent, and left out where others can do."""
+"""Subnets from which nodes could not report: reported before anything is spent, and left out where there are others."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""launch.aws.instances.inventory: what EC2 tells of a job's nodes and things, in our words."""
+"""launch.aws.instances.inventory: EC2's descriptions of a job's nodes and other resources, as our types."""
 
 from datetime import UTC, datetime
 from typing import Any

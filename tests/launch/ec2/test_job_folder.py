@@ -31,7 +31,7 @@ def test_a_job_whose_files_are_damaged_is_shown_and_stopped(file: str, terminal:
 
 @pytest.mark.parametrize("nodes", [2, 0])
 def test_a_job_whose_file_names_another_backend_is_stopped(nodes: int, terminal: Terminal) -> None:
-    """Also while EC2 does not say when one of its nodes ended, which its files may tell, and where it has none."""
+    """Also while EC2 does not say when one of its nodes ended, which its files may have, and where it has none."""
     ids = terminal.start("demo", nodes=nodes)
     for ended in ids[:1]:
         terminal.account.kill(ended, "Client.InstanceInitiatedShutdown: Instance initiated shutdown")

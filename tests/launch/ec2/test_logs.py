@@ -1,4 +1,4 @@
-"""`python -m launch.ec2 logs`: what the nodes of a job said, and what is told where they said nothing."""
+"""`python -m launch.ec2 logs`: what the nodes of a job said, and what is printed where they logged nothing."""
 
 import time
 from collections.abc import Callable

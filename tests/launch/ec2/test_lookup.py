@@ -1,4 +1,4 @@
-"""launch.ec2.lookup: every question that is asked of AWS before a launch, and what its failures mean for it."""
+"""launch.ec2.lookup: every look-up before a launch, and what its failures mean for it."""
 
 import re
 import socket
@@ -66,7 +66,7 @@ def problem(facts: Facts) -> str:
 def test_a_stack_older_than_this_version_is_warned_of(
     account: Account, look: LookUp, tags: dict[str, str], old: str
 ) -> None:
-    """Its time limits end nothing, which AWS tells nobody, or its nodes do not get a script's source."""
+    """Its time limits end nothing, of which AWS says nothing, or its nodes do not get a script's source."""
     iam_backends[account.id]["aws"].tag_role(SCHEDULER_ROLE, [{"Key": k, "Value": v} for k, v in tags.items()])
     facts = look("cifar10")
     assert facts.old_stack == old
@@ -213,8 +213,8 @@ def test_all_missing_permissions_are_reported_at_once(look: LookUp, faults: Faul
     }
     for operation in operations:
         faults.on(operation, refused("AccessDenied", 403))
-    told = sorted(re.findall(r"may not \w+:(\w+); .* infra/iam/(\w+)\.json", "\n".join(map(str, look().problems))))
-    assert told == sorted(operations.items())
+    missing = sorted(re.findall(r"may not \w+:(\w+); .* infra/iam/(\w+)\.json", "\n".join(map(str, look().problems))))
+    assert missing == sorted(operations.items())
 
 
 # ---- what a launch can do without

@@ -365,8 +365,8 @@ def test_a_start_that_broke_off_keeps_its_token_and_its_deadline() -> None:
 
 def test_a_spot_job_that_goes_on_repeats_its_requests_at_any_price() -> None:
     """Its price decides whether volumes are filled, and another request would start a second fleet."""
-    dear, cheap = (replace(FACTS, spot_usd_per_hour={"g5.2xlarge": price}) for price in (1.2, 0.3))
-    first = plan(dear, spot=True)
+    costly, cheap = (replace(FACTS, spot_usd_per_hour={"g5.2xlarge": price}) for price in (1.2, 0.3))
+    first = plan(costly, spot=True)
     written = spec(first.payload.cluster)
     again = plan(replace(cheap, spec=written, prices=Prices(**written["prices"])), spot=True)
 

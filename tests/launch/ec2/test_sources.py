@@ -70,8 +70,8 @@ def test_a_second_job_of_the_same_source_sends_nothing_and_says_so(
 
     assert start(second, account) == ["jobs/second/job.json"]
     assert fetched(first) == fetched(second) == f"s3://{account.bucket}/{key}"
-    told = [json.loads(as_json(made))["facts"]["script_source"]["already_there"] for made in (first, second)]
-    assert told == [False, True]
+    already_there = [json.loads(as_json(made))["facts"]["script_source"]["already_there"] for made in (first, second)]
+    assert already_there == [False, True]
     assert [call.operation for call in account.requests if call.params.get("Key") == key] == ["HeadObject"]
 
 

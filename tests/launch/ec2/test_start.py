@@ -55,13 +55,13 @@ def test_the_cluster_file_lists_all_nodes_with_their_volumes(stage: Stage) -> No
 
 
 def test_a_lost_node_is_replaced_and_keeps_its_rank(stage: Stage) -> None:
-    told: list[dict[str, Any]] = []
-    look = [lambda: told.append(stage.cluster), stage.end_nodes()]
+    clusters: list[dict[str, Any]] = []
+    look = [lambda: clusters.append(stage.cluster), stage.end_nodes()]
     stage.events = iter([*idle(2), stage.lose_node(1), *idle(3), *look])
     assert stage.launch() == 0
     assert [params["MinCount"] for params in stage.account.asked("RunInstances")] == [2, 1]
-    assert (told[0]["generation"], told[0]["restarts"]) == (2, 1)
-    assert [row["rank"] for row in told[0]["nodes"]] == [0, 1]
+    assert (clusters[0]["generation"], clusters[0]["restarts"]) == (2, 1)
+    assert [row["rank"] for row in clusters[0]["nodes"]] == [0, 1]
     assert stage.account.left() == []
 
 
@@ -400,7 +400,7 @@ def test_a_job_that_is_done_leaves_its_outcome_with_time_and_price(stage: Stage)
 
 
 def test_an_outcome_says_done_also_where_the_removal_fails_and_the_command_does_not(stage: Stage) -> None:
-    """Results are results, and whoever looks at the exit code learns that something is billed."""
+    """Results are results, and the exit code shows that something is still billed."""
     stage.events = iter([*idle(3), stage.end_nodes()])
     denied = refused("UnauthorizedOperation", 403)
     with (

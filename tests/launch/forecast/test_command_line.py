@@ -120,9 +120,9 @@ def test_a_model_that_nobody_counted_says_how_to_count_it(capsys: Capture, monke
 
 def test_a_run_on_this_kind_of_gpu_calibrates_and_another_does_not(tmp_path: Path, capsys: Capture) -> None:
     a_run(tmp_path / "run", "NVIDIA A10G")
-    told = ("--model", "resnet18", "--dataset", "cifar10", "--nodes", "1", "--from-run", str(tmp_path))
+    flags = ("--model", "resnet18", "--dataset", "cifar10", "--nodes", "1", "--from-run", str(tmp_path))
 
-    found = answer(capsys, *told, "--instance-type", "g5.2xlarge,p4d.24xlarge")
+    found = answer(capsys, *flags, "--instance-type", "g5.2xlarge,p4d.24xlarge")
 
     (fits,) = (row for row in found["candidates"] if row["instance_type"] == "g5.2xlarge")
     assert fits["images_per_s"] == pytest.approx(128 / 0.025)

@@ -31,13 +31,13 @@ def test_the_imagenet_epoch_of_75_minutes_is_seen_to_wait_for_its_input() -> Non
 
 
 def test_a_second_row_adds_what_one_cannot_show() -> None:
-    (told_one,) = [case for case in cases() if case.name == "VGG11 on CIFAR-10, ml.p3.8xlarge"]
-    (told_two,) = [case for case in cases() if case.name.endswith("two rows given")]
+    (with_one,) = [case for case in cases() if case.name == "VGG11 on CIFAR-10, ml.p3.8xlarge"]
+    (with_two,) = [case for case in cases() if case.name.endswith("two rows given")]
 
-    assert told_one.rows[2].error < -0.3
-    assert told_one.unknown
-    assert [row.given for row in told_two.rows] == ["compute", "network", ""]
-    assert abs(told_two.rows[2].error) < 0.1
+    assert with_one.rows[2].error < -0.3
+    assert with_one.unknown
+    assert [row.given for row in with_two.rows] == ["compute", "network", ""]
+    assert abs(with_two.rows[2].error) < 0.1
 
 
 def test_what_was_published_for_known_machines_lies_within_the_range_that_is_given() -> None:

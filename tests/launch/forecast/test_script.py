@@ -41,12 +41,12 @@ def amdahl(count: float, one: float = 3600.0, serial: float = 0.1) -> float:
     return one * (serial + (1 - serial) / count)
 
 
-def told(*words: str) -> list[str]:
+def command_line(*words: str) -> list[str]:
     return ["--script", "train.py", "--from-run", "runs", *words]
 
 
 def answer(capsys: Capture, *words: str) -> dict[str, Any]:
-    code, printed = main([*told(*words), "--json"]), capsys.readouterr()
+    code, printed = main([*command_line(*words), "--json"]), capsys.readouterr()
     assert code == 0, printed.err
     return dict(json.loads(printed.out))
 
@@ -108,7 +108,7 @@ def test_one_measured_number_gives_a_range_for_others_and_no_expectation(capsys:
     assert (rows[1]["hours_range"], rows[4]["hours_range"]) == ([1.0, 2.0], [0.5, 1.0])
     assert rows[4]["usd_range"] == pytest.approx([2 * HOURLY, 4 * HOURLY])
     assert found["candidates"][0]["nodes"] == 2
-    assert main(told("--nodes", "2,4")) == 0
+    assert main(command_line("--nodes", "2,4")) == 0
     text = capsys.readouterr().out
     assert "Cheapest and fastest: 2 x g5.2xlarge (measured), 2.42 USD in 1.0 h.\n" in text
     assert "4 x g5.2xlarge may be faster: 30 min at best." in text
@@ -131,7 +131,7 @@ def test_a_type_that_was_never_measured_is_left_out_and_sagemakers_is_the_same_m
         "g5.2xlarge": HOURLY, "ml.g5.2xlarge": 1.515,
     }  # fmt: skip
     assert found["left_out"] == ["p4d.24xlarge: never measured; run it there once."]
-    assert "p4d.24xlarge: never measured" in refusal(capsys, *told("--instance-type", "p4d.24xlarge"))
+    assert "p4d.24xlarge: never measured" in refusal(capsys, *command_line("--instance-type", "p4d.24xlarge"))
 
 
 def test_ranks_are_those_of_the_options_or_all_gpus_of_the_type(capsys: Capture) -> None:
@@ -188,7 +188,7 @@ def test_machines_without_a_type_have_their_backends_name_and_no_price(capsys: C
     assert [(row["instance_type"], row["replicas"], row["usd"]) for row in found["candidates"]] == [
         ("local", 2, None), ("local", 1, None),
     ]  # fmt: skip
-    assert main(told("--instance-type", "local", "--nodes", "1", "--gpus-per-node", "4")) == 0
+    assert main(command_line("--instance-type", "local", "--nodes", "1", "--gpus-per-node", "4")) == 0
     text = capsys.readouterr().out
     assert "Fastest: 1 x local (fitted, extrapolated, 4 GPUs) in 24 min." in text
     assert "USD" not in text
@@ -229,15 +229,21 @@ def test_what_means_nothing_for_a_script_is_refused_in_a_sentence(
 ) -> None:
     ran("one", 3600.0)
 
-    assert sentence in refusal(capsys, *told(*words))
+    assert sentence in refusal(capsys, *command_line(*words))
 
 
 REFUSED = {
     "no runs": (["--script", "train.py"], "\nscript: train.py\ngrid: {instance_type: [g5.2xlarge], nodes: [1, 2]}\n"),
     "arguments alone": (["--", "--lr=1"], "-- is followed by a script's arguments"),
-    "too many GPUs": (told("--gpus-per-node", "2", "--nodes", "1", "--from-run", "one"), "it has 1 GPUs, not 2"),
-    "a bare run folder": (told("--from-run", "bare"), "bare has no run of a script that says on what machines it ran"),
-    "no time": (told("--from-run", "untimed"), "one is done, and recorded no pace"),
+    "too many GPUs": (
+        command_line("--gpus-per-node", "2", "--nodes", "1", "--from-run", "one"),
+        "it has 1 GPUs, not 2",
+    ),
+    "a bare run folder": (
+        command_line("--from-run", "bare"),
+        "bare has no run of a script that says on what machines it ran",
+    ),
+    "no time": (command_line("--from-run", "untimed"), "one is done, and recorded no pace"),
 }
 
 
@@ -257,4 +263,4 @@ def test_runs_that_differ_in_more_than_gpus_are_not_mixed(capsys: Capture) -> No
     for name, efa in (("a", True), ("b", False)):
         ran(name, 3600.0, options={"nodes": 2, "instance_type": ["p4d.24xlarge"], "nproc_per_node": None, "efa": efa})
 
-    assert "a and b, both on p4d.24xlarge, differ in efa (True and False)" in refusal(capsys, *told())
+    assert "a and b, both on p4d.24xlarge, differ in efa (True and False)" in refusal(capsys, *command_line())

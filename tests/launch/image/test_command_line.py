@@ -1,7 +1,7 @@
 """python -m launch.image, typed against moto: what each verb runs, asks for, says and refuses.
 
-docker is a stand-in that notes its words and what it is told.  The registry itself is not there: what a push would
-bring is put into moto when docker is told to push.  tests/container builds and pushes for real.
+docker is a stand-in that records its arguments and input.  The registry itself is not there: what a push would
+bring is put into moto when docker pushes.  tests/container builds and pushes for real.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ HARMLESS = {"PIP_DISABLE_PIP_VERSION_CHECK", "PIP_BREAK_SYSTEM_PACKAGES", "SOURC
 
 @pytest.mark.parametrize("target", get_args(Target))
 def test_no_stage_of_an_image_gets_an_index_that_may_have_a_password(target: str) -> None:
-    """docker history shows, to whoever has the image, each ARG of the stages that it consists of with its value.
+    """docker history shows everybody who has the image each ARG of the stages that it consists of with its value.
 
     https://docs.docker.com/reference/build-checks/secrets-used-in-arg-or-env/
     """

@@ -96,7 +96,7 @@ def start(account: Account, aws: Aws, **tags: str) -> str:
 
 
 def living(account: Account) -> list[str]:
-    """Who has not been told to end."""
+    """Jobs without a stop request."""
     return sorted(node.id for node in account.nodes if node.state in ("pending", "running"))
 
 

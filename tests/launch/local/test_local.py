@@ -154,7 +154,7 @@ BIG = "import os; os.truncate(os.open(os.environ['DDP_RUN_DIR'] + '/big', os.O_C
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "told", "last"),
+    ("text", "code", "reason", "last"),
     [
         (HANGS, 6, "train.py printed nothing for ", "epoch 1"),
         (f"{BIG}\nraise SystemExit('full')", 1, "train.py ended with exit code 1: full", "full"),
@@ -164,7 +164,7 @@ BIG = "import os; os.truncate(os.open(os.environ['DDP_RUN_DIR'] + '/big', os.O_C
 def test_a_script_that_hangs_or_writes_a_lot_ends_in_one_sentence(
     text: str,
     code: int,
-    told: str,
+    reason: str,
     last: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -183,7 +183,7 @@ def test_a_script_that_hangs_or_writes_a_lot_ends_in_one_sentence(
 
     out, err = capfd.readouterr()
     assert ended.exit_code == code
-    assert told in ended.reason
+    assert reason in ended.reason
     assert err.count("error: ") == 1
     assert f"  {last}\n" in err
     assert len(out) <= 10**6

@@ -20,7 +20,7 @@ READS = "reads only, of what AWS gives no name to narrow it by, or of jobs and k
 ONE_OF_SEVERAL = "IAM asks for each resource of the request: each has a statement of its own, with its own conditions"
 # Findings by policy, statement and kind, and why they stay.
 ARGUED = {
-    ("administrator", "TakeThePoliciesFromWhoeverHasThem", "RESOURCE_STAR"): "whoever has one of the stack's policies, "
+    ("administrator", "DetachTheStacksPolicies", "RESOURCE_STAR"): "any user or role with one of the stack's policies, "
     "which the condition names",
     ("administrator-stack", "TheStacksData", "UNKNOWN_ACTION"): NEWER,
     ("administrator", "WhichIsOfAView", "UNKNOWN_ACTION"): NEWER,

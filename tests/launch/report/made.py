@@ -34,8 +34,8 @@ def run(  # noqa: PLR0913  # what tests vary
     settings = {"model": "resnet18", "dataset": "cifar10", "epochs": epochs, "batch_size": batch,
                 "strategy": strategy, "precision": precision, **settings}  # fmt: skip
     records = [_record(n, gpus, batch, rate / (1 + (n == 1)), accuracy, nodes) for n in range(1, epochs + 1)]
-    told = {"device": device, "strategy": strategy, "precision": precision}
-    return Run(name, Path(name), settings, tuple({**record, **told} for record in records),
+    common = {"device": device, "strategy": strategy, "precision": precision}
+    return Run(name, Path(name), settings, tuple({**record, **common} for record in records),
                usd_per_hour=usd_per_hour)  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def lean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("launch.report.page.all_charts", lambda found: ["speedup: not today."])
 
 
-def told(folder: Path, out: Path, **options: object) -> str:
+def report_on(folder: Path, out: Path, **options: object) -> str:
     said: list[str] = []
     assert report([folder], ReportOptions(out=out, **options), NOON, said.append) == 0  # type: ignore[arg-type]
     return "\n".join(said)
@@ -72,7 +72,7 @@ def test_the_title_says_the_speedup_where_there_is_one(runs: list[Run], baseline
 
 @pytest.mark.usefixtures("lean")
 def test_the_table_has_a_line_a_run_failed_ones_too(tmp_path: Path) -> None:
-    told(kept(tmp_path / "runs", *SCALED[:2], replace(FAILED, point={"gpus": 8})), tmp_path / "out")
+    report_on(kept(tmp_path / "runs", *SCALED[:2], replace(FAILED, point={"gpus": 8})), tmp_path / "out")
 
     with (tmp_path / "out/table.csv").open() as file:
         rows = {row["run"]: row for row in csv.DictReader(file)}
@@ -87,7 +87,7 @@ def test_the_table_has_a_line_a_run_failed_ones_too(tmp_path: Path) -> None:
 
 
 def test_runs_that_all_failed_make_a_page_with_their_reasons(tmp_path: Path) -> None:
-    said = told(kept(tmp_path / "runs", FAILED), tmp_path / "out")
+    said = report_on(kept(tmp_path / "runs", FAILED), tmp_path / "out")
 
     assert said.startswith("Nothing was measured: 1 run, none with an epoch\n")
     assert "rank 3 ran out of GPU memory" in (tmp_path / "out/report.html").read_text()
@@ -138,7 +138,7 @@ def test_one_run_that_cannot_be_read_does_not_end_the_report(tmp_path: Path) -> 
     (runs / "broken").mkdir()
     (runs / "broken" / RUN).write_text("{")
 
-    said = told(runs, tmp_path / "out")
+    said = report_on(runs, tmp_path / "out")
 
     assert said.startswith("2 GPUs train 1.82")
     assert f"One run cannot be read and is left out: {runs / 'broken'} has a run that cannot be read" in said
@@ -162,7 +162,7 @@ def test_odd_numbers_of_one_run_do_not_end_the_report(
     odd = replace(SCALED[2], settings={**SCALED[2].settings, **setting}, epochs=epochs)
     runs = kept(tmp_path / "runs", SCALED[0], odd)
 
-    assert "written:" in told(runs, tmp_path / "out", target_accuracy=50.0)
+    assert "written:" in report_on(runs, tmp_path / "out", target_accuracy=50.0)
 
 
 def test_no_name_of_a_run_ends_the_report_or_adds_a_line_to_it(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_no_name_of_a_run_ends_the_report_or_adds_a_line_to_it(tmp_path: Path) -
         (tmp_path / "runs" / folder / METRICS).write_text('{"step": 1, "loss": 2}\n{"step": 2, "loss": 1}\n')
         Outcome("failed", 5, "why").write(tmp_path / "runs" / folder)
 
-    lines = told(tmp_path / "runs", tmp_path / "out").splitlines()
+    lines = report_on(tmp_path / "runs", tmp_path / "out").splitlines()
 
     assert all(line.isprintable() for line in lines)
     assert sum(" why" in line for line in lines) == len(names)
@@ -188,7 +188,7 @@ def test_pictures_of_an_earlier_report_are_removed_and_nobody_elses(tmp_path: Pa
     for name in names:
         (out / name).touch()
 
-    told(runs, out)
+    report_on(runs, out)
     assert all((out / name).exists() for name in names)  # there was no report of ours
-    told(runs, out)
+    report_on(runs, out)
     assert [name for name in names if (out / name).exists()] == ["figures/mine.png"]

@@ -2,7 +2,7 @@
 
 with playing(folder, ranks=2) as agent:
     boto3.client("sagemaker", endpoint_url=agent.url).create_training_job(...)
-    told = agent.wait("NAME")               # what DescribeTrainingJob says at the end
+    described = agent.wait("NAME")               # what DescribeTrainingJob says at the end
 """
 
 from __future__ import annotations

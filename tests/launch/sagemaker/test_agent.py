@@ -65,10 +65,10 @@ class Scripted:
     disk = None
     stop_s = 0.0
 
-    def __init__(self, told: Any, net: Any, on_line: Any) -> None:
-        self.told, self.exit_code = told, None
-        (told.base / "model").mkdir(parents=True)
-        (told.base / "model/model.pt").write_text("so far")
+    def __init__(self, spec: Any, net: Any, on_line: Any) -> None:
+        self.spec, self.exit_code = spec, None
+        (spec.base / "model").mkdir(parents=True)
+        (spec.base / "model/model.pt").write_text("so far")
         on_line("loss=0.75")
         on_line("")
         self.exit_code = type(self).code
@@ -104,11 +104,11 @@ def test_what_the_container_leaves_becomes_the_reason(scripted: type[Scripted], 
     scripted.code, scripted.text = 6, 'ExecuteUserScriptError:\nExitCode 6\nErrorMessage "boom"'
     with playing(tmp_path) as agent:
         client(agent, "sagemaker").create_training_job(**request(agent, "j"))
-        told = agent.wait("j")
+        described = agent.wait("j")
 
-    assert told["TrainingJobStatus"] == "Failed"
-    assert told["FailureReason"] == f"AlgorithmError: {scripted.text}, exit code: 6"
-    assert told["FinalMetricDataList"][0]["Value"] == 0.75
+    assert described["TrainingJobStatus"] == "Failed"
+    assert described["FailureReason"] == f"AlgorithmError: {scripted.text}, exit code: 6"
+    assert described["FinalMetricDataList"][0]["Value"] == 0.75
 
 
 @pytest.mark.parametrize(("retries", "ends"), [(1, "Restarting"), (0, "Failed")])
@@ -143,9 +143,9 @@ def test_a_stopped_training_has_two_minutes_to_save_and_its_model_is_kept(
         client(agent, "sagemaker").create_training_job(**request(agent, "j"))
         until(lambda: agent.account.jobs["j"].secondary == "Training")
         client(agent, "sagemaker").stop_training_job(TrainingJobName="j")
-        told = agent.wait("j")
-        assert (told["TrainingJobStatus"], told["SecondaryStatus"]) == ("Stopped", "Stopped")
-        assert agent.account.get(told["ModelArtifacts"]["S3ModelArtifacts"])
+        described = agent.wait("j")
+        assert (described["TrainingJobStatus"], described["SecondaryStatus"]) == ("Stopped", "Stopped")
+        assert agent.account.get(described["ModelArtifacts"]["S3ModelArtifacts"])
     assert scripted.stop_s == 120
 
 

@@ -1,4 +1,4 @@
-"""What cannot work, or may cost too much, is refused in a sentence before AWS is asked anything."""
+"""What cannot work, or may cost too much, is refused in a sentence before any request to AWS."""
 
 from pathlib import Path
 

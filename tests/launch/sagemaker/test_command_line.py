@@ -168,9 +168,9 @@ def test_every_suggested_command_works(stage: Stage, capsys: pytest.CaptureFixtu
     stage.started()
     stage.complete()()
     assert stage.type("status", NAME) == 0
-    told = re.findall(r"python -m launch\.sagemaker (.*)", capsys.readouterr().out)
-    assert told
-    assert [stage.type(*command.split()) for command in told] == [0] * len(told)
+    commands = re.findall(r"python -m launch\.sagemaker (.*)", capsys.readouterr().out)
+    assert commands
+    assert [stage.type(*command.split()) for command in commands] == [0] * len(commands)
     assert BUCKET in stage.text
 
 

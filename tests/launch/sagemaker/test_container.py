@@ -65,9 +65,9 @@ def failure(container: Container) -> tuple[int, str]:
     return int(found["code"]), found["sentence"]
 
 
-def run(told: ContainerSpec) -> Container:
+def run(spec: ContainerSpec) -> Container:
     """A container that has ended."""
-    with Container(told) as container:
+    with Container(spec) as container:
         container.wait(120)
     return container
 
@@ -197,10 +197,10 @@ def test_a_rank_on_the_other_host_that_is_asked_to_stop_arrives_as_75_below_mpir
     given = hyperparameters("pytorchddp", bundle, **QUICK, epochs=100_000)
     with ExitStack() as stack:
         net = stack.enter_context(network(tmp_path / "net", HOSTS))
-        told = [ContainerSpec(tmp_path / host, given, host, HOSTS, gpus=1) for host in HOSTS]
-        for one in told:
+        specs = [ContainerSpec(tmp_path / host, given, host, HOSTS, gpus=1) for host in HOSTS]
+        for one in specs:
             one.base.mkdir()
-        head, other = [stack.enter_context(Container(one, net)) for one in told]
+        head, other = [stack.enter_context(Container(one, net)) for one in specs]
         until(lambda: "[METRIC]" in head.log)
 
         (rank,) = processes(other, "mpi4py")

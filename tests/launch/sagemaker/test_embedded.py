@@ -95,10 +95,10 @@ def test_what_aws_does_not_allow_is_refused(account: SageMakerAccount, aws: Aws)
         ({"name": "a_name"}, "at 'trainingJobName' failed to satisfy constraint"),
     ]
     for more, words in cases:
-        code, told = refusal(start, account, aws, **more)
+        code, text = refusal(start, account, aws, **more)
 
         assert code == "ValidationException"
-        assert words in told
+        assert words in text
         assert account.jobs == {}
 
 
@@ -189,7 +189,7 @@ def refused_launch(stage: Stage, **settings: Any) -> str:
 
 
 def test_an_image_that_is_not_there_is_refused_before_the_job_or_when_it_is_created(stage: Stage) -> None:
-    """Before it by the tag, of which the digest is asked; nobody is asked of a digest."""
+    """Before it by its tag, of which the digest is looked up; a digest itself is not looked up."""
     named, gone = f"{OWN}/aws-ddp-toolkit:sagemaker", f"{OWN}/aws-ddp-toolkit@sha256:{'0' * 64}"
     for image in (named, gone):
         assert "push it: python -m launch.image push --target sagemaker" in refused_launch(stage, image=image)

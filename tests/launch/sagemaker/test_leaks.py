@@ -1,4 +1,4 @@
-"""leaks finds what costs money and should not, in any region, and ends it when told to."""
+"""leaks finds what costs money and should not, in any region, and ends it on request."""
 
 from datetime import datetime, timedelta
 from unittest import mock

@@ -1,4 +1,4 @@
-"""What is asked of AWS before a launch: role, bucket, quota, and what SageMaker has of the job already."""
+"""The look-ups before a launch: role, bucket, quota, and what SageMaker has of the job already."""
 
 import re
 from dataclasses import replace
@@ -56,7 +56,7 @@ OURS = "123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit"
 def test_the_job_runs_the_image_that_the_tag_named_when_it_was_planned(stage: Stage) -> None:
     """registry/repository@digest: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_AlgorithmSpecification.html
 
-    A tag can be moved, by AWS with each patch and by whoever may push; spot jobs start again by themselves.
+    A tag can be moved, by AWS with each patch and by everybody who may push; spot jobs start again by themselves.
     """
     made = stage.plan()
 
@@ -176,8 +176,8 @@ def test_a_notebooks_role_is_read_from_its_metadata_file(
     stage.account.make_role("NotebookRole")
     notebook(stage, monkeypatch, "NotebookRole")
     monkeypatch.setattr(lookup, "METADATA", tmp_path / "resource-metadata.json")
-    lookup.METADATA.write_text('{"ExecutionRoleArn": "arn:aws:iam::123456789012:role/team/Told"}')
-    assert facts(stage).role == "arn:aws:iam::123456789012:role/team/Told"
+    lookup.METADATA.write_text('{"ExecutionRoleArn": "arn:aws:iam::123456789012:role/team/FromFile"}')
+    assert facts(stage).role == "arn:aws:iam::123456789012:role/team/FromFile"
     assert stage.account.asked("GetRole") == []
     for nothing in ('{"ResourceName": "an older notebook"}', "{"):
         lookup.METADATA.write_text(nothing)

@@ -41,7 +41,7 @@ def _no_toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rehearsed, "TOOLKIT", tmp_path / "train.py")
 
 
-def told(folder: Path, host: str, **settings: Any) -> ContainerSpec:
+def spec_of(folder: Path, host: str, **settings: Any) -> ContainerSpec:
     given = hyperparameters("pytorchddp", BUNDLE, **SMALL | settings)
     return ContainerSpec(folder / host, given, host, HOSTS, env={"PYTHONPATH": str(ROOT)})
 
@@ -55,7 +55,7 @@ def pair(tmp_path: Path) -> Iterator[ExitStack]:
 def start(stack: ExitStack, folder: Path, **settings: Any) -> list[Container]:
     """Two hosts, the second of them first."""
     net = stack.enter_context(network(folder / "network", HOSTS))
-    return [stack.enter_context(Container(told(folder, host, **settings), net)) for host in reversed(HOSTS)][::-1]
+    return [stack.enter_context(Container(spec_of(folder, host, **settings), net)) for host in reversed(HOSTS)][::-1]
 
 
 @pytest.mark.slow("two SageMaker hosts train without AWS's toolkit, and hand over the model")

@@ -37,7 +37,7 @@ JOBS: Mapping[str, Mapping[str, Any]] = {
 BEYOND_SDK_2: Mapping[str, Mapping[str, Any]] = {
     "one of several types": {"instance_type": "ml.g5.12xlarge,ml.g6.12xlarge", "nodes": 2},
     "reserved, else on demand": {"instance_type": "ml.g5.12xlarge,ml.g6.12xlarge", "training_plan": PLAN},
-    "MLflow, told to SageMaker": {"mlflow": "vision", "mlflow_server": SERVER, "mlflow_config": True},
+    "MLflow, known to SageMaker": {"mlflow": "vision", "mlflow_server": SERVER, "mlflow_config": True},
     "waiting for instances": {"max_pending_hours": 6},
 }
 ALL = {**JOBS, **BEYOND_SDK_2}

@@ -55,7 +55,7 @@ def of_the_estimator(**settings: Any) -> dict[str, Any]:
 
 @contextmanager
 def nobody_is_called() -> Iterator[list[object]]:
-    """Meanwhile whoever looks up a host, or opens a connection, fails and is noted: the SDK would hide it."""
+    """Meanwhile looking up a host or opening a connection fails and is recorded: the SDK would hide it."""
     called: list[object] = []
 
     def refuse(*args: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The life of a job: started, followed, its result fetched; and what is told and left when something goes wrong."""
+"""The life of a job: started, followed, its result fetched; and what is reported and left when something goes wrong."""
 
 import dataclasses
 import os
@@ -294,7 +294,7 @@ def test_somebody_elses_job_of_a_name_that_ours_may_have_is_neither_followed_nor
     assert list(stage.account.jobs) == [theirs, ours, f"{NAME}--{int(ours[-1]) + 1}"]
 
 
-# ---- whoever watches leaves
+# ---- the launcher ends before the job
 
 
 @pytest.mark.parametrize("settings", [{}, {"warm_pool_s": 600}], ids=["", "kept machines"])

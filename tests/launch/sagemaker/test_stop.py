@@ -83,10 +83,10 @@ def test_machines_are_released_also_where_the_pool_appears_late(stage: Stage, sa
     if said:
         stage.job().described["WarmPoolStatus"] = {"Status": said}
 
-    def told() -> None:
+    def pool_appears() -> None:
         stage.job().described["WarmPoolStatus"] = pool
 
-    stage.events = iter([*idle(3), told])
+    stage.events = iter([*idle(3), pool_appears])
     assert stage.type("stop", NAME) == 0
     assert stage.account.left() == []
     assert stage.account.asked("UpdateTrainingJob")

@@ -70,7 +70,7 @@ class Cluster:
         """What every process of it, and of its jobs, has in its environment."""
         return f"SLURM_CONF={self.folder}/slurm.conf"
 
-    def tell(self, *command: str) -> str:
+    def call(self, *command: str) -> str:
         """What one of Slurm's commands prints."""
         return subprocess.run(command, env=self.env, capture_output=True, text=True, check=True, timeout=60).stdout
 
@@ -81,14 +81,14 @@ class Cluster:
 
     def empty(self) -> None:
         """Ends every job, and all that they started; a job in a test's way would change the test."""
-        ids = self.tell("squeue", "-h", "--array", "-o", "%i").split()
+        ids = self.call("squeue", "-h", "--array", "-o", "%i").split()
         if ids:
-            self.tell("scancel", *ids)
+            self.call("scancel", *ids)
             for number in ids:
                 with suppress(subprocess.CalledProcessError):  # it is gone already
-                    self.tell("scancel", "--signal=KILL", "--full", number)
+                    self.call("scancel", "--signal=KILL", "--full", number)
         until = time.monotonic() + READY_S
-        while left := self.tell("squeue", "-h", "-o", "%i").split():
+        while left := self.call("squeue", "-h", "-o", "%i").split():
             assert time.monotonic() < until, f"jobs {left} do not end within {READY_S} s"
             time.sleep(0.1)
 
@@ -130,7 +130,7 @@ def _configure(cluster: Cluster) -> None:
 
 
 def _device(path: Path, number: int) -> None:
-    """A device without a driver: Slurm tells tasks their GPUs by devices' numbers.  A file where none is allowed."""
+    """A device without a driver: Slurm assigns GPUs to tasks by device numbers.  A file where none is allowed."""
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(195, number))
     except OSError:
@@ -153,7 +153,7 @@ def _start(cluster: Cluster) -> None:
         _daemon(cluster, "slurmd", "-D", "-c", "-N", node)
     while time.monotonic() < until:
         with suppress(subprocess.CalledProcessError):  # the controller does not listen yet
-            if len(cluster.tell("sinfo", "-h", "-N", "-p", "main", "-t", "idle", "-o", "%N").split()) == 2:
+            if len(cluster.call("sinfo", "-h", "-N", "-p", "main", "-t", "idle", "-o", "%N").split()) == 2:
                 return
         time.sleep(0.05)
     raise AssertionError(f"Slurm is not up after {READY_S:g} s: {(folder / 'slurmctld.log').read_text()[-2000:]}")

@@ -20,7 +20,7 @@ from trainer.config import TrainConfig
 
 pytestmark = [needs.slurm(), pytest.mark.timeout(180)]
 
-# a is asked to save and comes back, b waits for a file and is then a script that runs, c waits for whoever stops it.
+# a is signalled to save and comes back, b waits for a file and is then a script that runs, c waits until it is stopped.
 TRAINS = """
 words="$*" folder=${words##*--run-dir } name=$(basename "${folder%% *}")
 trap 'exit 75' USR1 TERM
@@ -49,7 +49,7 @@ def test_tasks_of_an_array_are_jobs_of_their_own(
     assert submit(members, together) == ["sweep-a", "sweep-b", "sweep-c"]
     user.wait_for(lambda: all(Path(f"{name}-ready").exists() for name in "ab"))
     (array,) = {line.partition("_")[0] for line in queued(cluster)}
-    cluster.tell("scontrol", "update", f"job={array}", "comment=project 7")
+    cluster.call("scontrol", "update", f"job={array}", "comment=project 7")
 
     assert user.run("status") == 0
     shown = capsys.readouterr().out.splitlines()
@@ -62,7 +62,7 @@ def test_tasks_of_an_array_are_jobs_of_their_own(
     assert len(queued(cluster)) == 3
 
     # Slurm's own signal, as ahead of a time limit; then c has room, and is stopped alone.
-    cluster.tell("scancel", "--batch", "--signal=USR1", f"{array}_0")
+    cluster.call("scancel", "--batch", "--signal=USR1", f"{array}_0")
     user.wait_for(lambda: Path("c-ready").exists())
     assert user.run("stop", "sweep-c") == 0
     assert user.run("attach", "out/a", "--outcome", "ended") == 0
@@ -90,4 +90,4 @@ def own_script(folder: Path, *arguments: str) -> Script:
 
 
 def queued(cluster: Cluster) -> list[str]:
-    return cluster.tell("squeue", "-h", "--array", "-o", "%i").split()
+    return cluster.call("squeue", "-h", "--array", "-o", "%i").split()

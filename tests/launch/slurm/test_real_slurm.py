@@ -32,7 +32,7 @@ def waiting(user: User) -> None:
 
 
 def job_ids(cluster: Cluster) -> list[str]:
-    return cluster.tell("squeue", "-h", "-o", "%i").split()
+    return cluster.call("squeue", "-h", "-o", "%i").split()
 
 
 def test_every_rank_runs_and_finds_its_place(user: User, capsys: Capture) -> None:
@@ -73,7 +73,7 @@ exit 6  # as a rank that lost another one
 def test_a_job_that_is_cancelled_does_not_come_back(user: User, cluster: Cluster) -> None:
     waiting(user)
 
-    cluster.tell("scancel", "--name=job")
+    cluster.call("scancel", "--name=job")
 
     assert user.run("attach", "job") == 130
     assert job_ids(cluster) == []
@@ -113,7 +113,7 @@ until [ -e go ]; do sleep 0.05; done
     user.wait_for(lambda: user.log.count("sees") == tasks)
     sees = "0,1" if (cluster.folder / "gpu0").is_char_device() else ""
     assert user.log.count(f" 127.0.0.1 sees {sees} of 2, finds programs") == tasks
-    cluster.tell("scontrol", "update", f"job={job_ids(cluster)[0]}", "comment=project 7")
+    cluster.call("scontrol", "update", f"job={job_ids(cluster)[0]}", "comment=project 7")
 
     capsys.readouterr()
     assert user.run("status", "job") == 0
@@ -131,7 +131,7 @@ def test_a_job_that_slurm_takes_the_nodes_from_is_requeued(user: User, cluster: 
     assert user.submit() == 0
     user.wait_for(lambda: user.log.count("ready") == 2)
 
-    cluster.tell("scontrol", "requeue", *job_ids(cluster))
+    cluster.call("scontrol", "requeue", *job_ids(cluster))
 
     assert user.run("attach", "job") == 0
     assert [then for _, then in user.ends] == ["slurm", "done"]
@@ -168,7 +168,7 @@ def test_a_job_that_is_done_is_not_run_again(user: User, capsys: Capture) -> Non
 
 def test_jobs_of_others_are_neither_shown_nor_stopped(user: User, cluster: Cluster, capsys: Capture) -> None:
     flags = ("--job-name=job", "--comment=of\ntwo lines", "--output=/dev/null", "--wrap=sleep 60")
-    other = cluster.tell("sbatch", "--parsable", *flags).strip()
+    other = cluster.call("sbatch", "--parsable", *flags).strip()
 
     assert user.run("status") == 0
     assert "you have no jobs" in capsys.readouterr().out

@@ -60,14 +60,14 @@ def test_a_job_that_is_interrupted_saves_and_resumes_to_the_same_weights(
     job = ("--job-name", "job", "--nodes", "2", "--time", "20", "--cpus-per-task", "2", "--detach")
     assert user.run(*job, *TRAINING, "--cache-dir", str(tmp_path / "cache")) == 0
     user.wait_for(lambda: " updates" in user.log, within_s=240)  # the ranks have met
-    number = cluster.tell("squeue", "-h", "-o", "%i").strip()
+    number = cluster.call("squeue", "-h", "-o", "%i").strip()
     # Slurm's srun waits for its tasks there, and with several nodes rank 0, or torchrun's agent, for the others.
     others = {port for program, port in open_to_others(number) if program != "srun"}
     assert others <= {15_000 + int(number) % 17_000}
     user.wait_for(lambda: "[METRIC]" in user.log, within_s=240)
 
     # Slurm's own signal, as ahead of a time limit.
-    cluster.tell("scancel", "--batch", "--signal=USR1", number)
+    cluster.call("scancel", "--batch", "--signal=USR1", number)
 
     assert user.run("attach", "job") == 0
     assert user.ends == [(75, "requeue"), (0, "done")]

@@ -228,13 +228,13 @@ def test_a_sweeps_numbers_and_booleans_are_those_of_settings_files(tmp_path: Pat
 def test_a_file_that_is_no_sweep_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("a: [")
     without_small = str(written(tmp_path))
-    for name, small, told in (
+    for name, small, message in (
         ("weak-scalin", False, "unknown sweep 'weak-scalin'; did you mean 'weak-scaling'"),
         (str(tmp_path / "none.yaml"), False, "no such file"),
         (str(tmp_path / "bad.yaml"), False, "is not YAML"),
         (without_small, True, "has no `small:` version"),
     ):
-        with pytest.raises(SettingsError, match=told):
+        with pytest.raises(SettingsError, match=message):
             grid.read(name, small=small)
 
 

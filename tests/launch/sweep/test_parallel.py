@@ -26,7 +26,7 @@ from tests.launch.sweep.sweeps import ends, planned, play, rows, sweep, written
 from trainer.errors import SettingsError, TrainerError
 
 Sweep = Callable[..., list[Run]]
-# A launcher that saves when it is asked to end.
+# A launcher that saves before it ends.
 SAVES = f"leave() {{ {ends(75, 'saved.')}; }}; trap 'leave $1' TERM INT; touch $1/ready; while :; do sleep 0.02; done"
 
 

@@ -52,10 +52,10 @@ def no_region(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_region")
 def test_the_plan_shows_each_runs_price_and_the_sum_and_starts_nothing(tmp_path: Path) -> None:
-    told = sweep(tmp_path, written(tmp_path, **ON_EC2, grid={"gpus": [4, 8]}), "--dry-run=json")
+    planned = sweep(tmp_path, written(tmp_path, **ON_EC2, grid={"gpus": [4, 8]}), "--dry-run=json")
 
-    assert told.returncode == 0, told.stderr
-    plan = json.loads(told.stdout)
+    assert planned.returncode == 0, planned.stderr
+    plan = json.loads(planned.stdout)
     four, eight = (run["price"] for run in plan["runs"])
     assert eight["most_usd"] == pytest.approx(2 * four["most_usd"], rel=0.01)
     assert four["expected_usd"] > 0
@@ -123,8 +123,8 @@ def test_launchers_know_their_jobs_that_a_killed_sweep_left_running(
 def folder_of(path: Path, backend: str) -> Path:
     """Of a sweep that began."""
     path.mkdir()
-    told = {"name": "tiny", "backend": backend, "rehearse": False, "id": "x"}
-    (path / "sweep.json").write_text(json.dumps(told))
+    planned = {"name": "tiny", "backend": backend, "rehearse": False, "id": "x"}
+    (path / "sweep.json").write_text(json.dumps(planned))
     return path
 
 
@@ -133,8 +133,8 @@ def test_what_runs_cost_that_the_file_names_no_more_counts_against_max_usd(
 ) -> None:
     path, out = written(tmp_path, **ON_EC2, grid={"gpus": [4]}), folder_of(tmp_path / "out", "ec2")
     runs.write(Run("gpus-8", out / "gpus-8", {}, backend="ec2", usd=5.0))
-    told = json.dumps({"quotes": [replace(QUOTE, most_usd=1.0).as_json()]})
-    monkeypatch.setattr(shell, "run_captured", lambda command, env: Captured(0, told, ""))
+    planned = json.dumps({"quotes": [replace(QUOTE, most_usd=1.0).as_json()]})
+    monkeypatch.setattr(shell, "run_captured", lambda command, env: Captured(0, planned, ""))
 
     def asked(limit: str) -> SweepRequest:
         return read_request([str(path), "--out", str(out), "--dry-run", "--max-usd", limit])
@@ -158,8 +158,8 @@ def test_what_a_job_cost_while_no_sweep_followed_it_counts_against_max_usd(
     folder_of(out, "sagemaker")
     options = begun.shown_options
     runs.write(Run("seed-0", out / "seed-0", begun.settings, (), "sagemaker", options, begun.point, "running"))
-    told = json.dumps({"quotes": [replace(QUOTE, most_usd=6.0).as_json()], "spent_usd": 5.0})
-    monkeypatch.setattr(shell, "run_captured", lambda command, env: Captured(0, told, ""))
+    planned = json.dumps({"quotes": [replace(QUOTE, most_usd=6.0).as_json()], "spent_usd": 5.0})
+    monkeypatch.setattr(shell, "run_captured", lambda command, env: Captured(0, planned, ""))
 
     with pytest.raises(SettingsError, match=r"may cost 11\.00 USD, 5\.00 USD of it spent, over --max-usd 10"):
         act(asked("10"), {})

@@ -59,7 +59,7 @@ def test_a_failed_collective_is_explained_once(
 
 
 @pytest.mark.parametrize(
-    ("launcher_reports", "asked", "lost", "told"),
+    ("launcher_reports", "asked", "lost", "reported"),
     [
         pytest.param(True, True, Lost(dead=(2,)), "", id="it has asked, and will say which signal"),
         pytest.param(True, False, Lost(dead=(2,)), "rank 2", id="it is another node's"),
@@ -71,7 +71,7 @@ def test_a_dead_rank_is_reported_by_its_torchrun_or_else_by_another_rank(
     launcher_reports: bool,
     asked: bool,
     lost: Lost,
-    told: str,
+    reported: str,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -80,8 +80,8 @@ def test_a_dead_rank_is_reported_by_its_torchrun_or_else_by_another_rank(
     ranks = Ranks(1, 4, 1, 4, launcher_reports=launcher_reports)
     rank = Failure(ranks, SharedState(store, 1, 4, 5.0), 8.0, no_record, lambda: asked)
     error = rank.lost_connection("Connection closed by peer")
-    assert (error.code, error.is_mine_to_report) == (Exit.MACHINE, bool(told))
-    assert capsys.readouterr().err.partition(" of 4")[0] == (f"error: {told}" if told else "")
+    assert (error.code, error.is_mine_to_report) == (Exit.MACHINE, bool(reported))
+    assert capsys.readouterr().err.partition(" of 4")[0] == (f"error: {reported}" if reported else "")
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,10 @@ def test_one_rank_reports_where_the_store_is_gone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     hears(monkeypatch, None)
-    told = [on(r, store, nodes=nodes, launchers=launchers).lost_connection("timed out").is_reported for r in range(4)]
-    assert told == [rank == speaker for rank in range(4)]
+    reported = [
+        on(r, store, nodes=nodes, launchers=launchers).lost_connection("timed out").is_reported for r in range(4)
+    ]
+    assert reported == [rank == speaker for rank in range(4)]
     assert capsys.readouterr().err.startswith(f"error: {who} died or hung ")
 
 

@@ -58,7 +58,7 @@ def test_a_rank_that_stands_still_sees_that_it_is_stuck() -> None:
 
 @pytest.mark.parametrize("leaves", [False, True])
 def test_a_rank_that_waits_for_one_that_left_is_ended_unless_it_leaves_itself(leaves: bool) -> None:
-    """Its main thread hangs in a collective; the other has told what happened, and the store closes soon."""
+    """Its main thread hangs in a collective; the other has reported what happened, and the store closes soon."""
     watcher, shared = Watcher(), shared_state()
     beat = Heartbeat(shared, watcher, 60.0, 60.0)
     SharedState(shared.store, 0, 2, 5.0).leave()

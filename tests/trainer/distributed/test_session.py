@@ -40,7 +40,7 @@ def conversation(session: Session, folder: Path) -> dict[str, object]:
             return f"{type(error).__name__}: {error}".partition(";")[0]
         return "none"
 
-    def tells(attempt) -> bool | None:  # type: ignore[no-untyped-def]
+    def reports(attempt) -> bool | None:  # type: ignore[no-untyped-def]
         try:
             attempt()
         except TrainerError as error:
@@ -53,7 +53,7 @@ def conversation(session: Session, folder: Path) -> dict[str, object]:
     speaks = session.link is None or session.link.shared.is_first_to_report()
     return {
         "full disk": failure(lambda: session.on_head(fill)),
-        "tells of the head's disk": tells(lambda: session.on_head(fill)),
+        "reports the head's disk": reports(lambda: session.on_head(fill)),
         "sum": session.sum(torch.tensor([float(rank), 1.0])).tolist(),
         "highest": session.highest([float(rank), -float(rank)]),
         "gathered": session.gather({"rank": rank, "names": ["\udcff"] * rank}),
@@ -92,7 +92,7 @@ def heard(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
         ("gathered on head", [[{"sums": [0]}, {"sums": [0, 1]}, {"sums": [0, 1, 2]}], [], []]),
         ("reporters", [[1.0]] * 3),
         ("lost", [Lost()] * 3),
-        ("tells of the head's disk", [True, False, False]),
+        ("reports the head's disk", [True, False, False]),
         ("failed on head", ["DataError: no space"] * 3),
         ("failed once per node", ["DataError: no space"] * 3),
     ],

@@ -50,11 +50,11 @@ def stand_still_here(until: threading.Event) -> None:
 def test_a_process_that_stands_still_shows_where_and_says_when_it_goes_on() -> None:
     said, shown, over = list[str](), threading.Event(), threading.Event()
 
-    def tell(text: str) -> None:
+    def say(text: str) -> None:
         said.append(text)
         (over if "continues" in text else shown).set()
 
-    watch = StallWatch(0.3, Place(0, 1), tell)
+    watch = StallWatch(0.3, Place(0, 1), say)
     for _ in range(FIRST + 1):
         watch.step()
     stand_still_here(shown)

@@ -56,12 +56,12 @@ def test_a_metric_line_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_lines_hold_the_record_and_null_where_json_has_no_number(tmp_path: Path) -> None:
-    path, told = tmp_path / "metrics.jsonl", list[str]()
+    path, warnings = tmp_path / "metrics.jsonl", list[str]()
     path.write_bytes(b'{"epoch": 1}\n{"epoch": 2, "train')  # the last line was cut off, which is no damage
-    sink = JsonLines(path, 1, told.append)
+    sink = JsonLines(path, 1, warnings.append)
     sink.write(RECORD | {"epoch": 2, "train_loss": float("nan"), "by_rank": [1.0, float("inf")]})
     assert read_records(path)[1] == RECORD | {"epoch": 2, "train_loss": None, "by_rank": [1.0, None]}
-    assert (told, list(tmp_path.iterdir())) == ([], [path])
+    assert (warnings, list(tmp_path.iterdir())) == ([], [path])
 
 
 def records_of(path: Path) -> list[int]:
@@ -70,16 +70,16 @@ def records_of(path: Path) -> list[int]:
 
 @pytest.mark.parametrize("odd", [b"null", b'{"epoch": true}', b"\xff\xfe"], ids=range(3))
 def test_lines_that_are_no_records_cost_no_other(odd: bytes, tmp_path: Path) -> None:
-    path, told = tmp_path / "metrics.jsonl", list[str]()
+    path, warnings = tmp_path / "metrics.jsonl", list[str]()
     content = b'{"epoch": 1}\n' + odd + b'\n{"epoch": 2}\n{"epoch": 3}\n{"epoch": 4, "train'
     path.write_bytes(content)
     assert records_of(path) == [1, 2, 3]
 
-    JsonLines(path, 2, told.append).write({"epoch": 3, "train_loss": 0.5})
+    JsonLines(path, 2, warnings.append).write({"epoch": 3, "train_loss": 0.5})
 
     assert records_of(path) == [1, 2, 3]
     assert (tmp_path / "metrics.jsonl.damaged").read_bytes() == content
-    assert len(told) == 1
+    assert len(warnings) == 1
 
 
 def test_tensorboard_gets_every_number(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What torch is told before it is loaded."""
+"""torch's environment variables, which are set before it is loaded."""
 
 import os
 import stat

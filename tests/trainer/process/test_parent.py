@@ -41,7 +41,7 @@ GONE = "at last, error: {} has ended, and the training did not stop in time; sta
 
 
 @pytest.mark.parametrize(
-    ("does", "env", "told"),
+    ("does", "env", "err"),
     [
         ("saves", {"TORCHELASTIC_RUN_ID": "none"}, "saved"),
         ("is still importing", {"TORCHELASTIC_RUN_ID": "none"}, ""),
@@ -52,14 +52,14 @@ GONE = "at last, error: {} has ended, and the training did not stop in time; sta
     ],
 )
 def test_a_process_ends_with_its_torchrun_or_launcher_and_with_no_other_parent(
-    does: str, env: dict[str, str], told: str
+    does: str, env: dict[str, str], err: str
 ) -> None:
     """Standard error ends when the rank does, for it is the last to have it open.  Launcher 1 was gone before."""
     ended = subprocess.run(
         [sys.executable, "-c", TORCHRUN, RANK, does], env=trainer_env(env), cwd=ROOT, capture_output=True, text=True,
         timeout=30,
     )  # fmt: skip
-    assert (ended.returncode, ended.stderr) == (-signal.SIGKILL, told)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGKILL, err)
 
 
 @pytest.mark.slow("no rank outlives a launcher that is killed, and the run goes on from what they saved")

@@ -31,7 +31,7 @@ def test_metrics_say_which_share_is_done(values: dict[str, Any], share: float | 
 def test_the_rest_takes_as_long_as_it_took_so_far_for_its_share() -> None:
     assert Pace(done=0.4, since=0.1, seconds=300.0, at=0.0).rest_s == pytest.approx(600)
     assert Pace(done=1.0, since=0.1, seconds=300.0, at=0.0).rest_s == 0
-    assert Pace(done=0.109, since=0.1, seconds=300.0, at=0.0).rest_s is None  # too little to tell
+    assert Pace(done=0.109, since=0.1, seconds=300.0, at=0.0).rest_s is None  # too little to extrapolate
 
 
 def noted(path: Path, *records: tuple[float, dict[str, Any]]) -> Pace | None:

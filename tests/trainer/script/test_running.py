@@ -53,7 +53,7 @@ def outcome(folder: Path) -> tuple[str, int, str]:
     return found["state"], found["exit_code"], found["reason"]
 
 
-def told(job: Job, code: int) -> list[str]:
+def error_lines(job: Job, code: int) -> list[str]:
     """The lines that it ended with on standard error, where its own words begin."""
     err = job.communicate(timeout=30)[1]
     assert job.returncode == code, err
@@ -133,7 +133,7 @@ FAILURES = [
 def test_a_failure_is_one_sentence_with_the_last_lines_below(
     text: str, code: int, why: str, start: Start, tmp_path: Path
 ) -> None:
-    sentence, *lines = told(start(f"print('begun')\n{text}"), code)
+    sentence, *lines = error_lines(start(f"print('begun')\n{text}"), code)
 
     assert sentence == f"error: t.py ended with {why}"
     assert "  begun" in lines  # the two streams come apart
@@ -144,7 +144,7 @@ def test_a_failure_is_one_sentence_with_the_last_lines_below(
 def test_secrets_in_the_last_lines_are_hidden(start: Start) -> None:
     text = "import sys\nprint('login with ghp_' + 'a' * 36)\nsys.exit('bad token ghp_' + 'a' * 36)\n"
 
-    lines = told(start(text), 1)
+    lines = error_lines(start(text), 1)
 
     assert lines[0] == "error: t.py ended with exit code 1: bad token ***"
     assert not [line for line in lines if "aaaa" in line]
@@ -153,7 +153,7 @@ def test_secrets_in_the_last_lines_are_hidden(start: Start) -> None:
 def test_a_script_that_is_silent_for_too_long_is_ended(start: Start) -> None:
     job = start("import time; print('begun', flush=True); time.sleep(60)", "--max-silence-s", "0.2")
 
-    sentence, *_ = told(job, 6)
+    sentence, *_ = error_lines(job, 6)
 
     assert "--max-silence-s" in sentence
 
@@ -209,10 +209,10 @@ def test_a_script_is_asked_to_leave_by_sigterm(
 
     job.send_signal(signum)
 
-    out, told = job.communicate()
+    out, written = job.communicate()
     assert (out, job.returncode) == ("saving 15\n" if text != KNOWS_NOTHING else "", code)
-    assert told.startswith(err)
-    assert len(told.splitlines()) == bool(err)
+    assert written.startswith(err)
+    assert len(written.splitlines()) == bool(err)
 
 
 OTHER_RANK = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "mine"}
@@ -342,7 +342,7 @@ def test_a_wrong_setting_is_one_line(
 ) -> None:
     (tmp_path / "sub").mkdir()
 
-    (line,) = told(start("print(1)", *flags), code)
+    (line,) = error_lines(start("print(1)", *flags), code)
 
     assert line.startswith(f"error: {sentence}")
     assert outcome(tmp_path)[:2] == ("failed", code)
@@ -354,7 +354,7 @@ def test_a_wrong_setting_is_one_line(
 def test_the_rank_that_failed_is_named(start: Start, tmp_path: Path) -> None:
     text = "import os, time\nif os.environ['RANK'] == '1': import nonsense_x\ntime.sleep(60)\n"
 
-    sentence, *_ = told(start(text, ranks=2), 1)
+    sentence, *_ = error_lines(start(text, ranks=2), 1)
 
     assert sentence == "error: rank 1: t.py ended with exit code 1: ModuleNotFoundError: No module named 'nonsense_x'"
     assert outcome(tmp_path)[2] == sentence.removeprefix("error: ")
@@ -402,7 +402,7 @@ def test_a_rank_that_lost_another_leaves_the_report_to_it(start: Start, tmp_path
 def test_several_ranks_of_a_node_cannot_each_start_its_processes(start: Start) -> None:
     env = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
 
-    (line,) = told(start(PRINT_ENV, "--processes", "one", env=env), 2)
+    (line,) = error_lines(start(PRINT_ENV, "--processes", "one", env=env), 2)
 
     assert line == "error: --processes one needs one process on each node, not 2; give --nproc-per-node 1."
 
@@ -414,7 +414,7 @@ def test_a_port_that_is_taken_is_a_sentence(start: Start) -> None:
         taken.listen()
         env = {"MASTER_PORT": str(master), "RANK": "0", "WORLD_SIZE": "1"}
 
-        (line,) = told(start(PRINT_ENV, "--processes", "one", env=env), 6)
+        (line,) = error_lines(start(PRINT_ENV, "--processes", "one", env=env), 6)
 
     assert line.startswith(f"error: port {own_port(master)}, which the script's processes need, is in use")
 

@@ -55,8 +55,8 @@ def test_a_request_to_leave_reaches_the_scripts(signum: signal.Signals, code: in
     job.send_signal(signum)
     out, err = job.communicate()
 
-    told = "" if code == 130 else "t.py was asked to leave, and left; start again to go on.\n"
-    assert (out, err, job.returncode) == ("", told, code)
+    lines = "" if code == 130 else "t.py was asked to leave, and left; start again to go on.\n"
+    assert (out, err, job.returncode) == ("", lines, code)
     assert outcome(tmp_path)[1] == code
     assert left_of(f"TEST_JOB={tmp_path}") == []
 
@@ -65,7 +65,7 @@ def test_scripts_on_one_machine_connect_on_loopback_where_torchrun_listens(tmp_p
     names = ("MASTER_ADDR", "TORCHELASTIC_USE_AGENT_STORE", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
     text = f"import os\nos.write(1, (' '.join(map(os.environ.get, {names})) + chr(10)).encode())\n"
     job = start(tmp_path, f"{text}import time\ntime.sleep(60)\n")
-    told = [job.stdout.readline() for _ in range(2)]
+    lines = [job.stdout.readline() for _ in range(2)]
     assert job.pid is not None
     there = {one.address for one in below(job.pid)}
 
@@ -73,7 +73,7 @@ def test_scripts_on_one_machine_connect_on_loopback_where_torchrun_listens(tmp_p
     job.communicate()
 
     # With the agent's store a script opens none of its own, which would be on every address.
-    assert told == 2 * ["127.0.0.1 True lo =lo\n"]
+    assert lines == 2 * ["127.0.0.1 True lo =lo\n"]
     assert there == {"127.0.0.1"}
 
 

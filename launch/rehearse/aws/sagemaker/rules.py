@@ -34,7 +34,7 @@ class TrainingPlan:
 
 
 def plans_of(machines: Mapping[str, Any]) -> dict[str, str]:
-    """The ARN of the plan of each type that is asked for with one.  machines: ResourceConfig."""
+    """The ARN of the plan of each type that is requested with one.  machines: ResourceConfig."""
     if "TrainingPlanArn" in machines:
         return {machines.get("InstanceType", ""): machines["TrainingPlanArn"]}
     preferred = machines.get("InstancePreferences", ())

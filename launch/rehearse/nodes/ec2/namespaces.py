@@ -165,7 +165,7 @@ class NodeNetwork(Machines):
         # Also the shell that waits on stdin, which the first process has started already.
         for pid in (process.pid, *children(process.pid)):
             pin(pid, setup.cores)
-        process.tell("on")
+        process.write_line("on")
         return node
 
     def check_aws_cli(self) -> None:

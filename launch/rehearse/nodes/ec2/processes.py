@@ -128,7 +128,7 @@ class Processes(Machines):
         node = Node(instance, address, root, volume, process, imds, GRACE_S)
         self.nodes.append(node)
         pin(process.pid, setup.cores)
-        process.tell("on")
+        process.write_line("on")
         return node
 
 

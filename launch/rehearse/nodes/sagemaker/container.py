@@ -103,7 +103,7 @@ class Container:
             if network:
                 network.connect(spec.host, self._process)
                 self._open_disk(network)
-            self._process.tell("on")
+            self._process.write_line("on")
         except BaseException:
             self._clear()
             raise

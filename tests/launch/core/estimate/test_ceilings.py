@@ -101,7 +101,7 @@ IO2 = promise(io2_volume(150))
 
 
 def test_nodes_that_read_one_volume_share_what_it_gives() -> None:
-    """16,000 operations a second in all, and 3,000 of each; a volume comes from S3 once, whoever reads it."""
+    """16,000 operations a second in all, and 3,000 of each; a volume comes from S3 once, whichever node reads it."""
     own = expect(nodes=16, images=PREPARED, comm_hook="bf16", volume=NewVolume(data_gib=40, promise=GP3))
     one = expect(nodes=16, images=PREPARED, comm_hook="bf16", volume=NewVolume(data_gib=40, promise=IO2))
 

@@ -146,14 +146,16 @@ def test_a_variables_value_may_have_commas(here: Path) -> None:
 
 
 def test_the_time_that_the_user_expects_makes_the_expected_price(here: Path) -> None:
-    told = trained("--script train.py --expected-hours 1.5", here)
-    quote = Quote("g5.2xlarge", usd_per_hour=2.0, on_demand_usd_per_hour=2.0, once_usd=0.1, estimate_s=told.expected_s)
+    with_hours = trained("--script train.py --expected-hours 1.5", here)
+    quote = Quote(
+        "g5.2xlarge", usd_per_hour=2.0, on_demand_usd_per_hour=2.0, once_usd=0.1, estimate_s=with_hours.expected_s
+    )
 
     assert (quote.expected_s, quote.expected_usd) == (5400, pytest.approx(3.1))
     assert ("  expected", "3.10 USD in 1.5 h: by --expected-hours") in price_lines([quote])
-    told.check_limit(1.5)
+    with_hours.check_limit(1.5)
     with pytest.raises(SettingsError, match=r"--expected-hours 1.5 is more than --max-hours 1, .* raise --max-hours"):
-        told.check_limit(1)
+        with_hours.check_limit(1)
     assert trained("--script train.py", here).expected_s is None
     with pytest.raises(SettingsError, match="--expected-hours is for a script of your own"):
         trained("--expected-hours 1", here)

@@ -25,13 +25,13 @@ SHUT_DOWN = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
 
 @dataclass
 class Ec2Desk(Desk):
-    """node: what an instance does, when the user has waited for it; told: what instances have said.
+    """node: what an instance does, when the user has waited for it; node_output: what instances have printed.
 
     ran: how many instances have published; node_aws, as_publisher: their calls, and in whose name they are.
     """
 
     node: Callable[[Ec2Desk, Any], None] = lambda desk, instance: desk.publish_on(instance)
-    told: list[str] = field(default_factory=list)
+    node_output: list[str] = field(default_factory=list)
     ran: int = 0
     node_aws: Callable[[str | None], Aws] = one_aws
     as_publisher: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -76,7 +76,7 @@ class Ec2Desk(Desk):
         try:
             env = {"PATH": "/usr/sbin:/usr/bin"}
             clock = Clock(lambda: 1e9, lambda seconds: None)
-            runtime = Runtime(self.node_aws, self.which, env, clock, self.told.append, self.confirms)
+            runtime = Runtime(self.node_aws, self.which, env, clock, self.node_output.append, self.confirms)
             with self.as_publisher():
                 code = code or main(["publish", *self.words_of(instance)], runtime)
         finally:

@@ -45,7 +45,7 @@ def die_after_the_start(desk: Ec2Desk) -> None:
 
 
 def test_an_instance_publishes_and_nothing_of_it_is_left(desk: Ec2Desk) -> None:
-    assert desk.publish_s3() == 0, desk.text + "\n".join(desk.told)
+    assert desk.publish_s3() == 0, desk.text + "\n".join(desk.node_output)
 
     (snapshot,) = desk.snapshots()
     assert (desk.record["state"], desk.record["snapshot"], desk.record["verified"]) == ("published", snapshot.id, "all")

@@ -248,7 +248,9 @@ def test_neither_a_pipe_nor_a_socket_that_a_training_left_keeps_it_from_going_on
     assert [path.name for path in (tmp_path / "run").rglob("*")] == ["sub", "kept"]
 
 
-@pytest.mark.parametrize(("generation", "restarts", "told"), [(1, 0, 0), (1, 2, 2), (2, 0, 1), (2, 1, 1), (2, 3, 3)])
-def test_a_scripts_restarts_include_those_on_the_same_nodes(generation: int, restarts: int, told: int) -> None:
-    assert run_function("restarted", f"GENERATION={generation} RESTARTS={restarts}; restarted") == str(told)
+@pytest.mark.parametrize(
+    ("generation", "restarts", "expected"), [(1, 0, 0), (1, 2, 2), (2, 0, 1), (2, 1, 1), (2, 3, 3)]
+)
+def test_a_scripts_restarts_include_those_on_the_same_nodes(generation: int, restarts: int, expected: int) -> None:
+    assert run_function("restarted", f"GENERATION={generation} RESTARTS={restarts}; restarted") == str(expected)
     assert '-e DDP_RESTARTS="$(restarted)"' in user_data()

@@ -201,7 +201,7 @@ def test_an_image_that_has_everything_needs_no_index(ward: Ward) -> None:
 
 
 def test_a_right_that_the_simulation_cannot_judge_names_what_can(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SageMaker has no dry run to ask: a launch itself tells, and only a job tells of its role."""
+    """SageMaker has no dry run: only a launch shows whether it may, and only a job what its role may do."""
     doubt = [Refusal("s3:GetObject", "policies test aws:SourceVpce, which the simulation does not know")]
     monkeypatch.setattr("launch.aws.examination.permissions.refusals", lambda *_: doubt)
 
