@@ -25,7 +25,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainer.contract import Exit
+from trainer.contract import STOPPED, Exit
 from trainer.settings.hidden import without_secrets
 from trainer.terminal import harmless
 
@@ -159,6 +159,22 @@ def ends_reported_to(listener: Callable[[int, str], None]) -> Iterator[None]:
         yield
     finally:
         _listeners.remove(listener)
+
+
+def exit_code_of(command: Callable[[], object], if_stopped: str = "") -> int:
+    """Run a command; return its exit code, after reporting an error, or `if_stopped` after Ctrl-C."""
+    try:
+        command()
+    except TrainerError as error:
+        with suppress(OSError):  # its reader may have ended
+            sys.stdout.flush()
+        report_end(error.code, str(error))
+        return error.code
+    except KeyboardInterrupt:
+        if if_stopped:
+            report_end(Exit.INTERRUPTED, if_stopped)
+        return STOPPED
+    return Exit.DONE
 
 
 Entry = TypeVar("Entry")

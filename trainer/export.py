@@ -17,8 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from trainer.contract import SIGNATURE, STOPPED, Exit
-from trainer.errors import SettingsError, TrainerError, not_written, one_line, report_end
+from trainer.contract import SIGNATURE
+from trainer.errors import SettingsError, exit_code_of, not_written, one_line
 from trainer.files import is_place_for_file, write_atomically
 from trainer.settings.argparser import complete, home_path, plain_parser
 from trainer.terminal import say
@@ -51,19 +51,15 @@ def main(argv: Sequence[str]) -> int:
     )
     complete(parser)
     args = parser.parse_args(argv)
-    try:
-        _check_packages(args.to)
-        from trainer.trained import load  # torch takes seconds to import; missing packages need not wait
+    return exit_code_of(lambda: _export(args.run, args.to, args.out))
 
-        trained = load(args.run)
-        path = args.out or trained.source.parent / FORMATS[args.to].file_name
-        say(export(trained, args.to, path))
-    except TrainerError as error:
-        report_end(error.code, str(error))
-        return error.code
-    except KeyboardInterrupt:
-        return STOPPED
-    return Exit.DONE
+
+def _export(run: Path, to: str, out: Path | None) -> None:
+    _check_packages(to)
+    from trainer.trained import load  # torch takes seconds to import; missing packages need not wait
+
+    trained = load(run)
+    say(export(trained, to, out or trained.source.parent / FORMATS[to].file_name))
 
 
 def _check_packages(to: str) -> None:

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from trainer.contract import STOPPED, Exit
+from trainer.contract import Exit
 from trainer.datasets.encoded import UnreadableError
 from trainer.datasets.tree import SUFFIXES, is_image
-from trainer.errors import DataError, SettingsError, TrainerError, not_written, one_line, printable, report_end
+from trainer.errors import DataError, SettingsError, exit_code_of, not_written, one_line, printable
 from trainer.files import below, is_file, is_place_for_file, write_atomically
 from trainer.settings.argparser import complete, home_path, plain_parser
 from trainer.terminal import cell
@@ -28,16 +28,10 @@ SHOWN = 5  # most unreadable images to list
 def main(argv: Sequence[str]) -> int:
     """Classify images and return the exit code."""
     try:
-        _predict(_read(argv))
-    except TrainerError as error:
-        sys.stdout.flush()
-        report_end(error.code, str(error))
-        return error.code
-    except KeyboardInterrupt:
-        return STOPPED
+        return exit_code_of(lambda: _predict(_read(argv)))
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         sys.stdout = None
-    return Exit.DONE
+        return Exit.DONE
 
 
 def _read(argv: Sequence[str]) -> argparse.Namespace:

@@ -12,8 +12,7 @@ from shlex import quote
 from types import FrameType
 from typing import NoReturn
 
-from trainer.contract import STOPPED, Exit
-from trainer.errors import Interrupted, SettingsError, TrainerError, report_end
+from trainer.errors import Interrupted, SettingsError, exit_code_of
 from trainer.process.libraries import usable_cores
 from trainer.settings.argparser import complete, home_path, plain_parser
 from trainer.terminal import say
@@ -36,16 +35,9 @@ def main(argv: Sequence[str]) -> int:
     """Prepare a data set and return the exit code."""
     before = signal.signal(signal.SIGTERM, _leave)
     try:
-        _prepare(_read(argv))
-    except TrainerError as error:
-        report_end(error.code, str(error))
-        return error.code
-    except KeyboardInterrupt:
-        report_end(Exit.INTERRUPTED, f"stopped; finished shards are kept: {AGAIN}")
-        return STOPPED
+        return exit_code_of(lambda: _prepare(_read(argv)), f"stopped; finished shards are kept: {AGAIN}")
     finally:
         signal.signal(signal.SIGTERM, before)
-    return Exit.DONE
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:

@@ -8,8 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from trainer import datasets
 from trainer.config import SECTIONS, TrainConfig
-from trainer.contract import STOPPED, Exit
-from trainer.errors import SettingsError, TrainerError, TrainingError, report_end
+from trainer.errors import SettingsError, TrainingError, exit_code_of
 from trainer.process.libraries import usable_cores
 from trainer.settings import flags
 from trainer.settings.checks import check
@@ -46,23 +45,18 @@ Try = Callable[[TrainConfig, float], Trial]
 
 def main(argv: Sequence[str], attempt: Try | None = None) -> int:
     """Tune, print the result, and return the exit code."""
-    try:
-        tuning, config = flags.parse(
-            argv, [Tuning, TrainConfig], prog="python -m trainer.tune", about=ABOUT,
-            sections={"trial_s": "trials", **SECTIONS},
-        )  # fmt: skip
-        assert isinstance(tuning, Tuning)
-        assert isinstance(config, TrainConfig)
-        _check(tuning, config)
-        found = tune(tuning, config, attempt or run_trial)
-    except TrainerError as error:
-        sys.stdout.flush()
-        report_end(error.code, str(error))
-        return error.code
-    except KeyboardInterrupt:
-        return STOPPED
-    say(found)
-    return Exit.DONE
+    return exit_code_of(lambda: say(tune(*_read(argv), attempt or run_trial)))
+
+
+def _read(argv: Sequence[str]) -> tuple[Tuning, TrainConfig]:
+    tuning, config = flags.parse(
+        argv, [Tuning, TrainConfig], prog="python -m trainer.tune", about=ABOUT,
+        sections={"trial_s": "trials", **SECTIONS},
+    )  # fmt: skip
+    assert isinstance(tuning, Tuning)
+    assert isinstance(config, TrainConfig)
+    _check(tuning, config)
+    return tuning, config
 
 
 def _check(tuning: Tuning, config: TrainConfig) -> None:
