@@ -5,7 +5,8 @@ Each backend has its own lookup.py for others.
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar
@@ -146,11 +147,34 @@ def _in_another_region(bucket: str, region: str, here: str) -> str:
     return f"bucket {bucket} is in {region} and the job would run in {here}; choose a bucket in {here} with --bucket."
 
 
-def missing(error: AwsError, what: str, option: str) -> AwsError:
-    """Add a remedy to `error` if it means that a role or profile is missing.  what: 'role NAME'."""
-    if error.aws_code != "NoSuchEntity":
-        return error
-    return AwsError(f"the account has no {what}; create it with {SET_UP}, or choose another with {option}.")
+def describe_role(aws: Aws, name: str, option: str) -> Mapping[str, Any]:
+    """The role, with its tags.  option: the flag that chooses another.
+
+    https://docs.aws.amazon.com/IAM/latest/APIReference/API_GetRole.html
+    """
+    with _missing(f"role {name}", option):
+        role: Mapping[str, Any] = aws.call("iam", "GetRole", {"RoleName": name})["Role"]
+    return role
+
+
+def describe_profile(aws: Aws, name: str, option: str) -> Mapping[str, Any]:
+    """The instance profile, with its roles.  option: the flag that chooses another."""
+    with _missing(f"instance profile {name}", option):
+        answer = aws.call("iam", "GetInstanceProfile", {"InstanceProfileName": name})
+    profile: Mapping[str, Any] = answer["InstanceProfile"]
+    return profile
+
+
+@contextmanager
+def _missing(what: str, option: str) -> Iterator[None]:
+    """Add a remedy to an AwsError that means that `what` does not exist."""
+    try:
+        yield
+    except AwsError as error:
+        if error.aws_code != "NoSuchEntity":
+            raise
+        sentence = f"the account has no {what}; create it with {SET_UP}, or choose another with {option}."
+        raise AwsError(sentence) from error
 
 
 def older_stack(role: Mapping[str, Any]) -> tuple[str, int]:

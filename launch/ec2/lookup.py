@@ -14,10 +14,8 @@ from launch.aws.instances.facts import (
     Ami,
     Quota,
     Subnet,
-    check_profile,
     closed_dns,
     describe_ami,
-    describe_role,
     find_exits,
     find_quotas,
     find_subnets,
@@ -33,6 +31,8 @@ from launch.aws.lookup import (
     by_digest,
     check_bucket,
     content_at,
+    describe_profile,
+    describe_role,
     older_stack,
     region_or_some,
     spec_version,
@@ -309,7 +309,7 @@ def _with_rights(facts: Facts, aws: Aws, lookups: Lookups, resolved: Resolved) -
     """The roles and the log group."""
     no_role: tuple[str | None, str, int] = (None, "", ROLES_VERSION)
     role, old_stack, roles = lookups.required(partial(find_role, aws, resolved.options.scheduler_role), no_role)
-    lookups.required(partial(check_profile, aws, resolved.options.instance_profile, "--instance-profile"), None)
+    lookups.required(partial(describe_profile, aws, resolved.options.instance_profile, "--instance-profile"), None)
     has_log_group = lookups.optional("the log group", partial(log_group_exists, aws), True)
     return replace(facts, scheduler_role=role, old_stack=old_stack, roles=roles, has_log_group=has_log_group)
 

@@ -19,7 +19,7 @@ from launch.aws.lookup import (
     by_digest,
     check_bucket,
     content_at,
-    missing,
+    describe_role,
     older_stack,
     region_or_some,
     spec_version,
@@ -215,10 +215,7 @@ def _role_of_studio() -> str | None:
 
 
 def _arn_of(aws: Aws, name: str) -> str:
-    try:
-        return str(aws.call("iam", "GetRole", {"RoleName": name})["Role"]["Arn"])
-    except AwsError as error:
-        raise missing(error, f"role {name}", "--role") from error
+    return str(describe_role(aws, name, "--role")["Arn"])
 
 
 def quota_names(resolved: Resolved) -> list[str]:

@@ -14,7 +14,6 @@ from typing import Any
 
 from launch.aws.examination.case import NAME, Case, Right, Verdict, missing, ok, unknown, warning
 from launch.aws.lookup import SET_UP
-from launch.aws.lookup import missing as with_remedy
 from launch.aws.names import STACK_TAG, TOOLKIT, tag_values
 from launch.aws.refusals import actions, granted_by
 from launch.core.errors import AwsError
@@ -147,15 +146,6 @@ def _filled(text: str, case: Case[Any]) -> str:
 
 
 # ---- roles: whether they exist, and whether the service that uses each may assume it
-
-
-def find_role(case: Case[Any], name: str, option: str) -> Mapping[str, Any]:
-    """The role, as IAM describes it.  Raises AwsError, which names the `option` that gives another."""
-    try:
-        role: Mapping[str, Any] = case.aws.call("iam", "GetRole", {"RoleName": name})["Role"]
-    except AwsError as error:
-        raise with_remedy(error, f"role {name}", option) from error
-    return role
 
 
 def trusting(case: Case[Any], role: Mapping[str, Any], services: Sequence[str], file: str) -> Verdict:

@@ -8,7 +8,6 @@ from typing import Any
 
 from launch.aws import network
 from launch.aws.client import Aws
-from launch.aws.lookup import missing
 from launch.aws.refusals import quota_increase
 from launch.core.catalog import Instance, Rate, load
 from launch.core.errors import AwsError
@@ -108,26 +107,6 @@ def describe_ami(aws: Aws, name: str, instead: str) -> Ami:
 def ssm_parameter(aws: Aws, name: str) -> str:
     """The value of a parameter in Systems Manager, such as the id of AWS's newest AMI."""
     return str(aws.call("ssm", "GetParameter", {"Name": name})["Parameter"]["Value"])
-
-
-def describe_role(aws: Aws, name: str, option: str) -> Mapping[str, Any]:
-    """The role of time limits.  option: the flag that chooses another.
-
-    GetRole returns its tags, too: https://docs.aws.amazon.com/IAM/latest/APIReference/API_GetRole.html
-    """
-    try:
-        role: Mapping[str, Any] = aws.call("iam", "GetRole", {"RoleName": name})["Role"]
-    except AwsError as error:
-        raise missing(error, f"role {name}", option) from error
-    return role
-
-
-def check_profile(aws: Aws, name: str, option: str) -> None:
-    """Raise AwsError if there is no such instance profile.  option: the flag that chooses another."""
-    try:
-        aws.call("iam", "GetInstanceProfile", {"InstanceProfileName": name})
-    except AwsError as error:
-        raise missing(error, f"instance profile {name}", option) from error
 
 
 # EC2's states of an instance that counts against a quota.

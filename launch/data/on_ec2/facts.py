@@ -19,9 +19,7 @@ from launch.aws.instances.facts import (
     Ami,
     Quota,
     Subnet,
-    check_profile,
     describe_ami,
-    describe_role,
     find_exits,
     find_quotas,
     find_subnets,
@@ -30,7 +28,7 @@ from launch.aws.instances.facts import (
     ssm_parameter,
 )
 from launch.aws.instances.inventory import LIVE, Fleet, Node, find_tagged
-from launch.aws.lookup import Lookups, check_bucket, read_json, region_or_some
+from launch.aws.lookup import Lookups, check_bucket, describe_profile, describe_role, read_json, region_or_some
 from launch.aws.names import DEADLINE_TAG, SCHEDULER_ROLE, TIME, TOOLKIT, bucket_of, is_ours, tag_values, tags
 from launch.aws.network import INTERNET, Exit
 from launch.aws.published import NAME
@@ -198,7 +196,7 @@ def look_up(
         partial(pricelist.look_up, aws, sold, now, None),
         replace(CATALOGS, are_known=False),
     )
-    lookups.required(partial(check_profile, aws, PROFILE, INSTEAD), None)
+    lookups.required(partial(describe_profile, aws, PROFILE, INSTEAD), None)
     facts = replace(
         facts,
         source=lookups.required(partial(find_source, aws, source), nothing),

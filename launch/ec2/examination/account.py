@@ -18,11 +18,10 @@ from launch.aws.examination.case import (
     ok,
     warning,
 )
-from launch.aws.examination.permissions import denied, find_role, of_role, of_script, stack_region, trusting
+from launch.aws.examination.permissions import denied, of_role, of_script, stack_region, trusting
 from launch.aws.instances.inventory import find
 from launch.aws.instances.requests import GRACE_MINUTES, SCHEDULE_GROUP
-from launch.aws.lookup import SET_UP
-from launch.aws.lookup import missing as with_remedy
+from launch.aws.lookup import SET_UP, describe_profile, describe_role
 from launch.aws.names import DATA_TAG, FOR_EC2, SWEEPER_DOCUMENT, TOOLKIT, group_name, queue_name
 from launch.core.errors import AwsError
 from launch.core.price import usd
@@ -127,10 +126,7 @@ MAKE_SPOT_ROLE = "aws iam create-service-linked-role --aws-service-name spot.ama
 def node(case: Ec2Case) -> Iterator[Verdict]:
     """The instance profile has a role that EC2 may assume."""
     name = case.resolved.options.instance_profile
-    try:
-        profile = case.aws.call("iam", "GetInstanceProfile", {"InstanceProfileName": name})["InstanceProfile"]
-    except AwsError as error:
-        raise with_remedy(error, f"instance profile {name}", "--instance-profile") from error
+    profile = describe_profile(case.aws, name, "--instance-profile")
     if not profile["Roles"]:
         yield missing(f"instance profile {name} has no role", SET_UP)
     for role in profile["Roles"]:
@@ -140,7 +136,7 @@ def node(case: Ec2Case) -> Iterator[Verdict]:
 def scheduler(case: Ec2Case) -> Iterator[Verdict]:
     """The role that EventBridge assumes for time limits; it has the same trust policy as the sweeper's."""
     name = case.resolved.options.scheduler_role
-    role = find_role(case, name, "--scheduler-role")
+    role = describe_role(case.aws, name, "--scheduler-role")
     yield trusting(case, role, ["scheduler.amazonaws.com", "ssm.amazonaws.com"], "scheduler-trust")
 
 

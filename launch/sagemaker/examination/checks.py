@@ -22,8 +22,9 @@ from launch.aws.examination.case import (
     warning,
 )
 from launch.aws.examination.image import PUSH, examined
-from launch.aws.examination.permissions import find_role, of_role, of_script, trusting, verdict
+from launch.aws.examination.permissions import of_role, of_script, trusting, verdict
 from launch.aws.instances.facts import find_exits, find_subnets
+from launch.aws.lookup import describe_role
 from launch.aws.names import parse_s3, queue_name
 from launch.aws.network import Exit, closed_to, without_dns
 from launch.aws.upload import FOLDER as SOURCES
@@ -126,7 +127,8 @@ def _role_of(case: TrainingCase) -> str:
 
 def role(case: TrainingCase) -> Iterator[Verdict]:
     """The role exists, and SageMaker may assume it."""
-    yield trusting(case, find_role(case, _role_of(case), "--role"), ["sagemaker.amazonaws.com"], "sagemaker-trust")
+    found = describe_role(case.aws, _role_of(case), "--role")
+    yield trusting(case, found, ["sagemaker.amazonaws.com"], "sagemaker-trust")
 
 
 def of_training_job(case: TrainingCase) -> Iterator[Verdict]:

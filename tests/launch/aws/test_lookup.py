@@ -1,9 +1,11 @@
 """What every backend asks of AWS: its failures in words, and what lies in a job's folder."""
 
+from typing import Any
+
 import pytest
 
 from launch.aws.client import Aws
-from launch.aws.lookup import Lookups, check_bucket, missing, read_json, region_or_some, spec_of
+from launch.aws.lookup import Lookups, check_bucket, describe_profile, describe_role, read_json, region_or_some, spec_of
 from launch.aws.names import Folder
 from launch.core.errors import AwsError
 from tests.launch.ec2.account import Account
@@ -49,11 +51,16 @@ def test_a_bucket_of_somebody_else_is_a_problem(account: Account, aws: Aws, faul
     assert account.asked("HeadBucket") == [{"Bucket": "theirs", "ExpectedBucketOwner": "123456789012"}]
 
 
-def test_only_what_is_missing_is_called_so() -> None:
-    other = AwsError("something else", "AccessDenied")
-
-    assert missing(other, "role x", "--role") is other
-    assert "no role x; " in str(missing(AwsError("not there", "NoSuchEntity"), "role x", "--role"))
+@pytest.mark.parametrize(
+    ("describe", "operation", "what"),
+    [(describe_role, "GetRole", "role x"), (describe_profile, "GetInstanceProfile", "instance profile x")],
+)
+def test_only_what_is_missing_gets_a_remedy(describe: Any, operation: str, what: str, aws: Aws, faults: Faults) -> None:
+    with pytest.raises(AwsError, match=f"the account has no {what}; .* choose another with --option"):
+        describe(aws, "x", "--option")
+    faults.on(operation, refused("AccessDenied", 403), nth=None)
+    with pytest.raises(AwsError, match=f"may not iam:{operation}"):
+        describe(aws, "x", "--option")
 
 
 # ---- reading from S3
