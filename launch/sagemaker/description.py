@@ -10,7 +10,7 @@ from launch.aws import upload
 from launch.aws.containers import Image
 from launch.aws.names import HOURLY_TAG, TOOLKIT, Folder, tags
 from launch.core.training.base import Training
-from launch.sagemaker.bundle import REQUIREMENTS, Bundle, config_of, environment_of
+from launch.sagemaker.bundle import Bundle, config_of, environment_of
 from launch.sagemaker.channels import Channel
 from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import Facts
@@ -22,61 +22,54 @@ from trainer.contract import (
     NODE_GPUS,
     SAGEMAKER_ARCHIVE,
     SAGEMAKER_CHANNEL,
-    SAGEMAKER_CHECKPOINTS,
     SAGEMAKER_INFERENCE,
-    SAGEMAKER_SCRIPT,
     SAGEMAKER_SECRET,
 )
 
 
 @dataclass(frozen=True)
 class Description:
-    """The content of a request for a training job."""
+    """The content of a request for a training job, beyond the settings."""
 
+    resolved: Resolved  # the settings
     name: str  # of the training job: one start of the job
     region: str
     folder: Folder  # of the job
     role: str
     image: str
-    instance_types: tuple[str, ...]
-    nodes: int
-    processes: int  # ranks of all instances
-    distribution: str  # pytorchddp or torch_distributed
-    mpi_options: str  # for mpirun in AWS's toolkit
-    script: str  # the entry point in `source`
     source: str  # the bundle in S3
-    has_requirements: bool
     hyperparameters: Mapping[str, Any]
     environment: Mapping[str, str]
     metrics: Mapping[str, str]
     tags: Mapping[str, str]
     output: str
-    max_run_s: int
-    max_wait_s: int | None  # None on demand
-    max_pending_s: int | None
-    max_restarts: int
-    keep_s: int
-    disk_gb: int  # 0 for instances with local disks
-    disk_key: str | None  # of KMS, as output_key
-    output_key: str | None
     checkpoints: str | None
-    checkpoints_path: str
     channels: tuple[Channel, ...]
-    input_mode: str
-    subnets: tuple[str, ...]
-    security_groups: tuple[str, ...]
-    encrypt_traffic: bool
-    training_plan: str | None
-    remote_debug: bool
-    infra_check: bool
-    profiler: bool
-    experiment: str | None
     mlflow: Mapping[str, str]
+
+    @property
+    def options(self) -> SageMakerOptions:
+        return self.resolved.options
 
     @property
     def instance_type(self) -> str:
         """The first type; only boto3 supports several."""
-        return self.instance_types[0]
+        return self.options.types[0]
+
+    @property
+    def mpi_options(self) -> str:
+        """For mpirun in AWS's toolkit, which otherwise has NCCL of every rank flood the log."""
+        return f"--NCCL_DEBUG {self.resolved.environment.get('NCCL_DEBUG', 'WARN')}"
+
+    @property
+    def max_pending_s(self) -> int | None:
+        hours = self.options.max_pending_hours
+        return None if hours is None else math.ceil(hours * 3600)
+
+    @property
+    def disk_key(self) -> str | None:
+        """Local disks are encrypted by the instance, and SageMaker rejects a key for them."""
+        return self.options.kms_key if self.resolved.disk_gb else None
 
 
 def _expected(resolved: Resolved, train: Training) -> dict[str, str]:
@@ -94,20 +87,13 @@ def describe(
     # References to the secrets, not their values; the trainer resolves them.
     references = {f"{SAGEMAKER_SECRET}{name}": reference for name, reference in resolved.secrets.items()}
     return Description(
+        resolved=resolved,
         name=name,
         region=facts.region,
         folder=folder,
         role=facts.role or _likely_role(options, facts),
         image=facts.image or image.uri,
-        instance_types=options.types,
-        nodes=options.nodes,
-        processes=resolved.processes,
-        distribution=options.distribution,
-        # Otherwise AWS's toolkit sets NCCL_DEBUG=INFO on every rank, which floods the log.
-        mpi_options=f"--NCCL_DEBUG {resolved.environment.get('NCCL_DEBUG', 'WARN')}",
-        script=SAGEMAKER_SCRIPT,
         source=f"s3://{folder.bucket}/{source_key(folder, bundle)}",
-        has_requirements=REQUIREMENTS in bundle.names,
         hyperparameters=train.hyperparameters,
         environment={
             **_expected(resolved, train),
@@ -119,28 +105,9 @@ def describe(
         metrics=metrics(options.metrics or train.metrics),
         tags=_tags(resolved, folder, facts),
         output=f"{folder.uri}/output",
-        max_run_s=resolved.max_run_s,
-        max_wait_s=resolved.max_wait_s,
-        max_pending_s=None if options.max_pending_hours is None else math.ceil(options.max_pending_hours * 3600),
-        training_plan=options.training_plan,
-        max_restarts=options.max_restarts,
-        keep_s=options.warm_pool_s,
-        disk_gb=resolved.disk_gb,
-        # Local disks are encrypted by the instance, and SageMaker rejects a key for them.
-        disk_key=options.kms_key if resolved.disk_gb else None,
-        output_key=options.kms_key,
         # The whole run folder, so that metrics.jsonl survives an interruption, too.
         checkpoints=f"{folder.uri}/run" if options.checkpoints else None,
-        checkpoints_path=str(SAGEMAKER_CHECKPOINTS),
         channels=(*resolved.channels, *_script(folder, train, facts.now)),
-        input_mode=options.input_mode,
-        subnets=tuple(options.subnet),
-        security_groups=tuple(options.security_group),
-        encrypt_traffic=options.encrypt_traffic,
-        remote_debug=options.remote_debug,
-        infra_check=options.infra_check,
-        profiler=options.profiler,
-        experiment=options.experiment,
         mlflow=config_of(options, train, name),
     )
 

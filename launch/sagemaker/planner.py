@@ -65,7 +65,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
     description = describe(resolved, job.train, start, folder, image, bundle, facts)
     # Upload the source first: if that is rejected, nothing has started, and the job's name is still free.
     code = (*_script(job, folder, facts), _source(folder, bundle))
-    create = _create(description, through, resolved, facts)
+    create = _create(description, through, facts)
     steps = () if running else (*code, _spec(job, folder, start, facts), create)
     quotes = tuple(explain.quote_of(job.train, resolved.on(instance), facts) for instance in resolved.instances)
     return Plan(
@@ -170,11 +170,12 @@ def _never_its_turn(create: Request, resolved: Resolved, facts: Facts) -> Iterat
         yield SettingsError(f"--share {options.share}: queue {queue.name} has no scheduling policy; leave it out.")
 
 
-def _create(description: Description, through: Through, resolved: Resolved, facts: Facts) -> Request:
-    if resolved.options.queue is not None:
+def _create(description: Description, through: Through, facts: Facts) -> Request:
+    queue = description.options.queue
+    if queue is not None:
         has_shares = facts.queue is None or facts.queue.has_shares
-        params = submission(description, resolved.options, resolved.attempts, has_shares=has_shares)
-        return Request("batch", SUBMIT, params, f"put the job into queue {resolved.options.queue}")
+        params = submission(description, has_shares=has_shares)
+        return Request("batch", SUBMIT, params, f"put the job into queue {queue}")
     why = "start the job, through the SDK's estimator" if through == "estimator" else "start the job"
     return Request("sagemaker", OPERATION, request_of(description), why)
 

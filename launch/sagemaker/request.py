@@ -14,7 +14,7 @@ from launch.aws.names import SHARE, client_token, queue_name
 from launch.sagemaker.channels import FILE_SYSTEMS, Channel
 from launch.sagemaker.description import Description
 from launch.sagemaker.names import attempt_name
-from launch.sagemaker.options import SageMakerOptions
+from trainer.contract import SAGEMAKER_CHECKPOINTS, SAGEMAKER_SCRIPT
 from trainer.errors import SettingsError
 
 OPERATION, SUBMIT = "CreateTrainingJob", "SubmitServiceJob"
@@ -34,20 +34,21 @@ def request_of(description: Description) -> dict[str, Any]:
         "HyperParameters": hyperparameters(description),
         "ResourceConfig": _resources(description),
         "StoppingCondition": _limits(description),
-        "OutputDataConfig": {"S3OutputPath": description.output, **_key("KmsKeyId", description.output_key)},
+        "OutputDataConfig": {"S3OutputPath": description.output, **_key("KmsKeyId", description.options.kms_key)},
         "Tags": [{"Key": key, "Value": value} for key, value in description.tags.items()],
         "ProfilerConfig": _profiler(description),
         **_options(description),
     }
-    if description.max_wait_s is not None:
+    if description.resolved.max_wait_s is not None:
         request["EnableManagedSpotTraining"] = True
     return request
 
 
 def _limits(description: Description) -> dict[str, int]:
-    limits = {"MaxRuntimeInSeconds": description.max_run_s}
-    if description.max_wait_s is not None:
-        limits["MaxWaitTimeInSeconds"] = description.max_wait_s
+    resolved = description.resolved
+    limits = {"MaxRuntimeInSeconds": resolved.max_run_s}
+    if resolved.max_wait_s is not None:
+        limits["MaxWaitTimeInSeconds"] = resolved.max_wait_s
     if description.max_pending_s is not None:
         limits["MaxPendingTimeInSeconds"] = description.max_pending_s
     return limits
@@ -58,16 +59,17 @@ def hyperparameters(description: Description) -> dict[str, str]:
 
     https://github.com/aws/sagemaker-training-toolkit/blob/master/src/sagemaker_training/params.py
     """
+    options = description.options
     toolkits: dict[str, Any] = {
         "sagemaker_submit_directory": description.source,
-        "sagemaker_program": description.script,
+        "sagemaker_program": SAGEMAKER_SCRIPT,
         "sagemaker_container_log_level": LOG_LEVEL,
         "sagemaker_job_name": description.name,
         "sagemaker_region": description.region,
     }
-    if len(description.instance_types) == 1:  # otherwise the toolkit detects the type of its instance
+    if len(options.types) == 1:  # otherwise the toolkit detects the type of its instance
         toolkits["sagemaker_instance_type"] = description.instance_type
-    if description.distribution == "pytorchddp":  # uses the toolkit's module for smdistributed, without that library
+    if options.distribution == "pytorchddp":  # uses the toolkit's module for smdistributed, without that library
         toolkits |= {
             "sagemaker_distributed_dataparallel_enabled": True,
             "sagemaker_distributed_dataparallel_custom_mpi_options": description.mpi_options,
@@ -79,17 +81,18 @@ def hyperparameters(description: Description) -> dict[str, str]:
 
 
 def _profiler(description: Description) -> dict[str, Any]:
-    if description.profiler:
+    if description.options.profiler:
         return {"S3OutputPath": description.output, "DisableProfiler": False}
     return {"DisableProfiler": True}  # it is on by default and takes part of the GPU's time
 
 
 def _resources(description: Description) -> dict[str, Any]:
-    resources: dict[str, Any] = {"InstanceCount": description.nodes, **_types(description)}
+    options = description.options
+    resources: dict[str, Any] = {"InstanceCount": options.nodes, **_types(description)}
     # The field is required, even for instances without such a disk; the SDK sends the same number.
-    resources["VolumeSizeInGB"] = description.disk_gb or 30
-    if description.keep_s:
-        resources["KeepAlivePeriodInSeconds"] = description.keep_s
+    resources["VolumeSizeInGB"] = description.resolved.disk_gb or 30
+    if options.warm_pool_s:
+        resources["KeepAlivePeriodInSeconds"] = options.warm_pool_s
     return {**resources, **_key("VolumeKmsKeyId", description.disk_key)}
 
 
@@ -99,50 +102,53 @@ def _key(name: str, key: str | None) -> dict[str, str]:
 
 def _types(description: Description) -> dict[str, Any]:
     """https://docs.aws.amazon.com/sagemaker/latest/dg/train-instance-preferences.html"""
-    if len(description.instance_types) > 1:
-        first, *others = [{"InstanceType": name} for name in description.instance_types]
-        return {"InstancePreferences": [{**first, **_plans(description)}, *others]}
-    return {"InstanceType": description.instance_type, **_key("TrainingPlanArn", description.training_plan)}
+    options = description.options
+    if len(options.types) > 1:
+        first, *others = [{"InstanceType": name} for name in options.types]
+        return {"InstancePreferences": [{**first, **_plans(options.training_plan)}, *others]}
+    return {"InstanceType": description.instance_type, **_key("TrainingPlanArn", options.training_plan)}
 
 
-def _plans(description: Description) -> dict[str, list[str]]:
+def _plans(plan: str | None) -> dict[str, list[str]]:
     """On demand without: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_InstancePreference.html"""
-    return {} if description.training_plan is None else {"TrainingPlanArns": [description.training_plan]}
+    return {} if plan is None else {"TrainingPlanArns": [plan]}
 
 
 def _options(description: Description) -> dict[str, Any]:
     """The optional fields."""
+    options = description.options
     fields = dict[str, Any]()
     if description.channels:
-        fields["InputDataConfig"] = [_channel(channel, description.input_mode) for channel in description.channels]
+        fields["InputDataConfig"] = [_channel(channel, options.input_mode) for channel in description.channels]
     if description.environment:
         fields["Environment"] = dict(description.environment)
     if description.checkpoints is not None:
-        fields["CheckpointConfig"] = {"S3Uri": description.checkpoints, "LocalPath": description.checkpoints_path}
-    if description.subnets:
+        fields["CheckpointConfig"] = {"S3Uri": description.checkpoints, "LocalPath": str(SAGEMAKER_CHECKPOINTS)}
+    if options.subnet:
         fields["VpcConfig"] = {
-            "Subnets": list(description.subnets),
-            "SecurityGroupIds": list(description.security_groups),
+            "Subnets": list(options.subnet),
+            "SecurityGroupIds": list(options.security_group),
         }
-    if description.encrypt_traffic:
+    if options.encrypt_traffic:
         fields["EnableInterContainerTrafficEncryption"] = True
-    if description.max_restarts:
-        fields["RetryStrategy"] = {"MaximumRetryAttempts": description.max_restarts}
+    if options.max_restarts:
+        fields["RetryStrategy"] = {"MaximumRetryAttempts": options.max_restarts}
     return {**fields, **_debugging(description)}
 
 
 def _debugging(description: Description) -> dict[str, Any]:
     """The fields for debugging and tracking."""
+    options = description.options
     fields = dict[str, Any]()
-    if description.remote_debug:
+    if options.remote_debug:
         fields["RemoteDebugConfig"] = {"EnableRemoteDebug": True}
-    if description.infra_check:
+    if options.infra_check:
         fields["InfraCheckConfig"] = {"EnableInfraCheck": True}
     if description.mlflow:
         fields["MlflowConfig"] = dict(description.mlflow)
-    if description.experiment is not None:
+    if options.experiment is not None:
         fields["ExperimentConfig"] = {
-            "ExperimentName": description.experiment,
+            "ExperimentName": options.experiment,
             "TrialComponentDisplayName": description.name,
         }
     return fields
@@ -185,15 +191,14 @@ RULES = (
 )
 
 
-def submission(
-    description: Description, options: SageMakerOptions, attempts: int, *, has_shares: bool
-) -> dict[str, Any]:
+def submission(description: Description, *, has_shares: bool) -> dict[str, Any]:
     """The SubmitServiceJob that puts the training job into a queue.
 
     Batch rejects a repeated request by its token.  There is no timeoutConfig, which might count the time that SageMaker
     waits for instances: the payload's StoppingCondition limits each attempt.  The tags are the service job's, as in
     SageMaker's SDK: https://github.com/aws/sagemaker-python-sdk, aws_batch/batch_api_helper.py
     """
+    options = description.options
     payload = {**request_of(description), "TrainingJobName": attempt_name(description.folder.job)}
     del payload["Tags"]
     payload.pop("RetryStrategy", None)  # Batch tries again
@@ -204,7 +209,7 @@ def submission(
         "serviceJobType": "SAGEMAKER_TRAINING",
         "serviceRequestPayload": text,
         "retryStrategy": {
-            "attempts": attempts,
+            "attempts": description.resolved.attempts,
             "evaluateOnExit": [{"action": action, "onStatusReason": pattern} for action, pattern in RULES],
         },
         "tags": dict(description.tags),

@@ -17,7 +17,9 @@ from launch.aws.client import Aws
 from launch.core.errors import NotSetUp
 from launch.sagemaker.channels import FILE_SYSTEMS, Channel
 from launch.sagemaker.description import Description
+from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.request import OPERATION
+from trainer.contract import SAGEMAKER_CHECKPOINTS, SAGEMAKER_SCRIPT
 from trainer.errors import SettingsError
 
 HEADING = "the estimator, sagemaker.pytorch.PyTorch, which makes the last request:"
@@ -44,41 +46,42 @@ def missing() -> NotSetUp:
 
 def arguments(description: Description) -> dict[str, Any]:
     """The arguments of sagemaker.pytorch.PyTorch."""
+    options = description.options
     given: dict[str, Any] = {
-        "entry_point": description.script,
+        "entry_point": SAGEMAKER_SCRIPT,
         "source_dir": description.source,
         "role": description.role,
         "image_uri": description.image,
         "instance_type": description.instance_type,
-        "instance_count": description.nodes,
-        "distribution": {description.distribution: _distribution(description)},
+        "instance_count": options.nodes,
+        "distribution": {options.distribution: _distribution(description)},
         "hyperparameters": dict(description.hyperparameters),
         "output_path": description.output,
-        "max_run": description.max_run_s,
+        "max_run": description.resolved.max_run_s,
         "metric_definitions": [{"Name": name, "Regex": regex} for name, regex in description.metrics.items()],
         "tags": [{"Key": key, "Value": value} for key, value in description.tags.items()],
         # Both are on by default and use GPU time.
-        "disable_profiler": not description.profiler,
+        "disable_profiler": not options.profiler,
         "debugger_hook_config": False,
         **_storage(description),
-        **_network(description),
-        **_debugging(description),
+        **_network(options),
+        **_debugging(options),
     }
     if description.environment:
         given["environment"] = dict(description.environment)
-    if description.max_restarts:
-        given["max_retry_attempts"] = description.max_restarts
-    if description.max_wait_s is not None:
-        given |= {"use_spot_instances": True, "max_wait": description.max_wait_s}
-    if description.training_plan is not None:
-        given["training_plan"] = description.training_plan
-    if description.keep_s:
-        given["keep_alive_period_in_seconds"] = description.keep_s
+    if options.max_restarts:
+        given["max_retry_attempts"] = options.max_restarts
+    if description.resolved.max_wait_s is not None:
+        given |= {"use_spot_instances": True, "max_wait": description.resolved.max_wait_s}
+    if options.training_plan is not None:
+        given["training_plan"] = options.training_plan
+    if options.warm_pool_s:
+        given["keep_alive_period_in_seconds"] = options.warm_pool_s
     return given
 
 
 def _distribution(description: Description) -> dict[str, Any]:
-    if description.distribution != "pytorchddp":
+    if description.options.distribution != "pytorchddp":
         return {"enabled": True}
     return {"enabled": True, "custom_mpi_options": description.mpi_options}
 
@@ -88,31 +91,31 @@ def _storage(description: Description) -> dict[str, Any]:
     if description.checkpoints is not None:
         storage |= {
             "checkpoint_s3_uri": description.checkpoints,
-            "checkpoint_local_path": description.checkpoints_path,
+            "checkpoint_local_path": str(SAGEMAKER_CHECKPOINTS),
         }
-    if description.disk_gb:
-        storage["volume_size"] = description.disk_gb
-    if description.output_key is not None:
-        storage["output_kms_key"] = description.output_key
+    if description.resolved.disk_gb:
+        storage["volume_size"] = description.resolved.disk_gb
+    if description.options.kms_key is not None:
+        storage["output_kms_key"] = description.options.kms_key
     if description.disk_key is not None:
         storage["volume_kms_key"] = description.disk_key
     return storage
 
 
-def _network(description: Description) -> dict[str, Any]:
+def _network(options: SageMakerOptions) -> dict[str, Any]:
     network = dict[str, Any]()
-    if description.subnets:
+    if options.subnet:
         network |= {
-            "subnets": list(description.subnets),
-            "security_group_ids": list(description.security_groups),
+            "subnets": list(options.subnet),
+            "security_group_ids": list(options.security_group),
         }
-    if description.encrypt_traffic:
+    if options.encrypt_traffic:
         network["encrypt_inter_container_traffic"] = True
     return network
 
 
-def _debugging(description: Description) -> dict[str, Any]:
-    looks = {"enable_remote_debug": description.remote_debug, "enable_infra_check": description.infra_check}
+def _debugging(options: SageMakerOptions) -> dict[str, Any]:
+    looks = {"enable_remote_debug": options.remote_debug, "enable_infra_check": options.infra_check}
     return {name: True for name, is_on in looks.items() if is_on}
 
 
@@ -163,7 +166,7 @@ def _fit(description: Description, boto_session: Any, client: Any) -> None:
     """PyTorch(...).fit(wait=False)."""
     with importing():
         from sagemaker.estimator import EstimatorBase
-    inputs = {channel.name: _input(channel, description.input_mode) for channel in description.channels}
+    inputs = {channel.name: _input(channel, description.options.input_mode) for channel in description.channels}
     with quiet():
         try:
             pytorch = made(description, boto_session, client)
@@ -182,9 +185,9 @@ def _fit(description: Description, boto_session: Any, client: Any) -> None:
 
 
 def _experiment(description: Description) -> dict[str, str] | None:
-    if description.experiment is None:
+    if description.options.experiment is None:
         return None
-    return {"ExperimentName": description.experiment, "TrialComponentDisplayName": description.name}
+    return {"ExperimentName": description.options.experiment, "TrialComponentDisplayName": description.name}
 
 
 def _input(channel: Channel, mode: str) -> Any:

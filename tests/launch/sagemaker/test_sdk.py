@@ -146,7 +146,8 @@ FILE_SYSTEMS: dict[str, Any] = {
 
 def test_what_the_sdk_refuses_becomes_a_sentence() -> None:
     asked = described()
-    wrong = replace(asked, instance_types=("ml.p5.48xlarge",))
+    options = asked.options.model_copy(update={"instance_type": "ml.p5.48xlarge"})
+    wrong = replace(asked, resolved=replace(asked.resolved, options=options))
     with pytest.raises(SettingsError, match=r"^SageMaker's SDK refuses the job: .*[^.]\.$"):
         captured(wrong)
 
