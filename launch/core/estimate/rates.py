@@ -65,7 +65,7 @@ def cost(model: str, px: int) -> Scaled:
         near = did_you_mean(model, table("models"))
         raise SettingsError(
             f"no forecast for {model}: infra/models.yaml does not have it{near or '.'} "
-            f"Add what `python -m trainer.count {model}` prints."
+            f"Add what `python -m trainer.models.count {model}` prints."
         )
     if px in counted:
         return Scaled(Cost(**counted[px]))

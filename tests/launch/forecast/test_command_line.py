@@ -115,7 +115,7 @@ def test_a_model_that_nobody_counted_says_how_to_count_it(capsys: Capture, monke
     monkeypatch.setattr(rates, "table", lambda name: known if name == "models" else read(name))
 
     assert main(["--model", "resnet50", "--dataset", "cifar10"]) == 2
-    assert "Add what `python -m trainer.count resnet50` prints." in capsys.readouterr().err
+    assert "Add what `python -m trainer.models.count resnet50` prints." in capsys.readouterr().err
 
 
 def test_a_run_on_this_kind_of_gpu_calibrates_and_another_does_not(tmp_path: Path, capsys: Capture) -> None:

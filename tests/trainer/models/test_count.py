@@ -1,4 +1,4 @@
-"""trainer.count: what a model costs, and that launch's table of it is what it counts."""
+"""trainer.models.count: what a model costs, and that launch's table of it is what it counts."""
 
 from importlib.resources import files
 
@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from trainer import models
-from trainer.count import CLASSES, HEAD, cost, lines
+from trainer.models.count import CLASSES, HEAD, cost, lines
 
 TABLE = files("infra").joinpath("models.yaml").read_text()
 

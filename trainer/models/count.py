@@ -1,4 +1,4 @@
-"""What training a model costs, counted rather than timed: `python -m trainer.count > infra/models.yaml`.
+"""What training a model costs, counted rather than timed: `python -m trainer.models.count > infra/models.yaml`.
 
 A forward and a backward pass run on shapes alone (the meta device), and for every operation the floating-point
 operations and the numbers read and written are added up.  Launchers use the table for forecasts without torch.
@@ -27,12 +27,12 @@ CLASSES = {32: 10, 224: 1000}
 
 ABOUT = """Count the operations of training models, and print them as YAML.
 
-  python -m trainer.count > infra/models.yaml
-  python -m trainer.count resnet18 vit_b_16"""
+  python -m trainer.models.count > infra/models.yaml
+  python -m trainer.models.count resnet18 vit_b_16"""
 
 HEAD = """\
-# What training costs, a model and an image size at a time.  Written by `python -m trainer.count > infra/models.yaml`,
-# which counts the operations of one forward and one backward pass; tests/trainer/test_count.py counts some again.
+# What training costs, a model and an image size at a time.  Counts the operations of one forward and one backward pass.
+# Written by `python -m trainer.models.count > infra/models.yaml`; tests/trainer/models/test_count.py counts some again.
 #
 #   classes      of the last layer;  parameters: weights with it;  gradients are 4 bytes each
 #   gflop        10^9 floating-point operations of training on one image: forward, and twice that backward
@@ -167,7 +167,7 @@ def lines(names: Sequence[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    parser = plain_parser("python -m trainer.count", ABOUT)
+    parser = plain_parser("python -m trainer.models.count", ABOUT)
     parser.add_argument("models", metavar="MODEL", nargs="*", help="model to count (default: all)")
     try:
         names = parser.parse_args().models or sorted(models.NAMES)
