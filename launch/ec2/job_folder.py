@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from launch.aws import lookup
@@ -10,9 +12,12 @@ from launch.aws.client import Aws
 from launch.aws.instances.inventory import Fleet, Node
 from launch.aws.lookup import spec_of
 from launch.aws.names import Folder, bucket_of
+from launch.aws.results import fetch_at_end, fetch_run
 from launch.core.errors import AwsError
 from launch.core.job import Job
+from launch.core.jobs import Choice, Results, without_checkpoints
 from launch.core.plan import put_once
+from launch.core.terminal import Say
 from launch.core.training.options import training_from
 from launch.ec2.backend import BACKEND_NAME, DATA_DEVICE, command
 from launch.ec2.options import Ec2Options
@@ -280,3 +285,15 @@ def _content(cluster: Cluster, generation: int, restarts: int, rows: Sequence[Ma
         "restarts": restarts,
         "nodes": list(rows),
     }
+
+
+def fetch_results(aws: Aws, folder: Folder, results: Path, choice: Choice) -> Results:
+    """Copy the chosen results into the job's folder in `results`.  Raises AwsError, MachineError."""
+    rest = command("fetch", folder.job, aws.region, "--all")
+    return fetch_run(aws, folder, results / folder.job, choice, rest)
+
+
+def fetch_results_at_end(aws: Aws, folder: Folder, results: Path, say: Say) -> None:
+    """Copy the results of a job that is done, but its checkpoints.  A failure is a warning."""
+    fetch = partial(fetch_results, aws, folder, results, without_checkpoints)
+    fetch_at_end(fetch, say, command("fetch", folder.job, aws.region))

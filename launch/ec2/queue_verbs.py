@@ -12,12 +12,12 @@ from launch.aws.logs import LogTail, follow
 from launch.aws.lookup import spec_of
 from launch.aws.names import Folder
 from launch.aws.progress import get_outcome
-from launch.aws.results import fetch_at_end, fetch_run
 from launch.aws.retry import retrying
 from launch.core.errors import AwsError, Ended
-from launch.core.jobs import Overview, State, Summary, without_checkpoints
+from launch.core.jobs import Overview, State, Summary
 from launch.core.terminal import table
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
+from launch.ec2.job_folder import fetch_results_at_end
 from launch.ec2.queue import find_queued, is_of, log_of, read_queued
 from launch.ec2.watch import streams_of
 from trainer.contract import Exit
@@ -57,9 +57,7 @@ def follow_queued(aws: Aws, folder: Folder, runtime: Runtime, *, fetch: bool) ->
     if outcome.exit_code != Exit.DONE:
         raise Ended(outcome.reason, outcome.exit_code, outcome)
     if fetch:
-        rest = command("fetch", job, aws.region, "--all")
-        results = partial(fetch_run, aws, folder, runtime.results / job, without_checkpoints, rest)
-        fetch_at_end(results, runtime.say, command("fetch", job, aws.region))
+        fetch_results_at_end(aws, folder, runtime.results, runtime.say)
 
 
 def _outcome(aws: Aws, folder: Folder) -> Outcome | None:

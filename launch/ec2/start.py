@@ -12,11 +12,9 @@ from launch.aws.instances.inventory import Fleet, find
 from launch.aws.lookup import spec_of
 from launch.aws.progress import put_outcome
 from launch.aws.refusals import DENIED, EXPIRED, INVALID_KEYS
-from launch.aws.results import fetch_at_end, fetch_run
 from launch.aws.retry import is_busy, is_transient, retrying
 from launch.core.clock import minute
 from launch.core.errors import AwsError, Ended, LeftRunning, NoAnswer, NotSetUp
-from launch.core.jobs import without_checkpoints
 from launch.core.plan import Plan
 from launch.core.price import usd
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
@@ -24,7 +22,7 @@ from launch.core.terminal import Say
 from launch.ec2 import stop
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
 from launch.ec2.costs import cost_so_far
-from launch.ec2.job_folder import is_stopped_error, start_of
+from launch.ec2.job_folder import fetch_results_at_end, is_stopped_error, start_of
 from launch.ec2.planner import Launch
 from launch.ec2.queue_verbs import is_led
 from launch.ec2.records import completed, stopped
@@ -163,13 +161,10 @@ class _Life:
         return outcome
 
     def _fetch(self) -> None:
-        folder, job, region = self.cluster.folder, self.cluster.job, self.cluster.region
-        if not self.cluster.resolved.options.fetch:
+        if self.cluster.resolved.options.fetch:
+            fetch_results_at_end(self.aws, self.cluster.folder, self.runtime.results, self.say)
+        else:
             self._show_commands("to fetch its results:", "fetch")
-            return
-        target, rest = self.runtime.results / job, command("fetch", job, region, "--all")
-        fetch = partial(fetch_run, self.aws, folder, target, without_checkpoints, rest)
-        fetch_at_end(fetch, self.say, command("fetch", job, region))
 
     def _end(self, outcome: Outcome) -> Outcome:
         """Remove the job, or leave its nodes warm; return the outcome with duration and cost."""

@@ -16,7 +16,6 @@ from launch.aws.logs import LogTail, follow
 from launch.aws.lookup import spec_of
 from launch.aws.names import Folder
 from launch.aws.regions import query_each, query_regions
-from launch.aws.results import fetch_run
 from launch.aws.retry import is_busy, retrying
 from launch.aws.session import forwarding, shell_on
 from launch.core.clock import Clock
@@ -26,7 +25,7 @@ from launch.core.terminal import Say
 from launch.ec2 import status
 from launch.ec2.backend import BACKEND_NAME, Runtime, command
 from launch.ec2.ended import with_ended
-from launch.ec2.job_folder import folder_of, job_named, known_folder, members_of, needed
+from launch.ec2.job_folder import fetch_results, folder_of, job_named, known_folder, members_of, needed
 from launch.ec2.leaks import in_queue, leaks_of, waiting, warm_times
 from launch.ec2.lease import leading
 from launch.ec2.queue import all_queued, end, find_queued, read_queued
@@ -219,8 +218,7 @@ class Ec2Jobs:
     def fetch(self, options: Any, choice: Choice) -> Results:
         aws, fleet = self._find(options, options.bucket)
         job = needed(options.job, "fetch", fleet)
-        folder, rest = known_folder(aws, fleet, job, options.bucket), command("fetch", job, aws.region, "--all")
-        return fetch_run(aws, folder, self.runtime.results / job, choice, rest)
+        return fetch_results(aws, known_folder(aws, fleet, job, options.bucket), self.runtime.results, choice)
 
     def stop(self, options: Any) -> None:
         doubts = list[str]()
