@@ -1,6 +1,6 @@
 """The verbs for jobs that were started, once for every backend: status, logs, fetch, stop, ...
 
-A backend finds its jobs and acts on them, as Jobs.  What is asked and printed, confirmation, Ctrl-C and exit codes are
+A backend finds its jobs and acts on them, as Jobs.  Questions, output, confirmation, Ctrl-C and exit codes are
 here.  To add a verb: its text and options in jobs.VERBS, and a method of Commands.
 """
 

@@ -100,7 +100,7 @@ class Failure:
             if self._followed is not None:
                 return self._followed
             raised = MachineError(self._why_no_answer())
-            raised.is_mine_to_report = self._speaks_without_the_store
+            raised.is_mine_to_report = self._reports_without_the_store
         self._report_if_mine(raised)
         return raised
 
@@ -158,7 +158,7 @@ class Failure:
         """Exit because the store's host is gone."""
         sentence = self._why_no_answer()
         self.record(Exit.MACHINE, sentence)
-        if self._speaks_without_the_store:
+        if self._reports_without_the_store:
             self._say(Exit.MACHINE, sentence)
         else:
             time.sleep(LEAVE_FIRST_S)
@@ -235,7 +235,7 @@ class Failure:
         )
 
     @property
-    def _speaks_without_the_store(self) -> bool:
+    def _reports_without_the_store(self) -> bool:
         """Whether this rank reports if the store is unreachable: the first rank of node 1, or the lowest one left."""
         if self._was_stopped:
             return True

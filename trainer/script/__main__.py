@@ -224,7 +224,7 @@ def _warn(warning: str) -> None:
 
 def _ended(rank: Rank, end: End, lines: Sequence[Line]) -> int:
     """Record and report how this rank ended, unless another rank does.  Return the exit code."""
-    if end.follows and _another_speaks(rank):
+    if end.follows and _another_reports(rank):
         return end.code
     is_reported = rank.outcome_file.has_failed()
     rank.outcome_file.write(end.code, rank.who + end.sentence, follows=end.follows)
@@ -239,7 +239,7 @@ def _ended(rank: Rank, end: End, lines: Sequence[Line]) -> int:
     return end.code
 
 
-def _another_speaks(rank: Rank) -> bool:
+def _another_reports(rank: Rank) -> bool:
     """Wait briefly for the rank that failed first; return whether it reported, or this rank was asked to stop."""
     until = time.monotonic() + (FIRST_WAITS_S if rank.ranks.local_rank == 0 else OTHERS_WAIT_S)
     while time.monotonic() < until:

@@ -23,18 +23,18 @@ ARGUED = {
     ("administrator", "DetachTheStacksPolicies", "RESOURCE_STAR"): "any user or role with one of the stack's policies, "
     "which the condition names",
     ("administrator-stack", "TheStacksData", "UNKNOWN_ACTION"): NEWER,
-    ("administrator", "WhichIsOfAView", "UNKNOWN_ACTION"): NEWER,
+    ("administrator", "ReadBillingViews", "UNKNOWN_ACTION"): NEWER,
     **{
         (name, statement, "UNKNOWN_ACTION"): "service jobs and consumable resources are newer than the linter's: "
         "https://docs.aws.amazon.com/service-authorization/latest/reference/list_batch.html"
         for name, statement in (
             ("administrator", "LookUp"), ("administrator-stack", "TheStacksQueue"),
-            ("launcher-queue", "SubmitOwnJobs"), ("reader", "LookAround"), ("reader", "LookAtQueuesOfControllers"),
+            ("launcher-queue", "SubmitOwnJobs"), ("reader", "DescribeAll"), ("reader", "LookAtQueuesOfControllers"),
             ("launcher-sagemaker", "EndOwnJobsInQueues"), ("launcher-sagemaker", "LookAtQueues"),
             ("notify", "LookForJobs"),
         )
     },
-    ("builder", "FromOurBucketAlone", "UNKNOWN_CONDITION_FOR_ACTION"): "newer than the linter's table: "
+    ("builder", "StartBuilds", "UNKNOWN_CONDITION_FOR_ACTION"): "newer than the linter's table: "
     "https://docs.aws.amazon.com/codebuild/latest/userguide/action-context-keys.html",
     ("data", "CopyFromTheAccounts", "UNKNOWN_CONDITION_FOR_ACTION"): NEWER,
     ("data", "LookUp", "RESOURCE_STAR"): READS,

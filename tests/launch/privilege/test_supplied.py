@@ -22,7 +22,7 @@ from tests.launch.privilege.test_parliament import PYTHON
 ALWAYS = {"aws:principalaccount", "aws:resourceaccount", "aws:calledvia"}
 NEWER = "newer than the table: "
 ARGUED = {
-    ("builder", "FromOurBucketAlone", "codebuild:StartBuild"): NEWER
+    ("builder", "StartBuilds", "codebuild:StartBuild"): NEWER
     + "https://docs.aws.amazon.com/codebuild/latest/userguide/action-context-keys.html",
     ("data", "CopyFromTheAccounts", "ec2:CopySnapshot"): NEWER
     + "https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html",

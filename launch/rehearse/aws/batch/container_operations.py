@@ -129,7 +129,7 @@ def describejobdefinitions(rules: Any, original: Any, response: Any) -> str:
 
 
 def _names(one: Definition) -> set[str]:
-    """By which a definition can be asked for."""
+    """Names by which a definition can be looked up."""
     last = one.arn.rpartition("/")[2]
     return {one.arn, one.arn.rpartition(":")[0], last, last.rpartition(":")[0]}
 
