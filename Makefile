@@ -111,7 +111,7 @@ clean:
 
 # Fills mypy's cache, in parallel with other installations.
 .venv/.types: .venv/.installed-for-tests
-	@echo "Reading the types of the installed packages: once, about a minute; later checks take seconds."
+	@echo "Reading the types of the installed packages: once, half a minute; later checks take seconds."
 	@$(BIN)/python -m mypy >/dev/null 2>&1 || true # the tests report errors
 	@touch $@
 

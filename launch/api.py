@@ -12,7 +12,6 @@ Every function may raise TrainerError, whose text is one sentence with the remed
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +36,7 @@ class Client:
         """The backend's name."""
         return self.module.rpartition(".")[2]
 
-    @cached_property
+    @property
     def launcher(self) -> Launcher[Any, Any]:
         launcher: Launcher[Any, Any] = import_module(f"{self.module}.__main__").launcher()
         return launcher

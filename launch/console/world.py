@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from launch.all_jobs import CLIENTS
 from launch.api import Client
 from launch.console.actions import Actions
 from launch.console.logs import Buffers
+from launch.core.cli import Launcher
 from trainer.errors import SettingsError, TrainerError
 
 Answer = TypeVar("Answer")
@@ -25,6 +26,15 @@ SHARE = 3.0  # an answer that took t s is kept for at least 3 t, so that at most
 PATIENCE_S = 1.5  # for which a page waits for an answer; the next one has it
 AT_ONCE = 32  # places and jobs that are asked
 HERE = "here"  # what the runs of this machine are found under, beside the names of the backends
+
+
+@dataclass(frozen=True)
+class LastingClient(Client):
+    """The functions of a backend with a launcher that lasts: it remembers how jobs ended."""
+
+    @cached_property
+    def launcher(self) -> Launcher[Any, Any]:
+        return super().launcher
 
 
 @dataclass(frozen=True)
@@ -120,7 +130,7 @@ def _told(ask: Callable[[Place], tuple[list[Row], str]], place: Place) -> tuple[
 class World:
     """The jobs that a console shows, and where they are."""
 
-    clients: Sequence[Client] = CLIENTS
+    clients: Sequence[Client] = field(default_factory=lambda: [LastingClient(one.module) for one in CLIENTS])
     regions: Sequence[str] = ()  # empty: the one in the AWS configuration
     runs: Path = Path("runs")
     now: Callable[[], datetime] = lambda: datetime.now(UTC)

@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 from moto.core.models import botocore_stubber
 
-from launch.api import Client
 from launch.console import logs
-from launch.console.world import HERE
+from launch.console.world import HERE, LastingClient
 from launch.core import runs
 from launch.core.runs import Run
 from tests.launch.console.desk import Desk
@@ -165,7 +164,7 @@ def test_expired_credentials_are_one_sentence_and_new_ones_are_used_at_once(
         monkeypatch.setattr(botocore_stubber, "process_request", process)
         monkeypatch.setattr(logs, "EVERY_S", 0.0)
         sign_in("old")
-        desk = Desk(tmp_path, clients=[Client("launch.ec2"), Client("launch.sagemaker")])
+        desk = Desk(tmp_path, clients=[LastingClient("launch.ec2"), LastingClient("launch.sagemaker")])
         one = {"on": "ec2", "name": "demo"}
         assert [row["name"] for row in desk.ask("jobs")["jobs"]] == ["demo"]
         assert desk.ask("log", **one)["end"] == 1
