@@ -14,11 +14,11 @@ from tests.launch.slurm.jobs import planned
 FAKES = {"srun": "{}", "squeue": "echo RUNNING", "scontrol": "echo asked to requeue"}
 
 
-def start(folder: Path, step: str, restarts: int, most: int = 10) -> tuple[int, list[dict[str, Any]]]:
-    """The exit code of a start whose step does that, and how all starts so far ended."""
+def start(folder: Path, step: str, restarts: int, most: int = 10, **commands: str) -> tuple[int, list[dict[str, Any]]]:
+    """The exit code of a start whose step does that, and how all starts so far ended.  commands: in place of FAKES."""
     tools = folder / "tools"
     tools.mkdir(exist_ok=True)
-    for name, does in FAKES.items():
+    for name, does in {**FAKES, **commands}.items():
         (tools / name).write_text(f"#!/bin/bash\n{does.format(step)}\n")
         (tools / name).chmod(0o755)
     job = planned({"job_name": "x", "max_restarts": most}, folder, device="cpu").payload.job
@@ -107,3 +107,11 @@ def test_output_of_an_earlier_start_is_no_error_of_this_one(tmp_path: Path) -> N
     start(tmp_path, "exit 3", 0)
 
     assert "no data" not in json.loads((tmp_path / "runs/x/outcome.json").read_text())["reason"]
+
+
+@pytest.mark.parametrize(("scontrol", "then"), [("exit 1", ["requeue", "spent"]), ("kill -TERM $$", ["requeue"])])
+def test_a_requeue_that_ends_scontrol_is_no_refusal(tmp_path: Path, scontrol: str, then: list[str]) -> None:
+    """Slurm ends the job's processes once it has accepted: https://slurm.schedmd.com/scontrol.html#OPT_requeue."""
+    ended, starts = start(tmp_path, "exit 75", 0, scontrol=scontrol)
+
+    assert (ended, [one["then"] for one in starts]) == (75, then)
