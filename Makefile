@@ -1,6 +1,6 @@
 # The commands documented in README.  Everything is installed into .venv, only from infra/locks and with its hashes.
 
-# Install tools in parallel with each other and with reading types.
+# Install tools in parallel with each other.
 MAKEFLAGS += --jobs=3
 
 PYTHON ?= python3
@@ -27,7 +27,7 @@ demo: .venv/.installed
 PYTEST = @$(BIN)/python -m pytest
 
 # Tests, lint, types and import rules.  Ends with a list of what it leaves to test-all.
-test: .venv/.installed-for-tests .venv/.types .venv/.bytecode .venv/parliament
+test: .venv/.installed-for-tests .venv/.bytecode .venv/parliament
 	$(PYTEST) -n auto
 
 test-all: everything
@@ -42,11 +42,11 @@ acceptance: .venv/.installed-for-tests
 	@$(BIN)/python -m tests.live
 
 # Lint, types, import rules, complexity, shell scripts, Dockerfile, template and policies; part of test-all.
-check: .venv/.installed-for-tests .venv/.types .venv/checkov .venv/parliament
+check: .venv/.installed-for-tests .venv/checkov .venv/parliament
 	$(PYTEST) -q --all tests/test_checks.py tests/launch/privilege/test_parliament.py tests/launch/privilege/test_supplied.py
 
 # Installs all Python packages and tools that the tests need.
-everything: .venv/.installed-for-all-tests .venv/.types .venv/.bytecode .venv/checkov .venv/parliament \
+everything: .venv/.installed-for-all-tests .venv/.bytecode .venv/checkov .venv/parliament \
 	.venv/sagemaker-pytorch-inference .venv/twine .venv/pip-audit .venv/ministack
 
 # Run this after changing pyproject.toml or constraints.txt.  A lock is valid for every system and Python version, as it
@@ -107,12 +107,6 @@ clean:
 .venv/.installed-for-tests: .venv/.installed infra/locks/test.txt
 	@echo "Installing the tests' packages: once, 1.2 GB on disk."
 	@$(call install,$(BIN)/python,--only-binary :all: -r infra/locks/test.txt)
-	@touch $@
-
-# Fills mypy's cache, in parallel with other installations.
-.venv/.types: .venv/.installed-for-tests
-	@echo "Reading the types of the installed packages: once, half a minute; later checks take seconds."
-	@$(BIN)/python -m mypy >/dev/null 2>&1 || true # the tests report errors
 	@touch $@
 
 # Compiles the tests and what they import; otherwise every test worker would do so at the same time.
