@@ -1,18 +1,12 @@
 """A whole rehearsal on EC2 without faults, as a user starts it: one for all these tests."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from launch.rehearse.aws.iam.policies import actions
-from tests.conftest import Run, trainer_env
 from tests.launch.core.test_secrets import assert_nowhere
 from tests.launch.privilege.rehearsed import needs_of_nodes, ungranted
 from tests.launch.privilege.test_roles import BOOT, SECRETS, VIEW, needs
-from tests.launch.rehearse.ec2.conftest import TRAINING, needs_nodes
+from tests.launch.rehearse.ec2.conftest import needs_nodes
 from tests.launch.rehearse.terminal import Kept
 from trainer import outcome
 
@@ -58,26 +52,3 @@ def test_it_leaves_its_secrets_nowhere(undisturbed: Kept) -> None:
     requests = (undisturbed.folder / "runs/job/requests.jsonl").read_text()
     assert "GetParameter" in requests
     assert "GetSecretValue" in requests
-
-
-# ---- the same losses anywhere
-
-
-def losses(run: Path) -> list[tuple[int, float, float]]:
-    """Global batch, training loss and evaluation loss of each epoch."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [(row["global_batch"], row["train_loss"], row["eval_loss"]) for row in rows]
-
-
-@needs_nodes
-@pytest.mark.slow("one process, two ranks and two rehearsed nodes have the same losses")
-def test_the_loss_does_not_depend_on_where_the_ranks_are(undisturbed: Kept, train: Run, tmp_path: Path) -> None:
-    local = (sys.executable, "-m", "launch.local", "--nproc-per-node", "2", "--batch-size", "32", *TRAINING)
-    subprocess.run((*local, "--run-dir", "two"), cwd=tmp_path, env=trainer_env(), check=True, capture_output=True)
-    assert train(*TRAINING, "--batch-size", "64").returncode == 0
-
-    expected = losses(tmp_path / "run")
-    assert [batch for batch, *_ in expected] == [64] * 3
-    for run in (tmp_path / "two", undisturbed.folder / "runs/job"):
-        for one, other in zip(expected, losses(run), strict=True):
-            assert other == pytest.approx(one, abs=1e-4)
