@@ -46,9 +46,9 @@ def sorted_by_duration(nodeids: list[str]) -> list[str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two more than cores, as many tests wait for processes of their own; each collects all tests first."""
+    """Three more than cores, as many tests wait for processes of their own; each collects all tests first."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + 2
+    return cores + 3
 
 
 @pytest.hookimpl(optionalhook=True)
