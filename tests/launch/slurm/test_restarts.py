@@ -111,7 +111,7 @@ def test_output_of_an_earlier_start_is_no_error_of_this_one(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("scontrol", "then"), [("exit 1", ["requeue", "spent"]), ("kill -TERM $$", ["requeue"])])
 def test_a_requeue_that_ends_scontrol_is_no_refusal(tmp_path: Path, scontrol: str, then: list[str]) -> None:
-    """Slurm ends the job's processes once it has accepted: https://slurm.schedmd.com/scontrol.html#OPT_requeue."""
+    """Slurm ends the processes of the job once it has accepted, scontrol among them: seen with Slurm 22.05."""
     ended, starts = start(tmp_path, "exit 75", 0, scontrol=scontrol)
 
     assert (ended, [one["then"] for one in starts]) == (75, then)
