@@ -48,7 +48,14 @@ cgroup_manager = "cgroupfs"
 events_logger = "none"
 """
 TRAIN = "#!/opt/base/bin/python\nfrom sagemaker_training.cli.train import main\n\nmain()\n"
-STORAGE = '[storage]\ndriver = "overlay"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run"\n'
+# skip_mount_home: podman would otherwise leave the storage mounted on itself, and pytest could not remove the folder.
+STORAGE = """[storage]
+driver = "overlay"
+graphroot = "{folder}/storage"
+runroot = "{folder}/run"
+[storage.options.overlay]
+skip_mount_home = "true"
+"""
 REGISTRIES = '[[registry]]\nlocation = "{host}"\ninsecure = true\n'
 
 
