@@ -4,6 +4,7 @@
 Only this module and the other entry points (torchrun.py, sagemaker.py) read the environment.
 """
 
+import gc
 import os
 import re
 import signal
@@ -82,6 +83,7 @@ def read_settings(argv: Sequence[str]) -> TrainConfig:
 def _run(config: TrainConfig, ranks: Ranks, env: Mapping[str, str]) -> int:
     set_library_defaults(config)
     with run_folder(config, env) as folder, _recorded(folder, ranks) as record:
+        gc.disable()  # until run() trains: to look through torch's modules while they are imported takes long
         from trainer.health.check import read_expected
         from trainer.run import run  # torch takes seconds to import; --help and wrong flags need not wait
 

@@ -1,5 +1,6 @@
 """One training from settings to results; run() is the outline."""
 
+import gc
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext
@@ -97,6 +98,8 @@ def _run_in(
         agreement = Agreement(
             joined, interrupt, time.monotonic, save_every_s=config.checkpoint_every_s, at_most_every=config.log_every
         )
+        gc.freeze()  # what is imported stays: a collection of it would make all ranks wait for this one
+        gc.enable()
         try:
             train(training, checkpoints, journal, agreement, bar, say)
         except Interrupted as stopped:
