@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.rehearse.ec2.conftest import needs_namespaces
+from tests.launch.rehearse.ec2.conftest import WITHOUT_ROOT, needs_namespaces
 from tests.launch.rehearse.terminal import Start
 
 pytestmark = [needs_namespaces, pytest.mark.timeout(400)]
@@ -21,7 +21,8 @@ ALL_GONE = "resources: 5 made, 5 removed, 0 left"
 def test_signals_and_kill_9_leave_nothing(start: Start, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import time\nprint('it trains', flush=True)\ntime.sleep(600)\n")
     words = ("--nodes", "1", "--rehearse", "--job-name", "job", "--script", str(tmp_path / "train.py"))
-    terminated, interrupted, launcher_killed, killed = (start(*words) for _ in range(4))
+    terminated, launcher_killed, killed = (start(*words) for _ in range(3))
+    interrupted = start(*words, code=("-c", WITHOUT_ROOT))
     terminated.wait_for(": boots")
     terminated.process.send_signal(signal.SIGTERM)
     killed.wait_for(": trains")
@@ -40,3 +41,4 @@ def test_signals_and_kill_9_leave_nothing(start: Start, tmp_path: Path) -> None:
         assert ALL_GONE in terminal.text
         assert terminal.left() == []
     assert "python -m launch.ec2 attach job" in launcher_killed.text
+    assert "nodes: processes" in interrupted.text

@@ -1,6 +1,5 @@
 """Whole rehearsals on SageMaker, as a user starts them.  Each ends with nothing left, on the embedded AWS and here."""
 
-import re
 import signal
 import time
 from contextlib import suppress
@@ -35,9 +34,9 @@ def containers(terminal: Terminal) -> list[int]:
     return found
 
 
-def assert_nothing_left(terminal: Terminal, made: int = 1) -> None:
+def assert_nothing_left(terminal: Terminal) -> None:
     """On the embedded AWS, and on this machine."""
-    assert f"resources: {made} made, {made} removed, 0 left" in terminal.text
+    assert "resources: 1 made, 1 removed, 0 left" in terminal.text
     assert terminal.left() == []
     give_up = time.monotonic() + 15
     while (left := containers(terminal)) and time.monotonic() < give_up:
@@ -72,12 +71,12 @@ def test_nothing_in_it_listens_beyond_loopback(undisturbed: Kept) -> None:
 
 
 @needs_network
-@pytest.mark.slow("a SageMaker job with an interruption, a full disk and a killed launcher ends with the same weights")
-def test_after_an_interruption_a_full_disk_and_the_loss_of_the_launcher_the_weights_are_the_same(
+@pytest.mark.slow("a SageMaker job with an interruption and a killed launcher ends with the same weights")
+def test_after_an_interruption_and_the_loss_of_the_launcher_the_weights_are_the_same(
     rehearse: Rehearse, request: pytest.FixtureRequest
 ) -> None:
-    """SageMaker restarts an interrupted job; after a full disk the same command makes another one."""
-    faults = "throttle,launcher-killed@call:33,spot-notice@epoch:1,disk-full@epoch:2"
+    """SageMaker restarts an interrupted job."""
+    faults = "throttle,launcher-killed@call:33,spot-notice@epoch:1"
     terminal = rehearse("--spot", "--inject", faults)
 
     assert terminal.end() == 0, terminal.text
@@ -87,9 +86,7 @@ def test_after_an_interruption_a_full_disk_and_the_loss_of_the_launcher_the_weig
     assert "node algo-1, rank 0: off, Interrupted" in terminal.text
     assert "launch: exit code 137" in terminal.text
     assert "job is already running" in terminal.text
-    assert re.search(r"error: cannot write .*No space left", terminal.text)
-    assert "job--2 is started" in terminal.text
-    assert_nothing_left(terminal, made=2)
+    assert_nothing_left(terminal)
     # Asked for late, when another test process has most likely played it.
     terminal.kept.assert_same_training(request.getfixturevalue("undisturbed"))
 
