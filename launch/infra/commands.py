@@ -26,6 +26,7 @@ from launch.infra.options import (
     TemplateOptions,
     UpOptions,
     text_of,
+    up_command,
 )
 from launch.infra.planner import SetUp
 from launch.infra.template import (
@@ -84,7 +85,7 @@ class Commands:
         text, is_change = self._previewed(aws, plan)
         self._say(_brief(plan, text))
         if is_change:
-            self._say(f"\napply it: {UP}")
+            self._say(f"\napply it: {up_command(options)}")
         return Exit.DONE
 
     def up(self, options: UpOptions) -> int:

@@ -1,11 +1,13 @@
 """Options of `python -m launch.infra`; flags and help follow from them."""
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
 
 from launch.core.options import DRY_RUN, DryRun, RegionOptions, WordList
+from trainer.settings.argparser import as_text, flag
 
 UP, DOWN = "python -m launch.infra up", "python -m launch.infra down"
 
@@ -100,6 +102,14 @@ def parameters(options: SetUpOptions) -> Mapping[str, str]:
     if options.security_group is not None:
         given["SecurityGroup"] = "yes" if options.security_group else "no"
     return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def up_command(options: SetUpOptions) -> str:
+    """The command that applies what was given, also where it was given empty."""
+    given = [name for name in type(options).model_fields if name in options.model_fields_set]
+    return shlex.join(
+        [*UP.split(), *(word for name in given for word in (flag(name), as_text(getattr(options, name))))]
+    )
 
 
 def text_of(options: SetUpOptions, name: str) -> str | None:

@@ -1,6 +1,7 @@
 """python -m launch.infra against moto: what each verb prints, changes, refuses and leaves."""
 
 import json
+import shlex
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,12 +9,14 @@ import pytest
 from moto.cloudformation.models import cloudformation_backends
 
 from launch.aws.client import Aws
+from launch.infra.options import PlanOptions, UpOptions, up_command
 from launch.rehearse.aws.batch.jobs import ServiceJob
 from launch.rehearse.aws.batch.moto_patches import make_queue
 from launch.rehearse.aws.sagemaker.moto_patches import patched
 from launch.rehearse.aws.sagemaker.rules import Rules
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.infra.account import NewAccount
+from trainer.settings import flags
 
 ROLES = ["aws-ddp-toolkit-image-builder", "aws-ddp-toolkit-node", "aws-ddp-toolkit-sagemaker",
          "aws-ddp-toolkit-scheduler", "aws-ddp-toolkit-sweeper"]  # fmt: skip
@@ -39,10 +42,32 @@ def test_plan_says_what_would_be_made_or_changed_and_leaves_nothing(new: NewAcco
     new.type("up")
     assert new.type("plan", "--log-days", "60") == 0
     assert "  change  NodeLogs   Logs LogGroup" in new.out
+    assert new.out.endswith("apply it: python -m launch.infra up --log-days 60\n")
     assert new.type("plan") == 0
     assert "no changes" in new.out
     assert new.calls.count("cloudformation:DeleteStack") == 1
     assert len(new.stacks) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--region us-west-2 --queue demo:8",
+        "--vpc-id vpc-1 --security-group true --monthly-usd 50.0 --email me@example.org",
+        "--endpoint-subnets subnet-1,subnet-2",
+        "--endpoint-subnets ''",
+        "--vpc-id ''",
+        "--no-queue true",
+    ],
+)
+def test_the_command_that_applies_a_plan_has_its_flags(words: str) -> None:
+    (planned,) = flags.parse(shlex.split(words), [PlanOptions], prog="", about="", sections={})
+
+    assert isinstance(planned, PlanOptions)
+    (applied,) = flags.parse(shlex.split(up_command(planned))[4:], [UpOptions], prog="", about="", sections={})
+
+    assert applied.model_fields_set == planned.model_fields_set
+    assert applied.model_dump(exclude={"yes", "dry_run"}) == planned.model_dump()
 
 
 def test_plan_without_an_account_says_what_the_stack_would_hold(
@@ -492,7 +517,7 @@ def test_down_shows_what_it_deletes_and_asks_first(new: NewAccount) -> None:
 
 
 def test_template_needs_an_account_and_a_region_that_there_are(new: NewAccount) -> None:
-    for flags in (("--account", "12"), ("--region", "cn-north-1")):
-        assert new.type("template", *flags) == 2
-        assert flags[1] in new.err
+    for words in (("--account", "12"), ("--region", "cn-north-1")):
+        assert new.type("template", *words) == 2
+        assert words[1] in new.err
     assert new.calls == []
