@@ -62,7 +62,7 @@ class Place:
 
 
 class Cache:
-    """Asks once, whoever needs the answer meanwhile.  For threads."""
+    """Asks once, even if several threads need the answer at the same time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, patience_s: float = PATIENCE_S) -> None:
         self._clock, self._patience_s = clock, patience_s

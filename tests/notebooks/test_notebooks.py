@@ -139,7 +139,7 @@ def test_a_notebook_that_only_starts_jobs_plans_with_what_its_requirements_name(
     assert "problem: no AWS credentials" in done.stdout
 
 
-# Whoever imports a module of a package that the file does not lead to, fails.
+# Makes the import of a module fail whose package does not follow from the file.
 BLOCKED = """
 import sys
 from importlib.metadata import packages_distributions, requires

@@ -30,7 +30,7 @@ def store() -> Store:
 
 
 def hears(monkeypatch: pytest.MonkeyPatch, lost: Lost | None) -> None:
-    """Whoever listens finds `lost`; None: there is no answer."""
+    """Makes a rank that listens find `lost`; None: there is no answer."""
 
     def listen(shared: SharedState) -> Lost:
         if lost is None:
@@ -120,7 +120,7 @@ def test_one_rank_reports_where_the_store_is_gone(
 
 
 def test_rank_0_keeps_the_store_until_the_living_have_left(store: Store) -> None:
-    """Whoever found it closed would take rank 0 for the one that died."""
+    """A rank that found it closed would take rank 0 for the one that died."""
     head = on(0, store)
     head.lost = Lost(dead=(2, 3))
     leaving = threading.Thread(target=head.wait_for_peers)

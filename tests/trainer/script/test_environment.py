@@ -1,4 +1,4 @@
-"""Whoever starts a rank, its script finds torchrun's variables; a script that starts its own processes finds none."""
+"""A script finds torchrun's variables with every launcher; one that starts its own processes finds none."""
 
 from collections.abc import Mapping
 from pathlib import Path
