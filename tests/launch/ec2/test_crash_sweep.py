@@ -61,11 +61,6 @@ Options = Callable[[Account], dict[str, object]]
 Place = tuple[str, int]
 Kinds = Counter[tuple[str, bool]]
 KEY = "testing"  # which conftest.py signs with
-# A shared volume is a command of its own, "one volume", with every fault.
-WITH: dict[str, Options] = {
-    "spot": lambda _account: {"spot": True},
-    "reservation": lambda account: {"capacity_reservation": reserved(account)},
-}
 
 pytestmark = pytest.mark.timeout(600)  # of hundreds of cases each
 
@@ -281,9 +276,9 @@ QUICK = ("launch", "follow and take down", "stop")
     ("command", "kinds"),
     [
         *((command, KINDS) for command in QUICK),
-        *(pytest.param(command, [OTHER_KIND], marks=SLOW) for command in QUICK),
-        pytest.param("restart", [*KINDS, OTHER_KIND], marks=SLOW),
-        pytest.param("one volume", [*KINDS, OTHER_KIND], marks=SLOW),
+        pytest.param("launch", [OTHER_KIND], marks=SLOW),
+        pytest.param("restart", KINDS, marks=SLOW),
+        pytest.param("one volume", KINDS, marks=SLOW),
         pytest.param("on warm nodes", ["error before", "died after"], marks=SLOW),
         pytest.param("leave warm", KINDS, marks=SLOW),
     ],
@@ -296,19 +291,12 @@ def test_no_fault_at_any_call_leaks_and_the_same_launch_again_converges(
         record_property("crash sweep", (command, *row))
 
 
-@pytest.mark.slow("no death at any call leaks, with spot nodes and reservations")
+@pytest.mark.slow("no death at any call of a restart in a reservation leaks")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize(
-    ("option", "command"),
-    # A restart asks for its nodes as a launch does, but must wait for its place in a reservation.  A stop asks for
-    # nothing of a market or a reservation.
-    [("spot", "launch"), ("reservation", "restart")],
-)
-def test_no_death_at_any_call_leaks_with_other_machines(
-    option: str, command: str, record_property: Callable[[str, object], None]
-) -> None:
-    for row in sweep(command, ["died after"], WITH[option]):
-        record_property("crash sweep", (f"{command}, {option}", *row))
+def test_no_death_at_any_call_leaks_in_a_reservation(record_property: Callable[[str, object], None]) -> None:
+    """A restart asks for its nodes as a launch does, but must wait for its place."""
+    for row in sweep("restart", ["died after"], lambda account: {"capacity_reservation": reserved(account)}):
+        record_property("crash sweep", ("restart, reservation", *row))
 
 
 def sweep(command: str, kinds: list[str], options: Options = lambda _account: {}) -> list[Row]:

@@ -21,6 +21,7 @@ from launch.local.notebook import error_of
 from launch.local.options import LocalOptions
 from launch.local.planner import LocalPlan, plan
 from tests.conftest import SMALL, trainer_env
+from tests.listening import below
 from tests.processes import left_of, processes_with
 from trainer import outcome
 from trainer.config import TrainConfig
@@ -90,16 +91,20 @@ def test_two_processes_train_here_and_leave_one_run_folder(tmp_path: Path, monke
 
 
 @trains
-@pytest.mark.slow("Ctrl-C ends launch.local, torchrun and its ranks, which save")
+@pytest.mark.slow("launch.local on two processes listens on loopback only, and Ctrl-C ends all of it once saved")
 def test_ctrl_c_saves_and_ends_launcher_agent_and_workers(tmp_path: Path) -> None:
     endless = [*SMALL, "--epochs", "100000", "--nproc-per-node", "2", "--run-dir", "run", "--cache-dir", "cache"]
+    env = {name: value for name, value in trainer_env().items() if not name.endswith("_SOCKET_IFNAME")}
     launcher = subprocess.Popen(
         [sys.executable, "-m", "launch.local", *endless], cwd=tmp_path, text=True,
-        env=trainer_env({"TEST_JOB": str(tmp_path)}), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=env | {"TEST_JOB": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert launcher.stdout is not None
     next(line for line in launcher.stdout if line.startswith("[METRIC]"))
     assert len(processes_with(f"TEST_JOB={tmp_path}")) >= 4
+    listening = below(launcher.pid)
+    assert listening
+    assert [one for one in listening if not one.is_loopback] == []
 
     launcher.send_signal(signal.SIGINT)
 

@@ -1,13 +1,10 @@
-"""A training on one machine is reached from nowhere else."""
+"""A training on one machine is reached from nowhere else.  A whole one: tests/launch/local/test_local.py."""
 
 import os
 import socket
-import subprocess
 import sys
-import time
 from argparse import Namespace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +12,6 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
 
-from tests.conftest import trainer_env, trainer_words
 from tests.listening import Listening, below
 from trainer import torchrun
 from trainer.distributed import join, loopback
@@ -86,17 +82,3 @@ def test_rank_0_of_one_machine_serves_on_loopback_only(env: dict[str, str]) -> N
     assert [(one.address, one.port) for one in here() - before] == [("127.0.0.1", store.port)]
     TCPStore("127.0.0.1", store.port, timeout=SOON, wait_for_workers=False).set("x", "1")
     assert store.get("x") == b"1"
-
-
-@pytest.mark.slow("a training on one machine does not listen beyond loopback")
-def test_a_training_on_one_machine_listens_on_loopback_only(tmp_path: Path) -> None:
-    words = ["-m", "launch.local", "--nproc-per-node", "2", *trainer_words(tmp_path, "--device", "cpu")]
-    env = {name: value for name, value in trainer_env().items() if not name.endswith("_SOCKET_IFNAME")}
-    seen = set[Listening]()
-    with subprocess.Popen([sys.executable, *words], env=env, stdout=subprocess.DEVNULL) as training:
-        while training.poll() is None:
-            seen |= below(training.pid)
-            time.sleep(0.05)
-    assert training.returncode == 0
-    assert seen
-    assert [one for one in seen if not one.is_loopback] == []

@@ -44,20 +44,15 @@ def what_is_there(desk: Ec2Desk, code: int | None) -> str:
 
 
 def what_is_wrong(desk: Ec2Desk, faults: Faults, then: str) -> str:
-    """After a fault: the same command again, or a stop and the same command.  Empty: nothing."""
+    """After a fault: nothing, the same command again, or a stop.  Empty: nothing."""
     faults.clear()
-    if then == "nothing":
-        return ", ".join(desk.billed())
-    if then == "stop":
-        if (code := desk.type("stop", NAME)) != 0:
-            return f"stop ended with {code}: {desk.text}"
-        if left := desk.billed():
-            return f"stop leaves {left}"
-    again = ("--replace",) if then == "stop" else ()  # the instance may have published it before that
-    if (code := desk.publish_s3(*again)) != 0:
-        return f"the second run ended with {code}: {desk.text}"
-    if desk.record["state"] != "published":
-        return f"the record says {desk.record}"
+    if then == "stop" and (code := desk.type("stop", NAME)) != 0:
+        return f"stop ended with {code}: {desk.text}"
+    if then == "publish":
+        if (code := desk.publish_s3()) != 0:
+            return f"the second run ended with {code}: {desk.text}"
+        if desk.record["state"] != "published":
+            return f"the record says {desk.record}"
     return ", ".join(desk.billed())
 
 
