@@ -24,7 +24,7 @@ from launch.sagemaker.planner import ARCHIVE, WORK
 from tests import needs
 from tests.foreign import FOREIGN, missing_in
 from tests.processes import processes_with
-from trainer.contract import SAGEMAKER_ARCHIVE, SAGEMAKER_CHANNEL, SAGEMAKER_FAILURE_PATTERN
+from trainer.contract import SAGEMAKER_ARCHIVE, SAGEMAKER_CHANNEL, SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_SCRIPT_TEXT
 from trainer.health.nvidia import problems
 
 pytestmark = needs.sagemaker_toolkit()
@@ -88,6 +88,31 @@ def processes(container: Container, word: str = "") -> list[int]:
             if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
     return found
+
+
+BUG = """
+import os
+import trainer.run
+work = trainer.run.train_one_epoch
+def fail(*args):
+    if os.environ["OMPI_COMM_WORLD_RANK"] == "0":
+        raise ValueError("boom")
+    return work(*args)
+trainer.run.train_one_epoch = fail
+"""
+
+
+@pytest.mark.slow("a bug of one rank reaches SageMaker with its exit code through AWS's toolkit and mpirun")
+def test_a_bug_of_one_rank_arrives_with_its_exit_code_below_mpirun(tmp_path: Path, bundle: str) -> None:
+    """The other rank, which ends with 6, must not be the first to leave: mpirun would end with its exit code."""
+    buggy = with_script(bundle, tmp_path / "buggy.tar.gz", BUG + SAGEMAKER_SCRIPT_TEXT)
+
+    ended = run(ContainerSpec(tmp_path / "ml", hyperparameters("pytorchddp", buggy, **QUICK)))
+
+    assert ended.failure.startswith("ExecuteUserScriptError:\nExitCode 1\n")
+    assert failure(ended) == (1, "ValueError: boom")
+    assert "Traceback" in ended.failure[:1024]
+    assert "in fail\n" in ended.failure  # where the cut falls depends on how long the paths are
 
 
 SCRIPT = """

@@ -8,7 +8,7 @@ import pytest
 from launch.rehearse.nodes.sagemaker.network import why_no_network
 from tests.launch.rehearse.terminal import Kept, Start, Terminal, played_once
 
-# boto3 starts sooner than SageMaker's SDK, with which tests/notebooks has whole jobs.
+# boto3 starts sooner than SageMaker's SDK, of which tests/launch/sagemaker/test_end_to_end.py has a whole job.
 SETTINGS = ("--rehearse", "--job-name", "job", "--through", "boto3")
 TRAINING = ("--model", "cnn", "--dataset", "synthetic", "--synthetic-images", "16384", "--image-size", "8", "--epochs",
             "3", "--precision", "fp32", "--no-plot")  # fmt: skip
